@@ -1,0 +1,104 @@
+//! `towpath config list | set | history`.
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use towpath_db::{Attribution, ConfigChange, ConfigEntry};
+
+use crate::output::{Output, table};
+use crate::settings::Settings;
+
+#[derive(Subcommand)]
+pub(crate) enum Config {
+    /// Every key, its value, and its last change
+    List,
+    /// Change one key; who and why are recorded
+    Set {
+        /// The key, as `config list` shows it
+        key: String,
+        /// Its new value
+        value: String,
+        #[command(flatten)]
+        by: By,
+    },
+    /// Who changed what, when and why
+    History {
+        /// Only this key
+        key: Option<String>,
+        /// At most this many changes
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(i32).range(1..=1000))]
+        limit: i32,
+    },
+}
+
+/// Who changes something, and why.
+#[derive(clap::Args)]
+pub(crate) struct By {
+    /// Why, for the audit
+    #[arg(long, value_name = "REASON")]
+    why: String,
+    /// Who, for the audit [default: user@host]
+    #[arg(long, value_name = "ACTOR")]
+    by: Option<String>,
+}
+
+impl By {
+    /// Calls `with` the attribution to record.
+    pub(crate) fn actor(&self) -> String {
+        self.by.clone().unwrap_or_else(super::actor)
+    }
+
+    pub(crate) fn attribution<'a>(&'a self, actor: &'a str) -> Attribution<'a> {
+        Attribution { actor, reason: &self.why }
+    }
+}
+
+pub(crate) async fn run(config: Config, settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
+    super::with_database(settings, async |database| {
+        match config {
+            Config::List => output.show(&database.config_list().await?, |entries| list(entries)),
+            Config::History { key, limit } => {
+                output
+                    .show(&database.config_history(key.as_deref(), limit).await?, |changes| history(changes));
+            }
+            Config::Set { key, value, by } => {
+                let set = database.config_set(&key, &value, by.attribution(&by.actor())).await?;
+                output.show(&set, |set| match set.changed {
+                    true => format!("{} is now {}", set.key, set.value),
+                    false => format!("{} was {} already", set.key, set.value),
+                });
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+    .await
+}
+
+fn list(entries: &[ConfigEntry]) -> String {
+    let rows: Vec<_> = entries
+        .iter()
+        .map(|entry| {
+            let value = match &entry.value_error {
+                Some(problem) => {
+                    format!("{} (unreadable: {problem}; counts as {})", entry.value, entry.effective_value)
+                }
+                None => entry.value.clone(),
+            };
+            [entry.key.clone(), value, entry.default_value.clone(), entry.description.clone()]
+        })
+        .collect();
+    table(["KEY", "VALUE", "DEFAULT", "DESCRIPTION"], &rows)
+}
+
+fn history(changes: &[ConfigChange]) -> String {
+    let shown = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".into());
+    let rows: Vec<_> = changes
+        .iter()
+        .map(|change| {
+            let moved = format!("{} -> {}", shown(&change.old_value), shown(&change.new_value));
+            let at = format!("{:.0}", change.changed_at);
+            [at, change.key.clone(), moved, change.changed_by.clone(), change.reason.clone()]
+        })
+        .collect();
+    table(["WHEN", "KEY", "CHANGE", "WHO", "WHY"], &rows)
+}

@@ -1,0 +1,98 @@
+//! The commands, one file each.
+
+mod config;
+mod db;
+mod doctor;
+mod gate;
+mod migrate;
+mod up;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Subcommand};
+use towpath_db::Database;
+
+use crate::output::{Output, table};
+use crate::session::Session;
+use crate::settings::{Origins, Settings};
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Run everything on this machine until interrupted
+    Up(up::Up),
+    /// Bring the database to this binary's schema
+    Migrate(migrate::Migrate),
+    /// The database itself
+    #[command(subcommand)]
+    Db(db::Db),
+    /// Say what is wrong and what to do about it
+    Doctor,
+    /// Gates: what is let through
+    #[command(subcommand)]
+    Gate(gate::Gate),
+    /// Config keys in the database: gates and numbers that change while everything runs
+    #[command(subcommand)]
+    Config(config::Config),
+    /// The settings of this process and where each comes from
+    Settings,
+    /// Shell completions, to standard output
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Runs one command to its exit code.
+pub(crate) async fn run(
+    command: Command,
+    settings: &Settings,
+    origins: &Origins,
+    output: &Output,
+) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Up(up) => up::run(up, settings, origins, output).await,
+        Command::Migrate(migrate) => migrate::run(migrate, settings, output).await,
+        Command::Db(db) => db::run(db, settings, output).await,
+        Command::Doctor => doctor::run(settings, output).await,
+        Command::Gate(gate) => gate::run(gate, settings, output).await,
+        Command::Config(config) => config::run(config, settings, output).await,
+        Command::Settings => {
+            output.show(&origins.0, |origins| {
+                let rows: Vec<_> = origins
+                    .iter()
+                    .map(|o| [o.key.clone(), o.value.clone().unwrap_or_else(|| "-".into()), o.from.clone()])
+                    .collect();
+                table(["SETTING", "VALUE", "FROM"], &rows)
+            });
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut crate::Cli::command(), "towpath", &mut std::io::stdout());
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// Opens the database, makes sure the schema is ours, runs `work`, and closes it again.
+async fn with_database<T>(
+    settings: &Settings,
+    work: impl AsyncFnOnce(Database) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let session = Session::open(settings).await?;
+    let result = async {
+        let database = session.database().await?;
+        database.require_schema().await?;
+        work(database).await
+    }
+    .await;
+    session.close().await;
+    result
+}
+
+/// Who runs this command, for the audit.
+fn actor() -> String {
+    let user = nix::unistd::User::from_uid(nix::unistd::Uid::current()).ok().flatten();
+    let name = user.map_or_else(|| nix::unistd::Uid::current().to_string(), |user| user.name);
+    let host = nix::unistd::gethostname().unwrap_or_default();
+    format!("{name}@{}", host.to_string_lossy())
+}

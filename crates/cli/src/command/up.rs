@@ -1,0 +1,125 @@
+//! `towpath up`: every role there is, in one process.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use towpath_db::cluster::Cluster;
+use towpath_db::migrate::{self, Mode};
+use towpath_db::{Attribution, Database, GateMove};
+
+use super::migrate::report_in_words;
+use crate::output::Output;
+use crate::session::cluster_config;
+use crate::settings::{Origins, Settings};
+use crate::shutdown;
+
+#[derive(Args)]
+pub(crate) struct Up {
+    /// Open every gate, for development
+    #[arg(long)]
+    dev: bool,
+}
+
+pub(crate) async fn run(
+    up: Up,
+    settings: &Settings,
+    origins: &Origins,
+    output: &Output,
+) -> anyhow::Result<ExitCode> {
+    let shutdown = shutdown::on_signal()?;
+    tracing::info!("towpath {}: {}", env!("CARGO_PKG_VERSION"), origins.in_words());
+    // The port first: if it is taken, nothing has been written or started yet.
+    let listener = listen(settings).await?;
+    tokio::select! {
+        running = Running::start(&up, settings) => running?.serve(listener, output, shutdown).await,
+        () = shutdown.cancelled() => bail!("interrupted while starting"),
+    }
+}
+
+/// The database under everything, started or found.
+struct Running {
+    database: Database,
+    cluster: Option<Cluster>,
+}
+
+impl Running {
+    async fn start(up: &Up, settings: &Settings) -> anyhow::Result<Running> {
+        let cluster = match &settings.database_url {
+            Some(_) => None,
+            None => Some(Cluster::start(&cluster_config(settings)).await?),
+        };
+        let named = settings.database_url.as_deref();
+        let url = cluster.as_ref().map(Cluster::url).or(named).unwrap_or_default().to_owned();
+        let prepared = prepare(&url, up).await;
+        match (prepared, cluster) {
+            (Ok(database), cluster) => Ok(Running { database, cluster }),
+            (Err(error), Some(cluster)) => {
+                cluster.stop().await;
+                Err(error)
+            }
+            (Err(error), None) => Err(error),
+        }
+    }
+
+    /// Serves until told to stop, then takes everything down in the reverse order.
+    async fn serve(
+        self,
+        listener: TcpListener,
+        output: &Output,
+        shutdown: CancellationToken,
+    ) -> anyhow::Result<ExitCode> {
+        let address = format!("http://{}", listener.local_addr()?);
+        tracing::info!("ready at {address}; Ctrl-C stops it");
+        output.show(&json!({ "ready": address }), |_| format!("towpath is ready: {address}/ready"));
+        let config = towpath_server::Config { database: self.database.clone() };
+        towpath_server::run(listener, config, shutdown).await;
+        self.database.close();
+        if let Some(cluster) = self.cluster {
+            cluster.stop().await;
+        }
+        tracing::info!("stopped");
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+async fn listen(settings: &Settings) -> anyhow::Result<TcpListener> {
+    let address = settings.listen;
+    if !address.ip().is_loopback() {
+        bail!(
+            "{address} can be reached from outside and no tokens are configured; \
+             listen on 127.0.0.1 and put a proxy with access control in front"
+        );
+    }
+    TcpListener::bind(address).await.with_context(|| {
+        format!("cannot listen on {address}; stop what uses the port or choose another with --listen")
+    })
+}
+
+/// The schema, and with `--dev` the gates.
+async fn prepare(url: &str, up: &Up) -> anyhow::Result<Database> {
+    let report = migrate::run(url, Mode::Apply).await?;
+    if report.changed() {
+        tracing::info!("migrated: {}", report_in_words(&report, Mode::Apply).replace('\n', "; "));
+    }
+    let database = Database::connect(url).await?;
+    let closed: Vec<_> =
+        super::gate::gates(&database).await?.into_iter().filter(|gate| !gate.is_open()).collect();
+    if closed.is_empty() {
+        return Ok(database);
+    }
+    let names: Vec<&str> = closed.iter().map(|gate| gate.key.as_str()).collect();
+    if !up.dev {
+        tracing::info!("closed gates: {}; open with: towpath gate open NAME --why …", names.join(", "));
+        return Ok(database);
+    }
+    let by = Attribution { actor: &super::actor(), reason: "towpath up --dev" };
+    for gate in &names {
+        database.gate_set(gate, GateMove::Open, by).await?;
+    }
+    tracing::warn!("--dev opened every gate: {}", names.join(", "));
+    Ok(database)
+}

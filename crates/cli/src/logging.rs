@@ -1,0 +1,25 @@
+//! Log lines, to standard error: data alone goes to standard output.
+
+use std::io::IsTerminal;
+
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, fmt};
+
+use crate::settings::{LogFormat, Settings};
+
+/// Reads `info` or `info,towpath_db=debug`.
+pub(crate) fn parse_level(text: &str) -> Result<Targets, String> {
+    text.parse().map_err(|_| "use error, warn, info, debug or trace, or module=level, with commas".to_owned())
+}
+
+/// Starts logging for the rest of the process.
+pub(crate) fn start(settings: &Settings) {
+    let layer = fmt::layer().with_writer(std::io::stderr).with_target(false);
+    let layer = match settings.log_format {
+        LogFormat::Text => layer.with_ansi(std::io::stderr().is_terminal()).boxed(),
+        LogFormat::Json => layer.json().flatten_event(true).boxed(),
+    };
+    tracing_subscriber::registry().with(layer.with_filter(settings.log_level.clone())).init();
+}

@@ -1,0 +1,60 @@
+//! The one binary: `towpath up`, and everything else an operator types.
+
+mod command;
+mod logging;
+mod output;
+mod session;
+mod settings;
+mod shutdown;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, FromArgMatches, Parser};
+
+use command::Command;
+use output::Output;
+use settings::Settings;
+
+/// One PostgreSQL as the backbone of an application: events, jobs, processes, streams.
+#[derive(Parser)]
+#[command(name = "towpath", version, max_term_width = 100, after_help = EXIT_CODES)]
+struct Cli {
+    #[command(flatten)]
+    settings: Settings,
+    /// Print data as JSON, for scripts
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 fine, 1 failed, 2 bad usage or settings, \
+    3 something to do (migrate --check) or warnings (doctor), 4 failures (doctor)";
+
+fn main() -> ExitCode {
+    let (cli, origins) = match parse() {
+        Ok(parsed) => parsed,
+        Err(error) => return Output::refuse(&error),
+    };
+    logging::start(&cli.settings);
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return Output::fail(&error.into()),
+    };
+    let output = Output::new(cli.json);
+    match runtime.block_on(command::run(cli.command, &cli.settings, &origins, &output)) {
+        Ok(code) => code,
+        Err(error) => Output::fail(&error),
+    }
+}
+
+/// Reads flags over environment over file over defaults. Usage errors end the process
+/// with clap's own message and code 2.
+fn parse() -> anyhow::Result<(Cli, settings::Origins)> {
+    settings::refuse_unknown_environment()?;
+    let file = settings::File::read(std::env::args_os())?;
+    let matches = file.as_defaults(Cli::command()).get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let origins = settings::Origins::new(&matches, &file);
+    Ok((cli, origins))
+}

@@ -1,0 +1,267 @@
+//! Settings: flags over `TOWPATH_*` over a TOML file over defaults.
+//!
+//! One name per setting everywhere: `--log-level`, `TOWPATH_LOG_LEVEL`, `log_level`. The
+//! file's values become the defaults of the flags, so clap checks all of them alike.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, ValueEnum};
+use serde::Serialize;
+use towpath_model::nearest::nearest;
+
+/// Everything that can be set for the whole process.
+#[derive(Args, Debug, Clone)]
+#[command(next_help_heading = "Settings")]
+pub(crate) struct Settings {
+    /// TOML file with settings [default: ./towpath.toml if there is one]
+    #[arg(long, global = true, env = "TOWPATH_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Directory for everything kept on this machine
+    #[arg(long, global = true, env = "TOWPATH_DATA", value_name = "DIR", default_value = "./.towpath")]
+    pub(crate) data: PathBuf,
+    /// PostgreSQL to use; without it a private one runs in the data directory
+    #[arg(long, global = true, env = "DATABASE_URL", value_name = "URL", hide_env_values = true)]
+    pub(crate) database_url: Option<String>,
+    /// Address the HTTP server listens on
+    #[arg(
+        long,
+        global = true,
+        env = "TOWPATH_LISTEN",
+        value_name = "ADDR",
+        default_value = "127.0.0.1:4437"
+    )]
+    pub(crate) listen: SocketAddr,
+    /// What to log: error, warn, info, debug, trace, or per module as in info,towpath_db=debug
+    #[arg(long, global = true, env = "TOWPATH_LOG_LEVEL", value_name = "LEVEL", default_value = "info",
+          value_parser = crate::logging::parse_level)]
+    pub(crate) log_level: tracing_subscriber::filter::Targets,
+    /// How to log
+    #[arg(long, global = true, env = "TOWPATH_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
+    pub(crate) log_format: LogFormat,
+    /// Directory with the programs of the private PostgreSQL [default: searched for]
+    #[arg(long, global = true, env = "TOWPATH_POSTGRES_BIN", value_name = "DIR")]
+    pub(crate) postgres_bin: Option<PathBuf>,
+    /// Loopback port for the private PostgreSQL [default: none, socket only]
+    #[arg(long, global = true, env = "TOWPATH_POSTGRES_PORT", value_name = "PORT",
+          value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) postgres_port: Option<u16>,
+    /// User the private PostgreSQL runs as when towpath is root [default: postgres]
+    #[arg(long, global = true, env = "TOWPATH_POSTGRES_USER", value_name = "USER")]
+    pub(crate) postgres_user: Option<String>,
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people.
+    Text,
+    /// For machines, one object a line.
+    Json,
+}
+
+/// Not a setting of ours: where the file is cannot stand in the file.
+const CONFIG: &str = "config";
+/// Only these hold something that must not be shown.
+const SECRET: [&str; 1] = ["database_url"];
+
+/// The settings as clap knows them: key and environment variable.
+fn known() -> Vec<(String, String)> {
+    let command = Settings::augment_args(clap::Command::new("towpath"));
+    let settings = command.get_arguments().filter_map(|argument| {
+        let variable = argument.get_env()?.to_str()?.to_owned();
+        Some((argument.get_id().to_string(), variable))
+    });
+    settings.collect()
+}
+
+/// Refuses a `TOWPATH_*` variable that means nothing: it is a slip that would be ignored.
+pub(crate) fn refuse_unknown_environment() -> anyhow::Result<()> {
+    let known = known();
+    let variables = || known.iter().map(|(_, variable)| variable.as_str());
+    for (name, _) in std::env::vars_os() {
+        let Some(name) = name.to_str().filter(|name| name.starts_with("TOWPATH_")) else { continue };
+        // The test kit's own variables are not settings.
+        if variables().any(|known| known == name) || name.starts_with("TOWPATH_TEST_") {
+            continue;
+        }
+        match nearest(name, variables()) {
+            Some(near) => bail!("unknown environment variable {name}; did you mean {near}?"),
+            None => bail!("unknown environment variable {name}; see: towpath settings"),
+        }
+    }
+    Ok(())
+}
+
+/// The settings file, read and checked for unknown keys.
+#[derive(Default)]
+pub(crate) struct File {
+    path: Option<PathBuf>,
+    values: BTreeMap<String, String>,
+}
+
+impl File {
+    /// Reads the file that the arguments or the environment name, or `./towpath.toml` if
+    /// it exists.
+    pub(crate) fn read(arguments: impl Iterator<Item = OsString>) -> anyhow::Result<File> {
+        let named = named_file(arguments).or_else(|| std::env::var_os("TOWPATH_CONFIG").map(PathBuf::from));
+        let path = match named {
+            Some(path) => path,
+            None if PathBuf::from("towpath.toml").exists() => PathBuf::from("towpath.toml"),
+            None => return Ok(File::default()),
+        };
+        let text = std::fs::read_to_string(&path)
+            .with_context(|| format!("cannot read the settings file {}", path.display()))?;
+        let values = parse(&text).with_context(|| format!("in the settings file {}", path.display()))?;
+        Ok(File { path: Some(path), values })
+    }
+
+    /// The command with this file's values as its defaults.
+    pub(crate) fn as_defaults(&self, command: clap::Command) -> clap::Command {
+        self.values.iter().fold(command, |command, (key, value)| {
+            // Defaults live as long as the command, which is as long as the process.
+            let value: &'static str = value.clone().leak();
+            command.mut_arg(key, |argument| argument.default_value(value))
+        })
+    }
+}
+
+/// `--config FILE` or `--config=FILE`, wherever it stands.
+fn named_file(arguments: impl Iterator<Item = OsString>) -> Option<PathBuf> {
+    let mut arguments = arguments.skip(1);
+    while let Some(argument) = arguments.next() {
+        let text = argument.to_string_lossy();
+        match text.strip_prefix("--config") {
+            Some("") => return arguments.next().map(PathBuf::from),
+            Some(rest) if rest.starts_with('=') => return Some(rest[1..].into()),
+            _ if text == "--" => return None,
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Flat keys with plain values; anything else is a mistake worth naming.
+fn parse(text: &str) -> anyhow::Result<BTreeMap<String, String>> {
+    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+        let line = error.span().map_or(0, |span| text[..span.start].lines().count().max(1));
+        anyhow::anyhow!("line {line} is not TOML: {}", error.message())
+    })?;
+    let known = known();
+    let keys = || known.iter().map(|(key, _)| key.as_str()).filter(|key| *key != CONFIG);
+    let mut values = BTreeMap::new();
+    for (key, value) in table {
+        if !keys().any(|known| known == key) {
+            match nearest(&key, keys()) {
+                Some(near) => bail!("unknown key {key}; did you mean {near}?"),
+                None => bail!("unknown key {key}; known are {}", keys().collect::<Vec<_>>().join(", ")),
+            }
+        }
+        let value = match value {
+            toml::Value::String(text) => text,
+            toml::Value::Integer(number) => number.to_string(),
+            toml::Value::Boolean(flag) => flag.to_string(),
+            other => bail!("{key} takes a plain value, not {}", other.type_str()),
+        };
+        values.insert(key, value);
+    }
+    Ok(values)
+}
+
+/// One setting as it is in effect, without secrets.
+#[derive(Debug, Serialize)]
+pub(crate) struct Origin {
+    pub(crate) key: String,
+    pub(crate) value: Option<String>,
+    /// `flag`, the variable's name, the file's path, or `default`.
+    pub(crate) from: String,
+}
+
+/// Where every setting came from.
+pub(crate) struct Origins(pub(crate) Vec<Origin>);
+
+impl Origins {
+    pub(crate) fn new(matches: &ArgMatches, file: &File) -> Origins {
+        Origins(known().into_iter().map(|(key, variable)| origin(matches, file, key, variable)).collect())
+    }
+
+    /// All of them on one line, for the log.
+    pub(crate) fn in_words(&self) -> String {
+        let given = self.0.iter().filter_map(|origin| {
+            let value = origin.value.as_ref()?;
+            Some(format!("{}={value} ({})", origin.key, origin.from))
+        });
+        given.collect::<Vec<_>>().join(" ")
+    }
+}
+
+fn origin(matches: &ArgMatches, file: &File, key: String, variable: String) -> Origin {
+    let raw = matches.get_raw(&key).and_then(|mut values| values.next());
+    let value = raw.map(|value| value.to_string_lossy().into_owned());
+    let value = match SECRET.contains(&key.as_str()) {
+        true => value.map(|url| towpath_model::redact::url(&url)),
+        false => value,
+    };
+    let from = match matches.value_source(&key) {
+        Some(ValueSource::CommandLine) => "flag".to_owned(),
+        Some(ValueSource::EnvVariable) => variable,
+        _ if file.values.contains_key(&key) => {
+            file.path.as_ref().map_or_else(String::new, |path| path.display().to_string())
+        }
+        _ => "default".to_owned(),
+    };
+    Origin { key, value, from }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn an_unknown_key_is_an_error_that_names_the_nearest() {
+        let message = parse("log_levle = 'debug'").unwrap_err().to_string();
+        assert_eq!(message, "unknown key log_levle; did you mean log_level?");
+        let message = parse("[serve]\nlisten = 'x'").unwrap_err().to_string();
+        assert!(message.starts_with("unknown key serve"), "{message}");
+        let message = parse("listen = ['a']").unwrap_err().to_string();
+        assert_eq!(message, "listen takes a plain value, not array");
+    }
+
+    #[test]
+    fn garbage_is_an_error_that_names_the_line() {
+        let message = parse("listen = '127.0.0.1:1'\n]]garbage").unwrap_err().to_string();
+        assert!(message.starts_with("line 2 is not TOML"), "{message}");
+    }
+
+    #[test]
+    fn the_file_may_be_named_anywhere_on_the_line() {
+        let find = |line: &str| named_file(line.split(' ').map(OsString::from));
+        assert_eq!(find("towpath up --config a.toml"), Some("a.toml".into()));
+        assert_eq!(find("towpath --config=b.toml up"), Some("b.toml".into()));
+        assert_eq!(find("towpath up"), None);
+        assert_eq!(find("towpath up -- --config c.toml"), None);
+    }
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        crate::Cli::command().debug_assert();
+    }
+
+    /// One name everywhere: the variable is the key in capitals.
+    #[test]
+    fn each_setting_has_one_name() {
+        for (key, variable) in known() {
+            let expected = format!("TOWPATH_{}", key.to_uppercase());
+            assert!(
+                variable == expected || (key == "database_url" && variable == "DATABASE_URL"),
+                "{variable}"
+            );
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! The way to a database: a pool, opened once, with errors that say what to do.
+
+use std::str::FromStr;
+
+use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime, Timeouts};
+use serde_json::Value;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Config, NoTls};
+use towpath_model::doctor::SERVER_MAJOR_MIN;
+
+use crate::{Error, limits};
+
+/// A database that answered and is new enough. Cheap to clone.
+#[derive(Clone)]
+pub struct Database {
+    pool: Pool,
+}
+
+impl Database {
+    /// Connects, and refuses servers that are too old. Does not look at the schema.
+    pub async fn connect(url: &str) -> Result<Database, Error> {
+        let config = parse_url(url)?;
+        let manager_config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        let pool = Pool::builder(Manager::from_config(config.clone(), NoTls, manager_config))
+            .max_size(limits::POOL_CONNECTIONS_MAX)
+            .runtime(Runtime::Tokio1)
+            .timeouts(Timeouts {
+                wait: Some(limits::POOL_WAIT_MAX),
+                create: Some(limits::CONNECT_WAIT_MAX),
+                recycle: Some(limits::CONNECT_WAIT_MAX),
+            })
+            .build()
+            .map_err(|error| Error::Unreachable(error.to_string()))?;
+        let client = pool.get().await.map_err(|error| match error {
+            deadpool_postgres::PoolError::Backend(error) => Error::unreachable(&error, &whom(&config)),
+            other => Error::Unreachable(format!(
+                "cannot connect to {}: {other}; check DATABASE_URL and that the server runs",
+                whom(&config)
+            )),
+        })?;
+        refuse_old_server(&client).await?;
+        drop(client);
+        Ok(Database { pool })
+    }
+
+    /// A connection of the pool, for this crate's own calls.
+    pub(crate) async fn client(&self) -> Result<deadpool_postgres::Object, Error> {
+        Ok(self.pool.get().await?)
+    }
+
+    /// Calls one public SQL function that answers jsonb.
+    pub(crate) async fn call(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Value, Error> {
+        let client = self.client().await?;
+        let statement = client.prepare_cached(sql).await?;
+        Ok(client.query_one(&statement, params).await?.get(0))
+    }
+
+    /// Whether the database answers right now.
+    pub async fn ping(&self) -> Result<(), Error> {
+        self.client().await?.simple_query("select 1").await?;
+        Ok(())
+    }
+
+    /// Closes the pool: calls made after this fail, connections in use end with their call.
+    pub fn close(&self) {
+        self.pool.close();
+    }
+}
+
+/// One connection outside any pool, driven by a task of its own.
+pub(crate) async fn connect_once(url: &str) -> Result<Client, Error> {
+    let config = parse_url(url)?;
+    let (client, connection) =
+        config.connect(NoTls).await.map_err(|error| Error::unreachable(&error, &whom(&config)))?;
+    tokio::spawn(connection);
+    refuse_old_server(&client).await?;
+    Ok(client)
+}
+
+fn parse_url(url: &str) -> Result<Config, Error> {
+    let mut config = Config::from_str(url).map_err(|error| {
+        Error::Invalid(format!(
+            "DATABASE_URL is not a PostgreSQL address: {error}; \
+             it looks like postgresql://user:password@host:5432/database"
+        ))
+    })?;
+    if config.get_hosts().is_empty() {
+        return Err(Error::Invalid("DATABASE_URL names no host; add @host:5432".into()));
+    }
+    if config.get_connect_timeout().is_none() {
+        config.connect_timeout(limits::CONNECT_WAIT_MAX);
+    }
+    if config.get_application_name().is_none() {
+        config.application_name("towpath");
+    }
+    Ok(config)
+}
+
+/// The server and database in words, without user or password.
+fn whom(config: &Config) -> String {
+    use tokio_postgres::config::Host;
+    let host = config.get_hosts().first().map(|host| match host {
+        Host::Tcp(name) => name.clone(),
+        Host::Unix(path) => path.display().to_string(),
+    });
+    let port = config.get_ports().first().copied().unwrap_or(5432);
+    let database = config.get_dbname().or(config.get_user()).unwrap_or("its default");
+    format!("database {database} on {}:{port}", host.unwrap_or_default())
+}
+
+async fn refuse_old_server(client: &Client) -> Result<(), Error> {
+    let row = client.query_one("select current_setting('server_version_num')::integer / 10000", &[]).await?;
+    let major: i32 = row.get(0);
+    if major < SERVER_MAJOR_MIN {
+        return Err(Error::Unsupported(format!(
+            "the server is PostgreSQL {major}, {SERVER_MAJOR_MIN} or newer is needed; \
+             upgrade it, or unset DATABASE_URL to use a private one"
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! What can go wrong when asking the database, one variant per reaction of a caller.
+
+use std::error::Error as _;
+
+use towpath_model::refusal::Refusal;
+
+/// Everything this crate's calls can answer besides success.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The gate in front of the function is closed. Open it or wait.
+    #[error("gate {gate} is closed; open it with: towpath gate open {gate} --why …")]
+    GateClosed {
+        /// The config key of the gate.
+        gate: String,
+    },
+    /// The thing named does not exist.
+    #[error("{0}")]
+    NotFound(String),
+    /// An argument does not fit.
+    #[error("{0}")]
+    Invalid(String),
+    /// No server answers at the address, or it does not let us in.
+    #[error("{0}")]
+    Unreachable(String),
+    /// The server or the schema is of a version this binary does not work with.
+    #[error("{0}")]
+    Unsupported(String),
+    /// The private PostgreSQL cannot be found, prepared or started.
+    #[error("{0}")]
+    Cluster(String),
+    /// Another process owns the data directory.
+    #[error(
+        "{data} is in use by towpath process {pid}; stop it with `towpath db stop`, \
+         or choose another directory with --data"
+    )]
+    InUse {
+        /// The data directory.
+        data: String,
+        /// The process that owns it, 0 when it has not written its name yet.
+        pid: i32,
+        /// How to reach its PostgreSQL, once it is up.
+        url: Option<String>,
+    },
+    /// Anything else PostgreSQL said.
+    #[error("{}", in_words(.0))]
+    Postgres(tokio_postgres::Error),
+    /// An answer this binary cannot read: a newer schema, or a bug.
+    #[error(
+        "the database answered {0}, which this binary cannot read; is the schema newer? see `towpath doctor`"
+    )]
+    Unreadable(String),
+}
+
+impl Error {
+    /// Turns a refusal of a function into the variant a caller reacts to.
+    pub(crate) fn refused(answer: &serde_json::Value) -> Error {
+        let text = |field: &str| answer[field].as_str().unwrap_or_default().to_owned();
+        let detail = text("detail");
+        match Refusal::from_word(&text("error")) {
+            Some(Refusal::GateClosed) => Error::GateClosed { gate: text("gate") },
+            Some(Refusal::UnknownKey) => Error::NotFound(format!("there is no config key {:?}", text("key"))),
+            Some(Refusal::InvalidValue) => Error::Invalid(format!("{}: {detail}", text("key"))),
+            Some(Refusal::Invalid) => Error::Invalid(detail),
+            None => Error::Unreadable(answer.to_string()),
+        }
+    }
+}
+
+/// By hand rather than derived: the words already hold the cause, and a `source` would be
+/// printed a second time.
+impl From<tokio_postgres::Error> for Error {
+    fn from(error: tokio_postgres::Error) -> Error {
+        Error::Postgres(error)
+    }
+}
+
+impl From<deadpool_postgres::PoolError> for Error {
+    fn from(error: deadpool_postgres::PoolError) -> Error {
+        match error {
+            deadpool_postgres::PoolError::Backend(error) => Error::unreachable(&error, "the database"),
+            other => Error::Unreachable(format!("no database connection within the wait: {other}")),
+        }
+    }
+}
+
+impl Error {
+    /// A failed connection, with the cause PostgreSQL or the network gave.
+    pub(crate) fn unreachable(error: &tokio_postgres::Error, whom: &str) -> Error {
+        Error::Unreachable(format!(
+            "cannot connect to {whom}: {}; check DATABASE_URL and that the server runs, \
+             or unset it to use a private PostgreSQL",
+            in_words(error)
+        ))
+    }
+}
+
+/// tokio-postgres says only "db error" or "error connecting to server"; the cause is below.
+fn in_words(error: &tokio_postgres::Error) -> String {
+    if let Some(db) = error.as_db_error() {
+        let mut words = format!("{} (SQLSTATE {})", db.message(), db.code().code());
+        for extra in [db.detail(), db.hint()].into_iter().flatten() {
+            words.push_str("; ");
+            words.push_str(extra);
+        }
+        return words;
+    }
+    let mut words = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        words = format!("{words}: {cause}");
+        source = cause.source();
+    }
+    words
+}

@@ -1,0 +1,25 @@
+//! Every bound of this crate, each with its reason.
+
+use std::time::Duration;
+
+/// Connections a process keeps. PostgreSQL allows 100 by default and several processes
+/// share them; two cores are busy with far fewer.
+pub(crate) const POOL_CONNECTIONS_MAX: usize = 16;
+/// A caller that waits longer than this for a connection is told so instead of hanging.
+pub(crate) const POOL_WAIT_MAX: Duration = Duration::from_secs(10);
+/// A server that does not answer a TCP connect in this time counts as unreachable.
+pub(crate) const CONNECT_WAIT_MAX: Duration = Duration::from_secs(5);
+/// Crash recovery replays WAL; a checkpoint's worth takes well under this even on a
+/// busy disk.
+pub(crate) const CLUSTER_START_WAIT_MAX: Duration = Duration::from_secs(120);
+/// A fast shutdown writes one checkpoint. Past this the server is ended without one,
+/// which costs a recovery at the next start and nothing else.
+pub(crate) const CLUSTER_STOP_WAIT_MAX: Duration = Duration::from_secs(20);
+/// How long after a kill the children of the old postmaster may take to notice.
+pub(crate) const CLUSTER_SETTLE_WAIT_MAX: Duration = Duration::from_secs(15);
+/// How often a state of the operating system is looked at while waiting for it.
+pub(crate) const CLUSTER_POLL: Duration = Duration::from_millis(20);
+/// The log of the private PostgreSQL starts over at a start that finds it larger.
+pub(crate) const CLUSTER_LOG_BYTES_MAX: u64 = 16 << 20;
+/// A Unix socket's path is at most 107 bytes on Linux; this leaves room for the name.
+pub(crate) const SOCKET_DIR_BYTES_MAX: usize = 85;

@@ -1,0 +1,51 @@
+//! The SQL this binary carries, in the order in which it is run.
+//!
+//! A test compares these lists with the files under `sql/`.
+
+/// A numbered change of the tables. Frozen once released.
+pub struct Migration {
+    /// Its number; one more than the one before.
+    pub version: i32,
+    /// The file's name without number and ending.
+    pub name: &'static str,
+    /// The statements.
+    pub sql: &'static str,
+}
+
+/// A file of functions or views, reinstalled whole whenever any of them changes.
+pub struct Source {
+    /// The path below `sql/`.
+    pub path: &'static str,
+    /// The statements.
+    pub sql: &'static str,
+}
+
+macro_rules! migrations {
+    ($($version:literal $file:literal,)*) => {
+        &[$(Migration {
+            version: $version,
+            name: $file,
+            sql: include_str!(concat!("../../../../sql/migrations/", $file, ".sql")),
+        },)*]
+    };
+}
+
+macro_rules! sources {
+    ($($path:literal,)*) => {
+        &[$(Source { path: $path, sql: include_str!(concat!("../../../../sql/", $path)) },)*]
+    };
+}
+
+/// Roles, the schema, default privileges and the ledger; written to be run every time.
+pub const INSTALL: &str = include_str!("../../../../sql/install.sql");
+
+/// Every migration, oldest first.
+pub const MIGRATIONS: &[Migration] = migrations! {
+    1 "0001_base",
+};
+
+/// Functions first, because views call them.
+pub const SOURCES: &[Source] = sources! {
+    "functions/schema.sql",
+    "functions/config.sql",
+};

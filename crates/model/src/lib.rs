@@ -1,0 +1,10 @@
+//! What is true about Towpath without I/O.
+//!
+//! Words, readings and decisions as pure functions. This crate knows no SQL, no HTTP and
+//! no runtime, so that everything in it can be property-tested and held against the SQL.
+
+pub mod config;
+pub mod doctor;
+pub mod nearest;
+pub mod redact;
+pub mod refusal;

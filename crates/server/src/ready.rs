@@ -1,0 +1,31 @@
+//! Health (the process answers) and readiness (it can do its work).
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{StatusCode, Uri};
+use axum::response::IntoResponse;
+use serde_json::json;
+
+use crate::{Config, limits};
+
+/// `GET /health`: 200 as long as the process answers at all.
+pub(crate) async fn health() -> impl IntoResponse {
+    Json(json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION") }))
+}
+
+/// `GET /ready`: 200 when the database answers and its schema is ours, else 503 and why.
+pub(crate) async fn ready(State(config): State<Config>) -> impl IntoResponse {
+    let check = tokio::time::timeout(limits::READY_WAIT_MAX, config.database.require_schema());
+    let problem = match check.await {
+        Ok(Ok(())) => return (StatusCode::OK, Json(json!({ "status": "ready" }))),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "the database does not answer".to_owned(),
+    };
+    (StatusCode::SERVICE_UNAVAILABLE, Json(json!({ "status": "not_ready", "reason": problem })))
+}
+
+/// Anything else: says what there is.
+pub(crate) async fn not_found(uri: Uri) -> impl IntoResponse {
+    let body = json!({ "error": "not_found", "detail": format!("there is nothing at {}; see /health and /ready", uri.path()) });
+    (StatusCode::NOT_FOUND, Json(body))
+}

@@ -1,0 +1,126 @@
+-- The ground everything else stands on: the schema, the clock, and config.
+--
+-- Migrations run as towpath_owner inside the migrator's one transaction. They hold
+-- tables and whatever a table leans on; functions that only callers need live in
+-- sql/functions and are reinstalled whole.
+
+-- fn_now: the one clock. Every default and every function reads time here, so that a
+-- test database can move it. It follows the wall, not the transaction: a lease granted
+-- late in a long transaction must not be born expired. Being volatile it defeats index
+-- conditions, so functions read it once into _now.
+create function towpath.fn_now() returns timestamptz
+    language sql volatile parallel safe
+    set search_path = pg_catalog, pg_temp
+as $$ select pg_catalog.clock_timestamp() $$;
+
+-- A config key is a gate (open only while its value is exactly 'true') or a number
+-- with bounds. Values are text because a reader must survive any value: what cannot be
+-- read counts as closed, or as the default.
+create table towpath.config (
+    key           text        primary key,
+    kind          text        not null,
+    value         text        not null,
+    default_value text        not null,
+    min_value     numeric,
+    max_value     numeric,
+    description   text        not null,
+    changed_at    timestamptz not null default towpath.fn_now(),
+    changed_by    text        not null default session_user,
+    reason        text        not null default 'installed',
+    constraint config_key_not_blank_check check (btrim(key) <> ''),
+    constraint config_kind_check check (kind in ('gate', 'number')),
+    constraint config_bounds_only_for_numbers_check check (
+        kind = 'number' or (min_value is null and max_value is null)),
+    constraint config_changed_by_not_blank_check check (btrim(changed_by) <> ''),
+    constraint config_reason_not_blank_check check (btrim(reason) <> '')
+);
+
+-- One row per change of a config key, written by a trigger so that no way around the
+-- functions leaves no trace. Append-only for every role.
+create table towpath.config_change (
+    change_id  bigint      generated always as identity primary key,
+    key        text        not null,
+    old_value  text,
+    new_value  text,
+    changed_at timestamptz not null,
+    changed_by text        not null,
+    reason     text        not null,
+    db_user    text        not null default session_user
+);
+
+-- config_change_by_key_idx: fn_config_history reads one key, newest first.
+create index config_change_by_key_idx on towpath.config_change (key, change_id desc);
+
+-- _append_only: the trigger function behind every append-only table. It answers
+-- statements, not rows, so truncate is refused too.
+create function towpath._append_only() returns trigger
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    raise exception '%.% is append-only', tg_table_schema, tg_table_name
+        using errcode = 'insufficient_privilege',
+              hint = 'add a new row instead; history is never rewritten';
+end;
+$$;
+
+create trigger config_change_append_only
+    before update or delete or truncate on towpath.config_change
+    for each statement execute function towpath._append_only();
+
+-- _config_changed: stamps and audits every write to towpath.config. A statement that
+-- did not say who and why (it left changed_at alone) is recorded as the session's own.
+create function towpath._config_changed() returns trigger
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _now timestamptz := towpath.fn_now();
+begin
+    if tg_op = 'DELETE' then
+        insert into towpath.config_change (key, old_value, changed_at, changed_by, reason)
+        values (old.key, old.value, _now, session_user, 'deleted directly');
+        return old;
+    end if;
+    if tg_op = 'UPDATE' and new.changed_at = old.changed_at then
+        new.changed_at := _now;
+        new.changed_by := session_user;
+        new.reason := 'changed directly';
+    end if;
+    if tg_op = 'INSERT' or new.value is distinct from old.value then
+        insert into towpath.config_change (key, old_value, new_value, changed_at, changed_by, reason)
+        values (new.key, case when tg_op = 'UPDATE' then old.value end, new.value,
+                new.changed_at, new.changed_by, new.reason);
+    end if;
+    return new;
+end;
+$$;
+
+create trigger config_changed
+    before insert or update or delete on towpath.config
+    for each row execute function towpath._config_changed();
+
+-- _config_truncated: truncating config would close every gate without an audit row.
+create trigger config_no_truncate
+    before truncate on towpath.config
+    for each statement execute function towpath._append_only();
+
+-- The eight keys of the job substrate, with their stated defaults. Migrating again
+-- never touches a value: this insert runs once, and later keys come with later files.
+insert into towpath.config (key, kind, value, default_value, min_value, max_value, description) values
+    ('queue.job_substrate.enabled', 'gate', 'false', 'false', null, null,
+     'master gate of every fn_job_* function'),
+    ('queue.worker.enabled', 'gate', 'false', 'false', null, null,
+     'lets workers claim and run jobs'),
+    ('queue.notify.enabled', 'gate', 'false', 'false', null, null,
+     'wakes idle workers by notification; without it they poll'),
+    ('queue.heartbeat.enabled', 'gate', 'false', 'false', null, null,
+     'gate of fn_queue_heartbeat_tick'),
+    ('queue.heartbeat.stale_threshold_seconds', 'number', '300', '300', 1, 86400,
+     'a heartbeat older than this is a warning, older than twice this is stale'),
+    ('queue.retry.max_attempts_default', 'number', '5', '5', 1, 1000,
+     'attempts a job gets when its producer names no number'),
+    ('queue.retry.backoff_base_sec', 'number', '10', '10', 0, 86400,
+     'first retry delay in seconds; it doubles with each attempt, ten times at most'),
+    ('queue.lease.duration_sec', 'number', '300', '300', 1, 86400,
+     'how long a claimed job belongs to its claimer without an extension');
