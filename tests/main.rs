@@ -1,1 +1,9 @@
-//! Whole-system tests.
+//! Whole-system tests: the binary as its users run it, and the tidiness of the tree.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+mod errors;
+mod migrate;
+mod tidy;
+mod towpath;
+mod up;

@@ -148,7 +148,7 @@ fn named_file(arguments: impl Iterator<Item = OsString>) -> Option<PathBuf> {
 /// Flat keys with plain values; anything else is a mistake worth naming.
 fn parse(text: &str) -> anyhow::Result<BTreeMap<String, String>> {
     let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
-        let line = error.span().map_or(0, |span| text[..span.start].lines().count().max(1));
+        let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count() + 1);
         anyhow::anyhow!("line {line} is not TOML: {}", error.message())
     })?;
     let known = known();

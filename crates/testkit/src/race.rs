@@ -1,1 +1,95 @@
+//! Races that go the same way every time: wait until the database itself says that one
+//! connection waits for another, instead of sleeping and hoping.
 
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::Barrier;
+use tokio::task::JoinHandle;
+use tokio_postgres::{Client, Error};
+
+use crate::TestDb;
+
+/// A test that waits longer than this has found a bug.
+const WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// One side of a race: a connection and the number the server knows it by.
+pub struct Rival {
+    client: Arc<Client>,
+    pid: i32,
+}
+
+/// A statement that was sent and may be waiting for a lock.
+pub struct Pending {
+    statement: JoinHandle<Result<Vec<tokio_postgres::SimpleQueryMessage>, Error>>,
+    pid: i32,
+}
+
+impl TestDb {
+    /// A connection that can be one side of a race.
+    pub async fn rival(&self) -> Rival {
+        let client = self.client().await;
+        let row = client.query_one("select pg_backend_pid()", &[]).await.expect("a backend has a number");
+        Rival { pid: row.get(0), client: Arc::new(client) }
+    }
+
+    /// Waits until the server says that this statement waits for a lock.
+    pub async fn until_blocked(&self, pending: &Pending) {
+        let observer = self.client().await;
+        let deadline = Instant::now() + WAIT_MAX;
+        let sql = "select cardinality(pg_blocking_pids($1)) > 0";
+        while !observer.query_one(sql, &[&pending.pid]).await.expect("an answer").get::<_, bool>(0) {
+            assert!(!pending.statement.is_finished(), "the statement finished without waiting for anybody");
+            assert!(Instant::now() < deadline, "the statement was never blocked");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+}
+
+impl Rival {
+    /// Runs statements to their end.
+    pub async fn run(&self, sql: &str) {
+        self.client.batch_execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+    }
+
+    /// Sends statements without waiting for them.
+    pub fn send(&self, sql: &str) -> Pending {
+        let (client, sql) = (self.client.clone(), sql.to_owned());
+        let statement = tokio::spawn(async move { client.simple_query(&sql).await });
+        Pending { statement, pid: self.pid }
+    }
+}
+
+impl Pending {
+    /// The first value of the first row, or the error, once the statement has ended.
+    pub async fn value(self) -> Result<Option<String>, Error> {
+        let messages =
+            tokio::time::timeout(WAIT_MAX, self.statement).await.expect("an end").expect("no panic")?;
+        Ok(messages.iter().find_map(|message| match message {
+            tokio_postgres::SimpleQueryMessage::Row(row) => Some(row.get(0)?.to_owned()),
+            _ => None,
+        }))
+    }
+}
+
+/// Runs `count` tasks that all start at the same moment, and collects what they answer.
+pub async fn all_at_once<T, F>(count: usize, task: impl Fn(usize) -> F) -> Vec<T>
+where
+    T: Send + 'static,
+    F: Future<Output = T> + Send + 'static,
+{
+    let barrier = Arc::new(Barrier::new(count));
+    let mut tasks = vec![];
+    for index in 0..count {
+        let (barrier, work) = (barrier.clone(), task(index));
+        tasks.push(tokio::spawn(async move {
+            barrier.wait().await;
+            work.await
+        }));
+    }
+    let mut answers = vec![];
+    for task in tasks {
+        answers.push(task.await.expect("a racing task does not panic"));
+    }
+    answers
+}

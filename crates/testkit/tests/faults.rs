@@ -3,7 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "test helpers fail by panic too")]
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -243,17 +243,18 @@ async fn terminate_and_interrupt_send_their_signals() {
     }
 }
 
-/// The twin gets the same input later and answers, so the paused process had its time.
+/// A twin starts later and answers the same input, so the paused process had its time.
 #[tokio::test]
 async fn paused_process_makes_no_progress_until_resumed() {
-    let ((command, mut input), (twin_command, mut twin_input)) = (shell(ECHO), shell(ECHO));
-    let (victim, twin) = (Victim::spawn(command), Victim::spawn(twin_command));
+    let (command, mut input) = shell(ECHO);
+    let victim = Victim::spawn(command);
     victim.wait_for_line("ready").await;
     victim.pause();
     let mark = victim.mark();
     input.write_all(b"word\n").unwrap();
+    let (command, mut twin_input) = shell(ECHO);
     twin_input.write_all(b"word\n").unwrap();
-    twin.wait_for_line("got word").await;
+    Victim::spawn(command).wait_for_line("got word").await;
     assert_eq!(victim.lines(), ["ready"]);
     victim.resume();
     victim.wait_for_line_after(mark, "got word").await;
@@ -288,12 +289,11 @@ async fn history_keeps_the_newest_lines() {
 /// Both processes hold the write end, so its end of file says that both are gone.
 #[tokio::test]
 async fn dropped_victim_takes_its_group_along() {
-    let (mut reader, writer) = std::io::pipe().unwrap();
-    let (mut command, _input) = shell("exec 3>&0; sleep 1000 & echo ready; wait");
-    command.stdin(Stdio::from(writer));
+    let (writer, mut reader) = tokio::net::unix::pipe::pipe().unwrap();
+    let (mut command, _input) = shell("exec 3>&0; sleep 60 & echo ready; wait");
+    command.stdin(Stdio::from(writer.into_blocking_fd().unwrap()));
     let victim = Victim::spawn_group(command);
     victim.wait_for_line("ready").await;
     drop(victim);
-    let end = tokio::task::spawn_blocking(move || reader.read(&mut [0]).unwrap());
-    assert_eq!(within(end).await.unwrap(), 0);
+    assert_eq!(within(reader.read(&mut [0])).await.unwrap(), 0);
 }

@@ -37,7 +37,7 @@ pub(crate) struct By {
     /// Why, for the audit
     #[arg(long, value_name = "REASON")]
     why: String,
-    /// Who, for the audit [default: user@host]
+    /// Who, for the audit; user@host if not given
     #[arg(long, value_name = "ACTOR")]
     by: Option<String>,
 }

@@ -94,7 +94,7 @@ impl Home {
         let handed = self.hand_over(&password)?;
         let initdb = self
             .command(&binaries.dir.join("initdb"))
-            .args(["--username=towpath", "--encoding=UTF8", "--locale=C", "--data-checksums"])
+            .args(["--username=postgres", "--encoding=UTF8", "--locale=C", "--data-checksums"])
             .args(["--auth-local=trust", "--auth-host=scram-sha-256", "--no-instructions"])
             .arg("--pwfile")
             .arg(handed.path())
@@ -147,8 +147,8 @@ impl Home {
     pub(super) fn socket_url(&self, database: &str) -> String {
         let host = percent_encode(&self.socket_dir.display().to_string());
         match self.port {
-            Some(port) => format!("postgresql://towpath@/{database}?host={host}&port={port}"),
-            None => format!("postgresql://towpath@/{database}?host={host}"),
+            Some(port) => format!("postgresql://postgres@/{database}?host={host}&port={port}"),
+            None => format!("postgresql://postgres@/{database}?host={host}"),
         }
     }
 
@@ -156,7 +156,7 @@ impl Home {
     pub(super) fn url(&self) -> String {
         match (self.port, std::fs::read_to_string(&self.password)) {
             (Some(port), Ok(password)) => {
-                format!("postgresql://towpath:{}@127.0.0.1:{port}/towpath", password.trim())
+                format!("postgresql://postgres:{}@127.0.0.1:{port}/towpath", password.trim())
             }
             _ => self.socket_url("towpath"),
         }

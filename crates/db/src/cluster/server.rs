@@ -191,8 +191,10 @@ fn arguments(home: &Home, config: &Config) -> Vec<String> {
     }
     // Towpath's queries are short; compiling them costs more than it saves.
     set("jit", "off");
-    set("max_connections", "200");
-    if config.durability == Durability::Throwaway {
+    // Tests race hundreds of connections against each other.
+    let tests = config.durability == Durability::Throwaway;
+    set("max_connections", if tests { "500" } else { "200" });
+    if tests {
         for setting in ["fsync", "synchronous_commit", "full_page_writes"] {
             set(setting, "off");
         }

@@ -309,6 +309,12 @@ fn checksum_of<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// Of everything this binary would install: equal checksums, equal schemas.
+pub fn checksum() -> String {
+    let migrations = MIGRATIONS.iter().map(|migration| migration.sql);
+    checksum_of(migrations.chain([checksum_of_sources().as_str()]))
+}
+
 fn checksum_of_sources() -> String {
     let files = SOURCES.iter().flat_map(|source| [source.path, source.sql]);
     checksum_of([INSTALL].into_iter().chain(files))

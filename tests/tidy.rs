@@ -1,0 +1,124 @@
+//! Keeps the tree honest: what must stay together, and what must not appear.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use towpath_db::migrate::{MIGRATIONS, SOURCES};
+use towpath_model::refusal::Refusal;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// Every file below `dir` with one of these endings, without what cargo and npm made.
+fn files(dir: &Path, endings: &[&str]) -> Vec<PathBuf> {
+    let mut found = vec![];
+    for entry in std::fs::read_dir(dir).unwrap().flatten() {
+        let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+        if path.is_dir() && !["target", "node_modules", ".git", ".towpath"].contains(&name.as_str()) {
+            found.extend(files(&path, endings));
+        } else if endings.iter().any(|ending| name.ends_with(ending)) {
+            found.push(path);
+        }
+    }
+    found
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap()
+}
+
+#[test]
+fn files_are_short_enough_to_hold_one_idea() {
+    for path in files(&root(), &[".rs", ".sql"]) {
+        let lines = read(&path).lines().count();
+        assert!(lines <= 800, "{} has {lines} lines: there is a second idea inside", path.display());
+    }
+}
+
+#[test]
+fn the_binary_carries_every_sql_file() {
+    let sql = root().join("sql");
+    let on_disk: BTreeSet<String> = files(&sql, &[".sql"])
+        .iter()
+        .map(|path| path.strip_prefix(&sql).unwrap().display().to_string())
+        .filter(|path| path != "install.sql")
+        .collect();
+    let migrations = MIGRATIONS.iter().map(|migration| format!("migrations/{}.sql", migration.name));
+    let carried: BTreeSet<String> = migrations.chain(SOURCES.iter().map(|s| s.path.to_owned())).collect();
+    assert_eq!(on_disk, carried);
+}
+
+/// A function's comment says its transition, its fence and its answers; one without is
+/// a function nobody can call with confidence.
+#[test]
+fn every_sql_function_is_commented() {
+    for path in files(&root().join("sql"), &[".sql"]) {
+        let text = read(&path);
+        let lines: Vec<&str> = text.lines().collect();
+        for (index, line) in lines.iter().enumerate() {
+            if line.starts_with("create function") || line.starts_with("create or replace function") {
+                let before = index.checked_sub(1).map_or("", |before| lines[before]);
+                assert!(before.starts_with("--"), "{}: no comment above: {line}", path.display());
+            }
+        }
+    }
+}
+
+/// The words of refusal: the same in the SQL, in `sql/README.md` and in Rust.
+#[test]
+fn refusals_are_one_closed_list() {
+    let sql = root().join("sql");
+    let readme = read(&sql.join("README.md"));
+    let documented: BTreeSet<&str> = readme
+        .lines()
+        .skip_while(|line| !line.starts_with("## Words of refusal"))
+        .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
+        .collect();
+    let known: BTreeSet<&str> = Refusal::ALL.iter().map(|refusal| refusal.word()).collect();
+    assert_eq!(documented, known, "sql/README.md and model::refusal differ");
+    let mut used = BTreeSet::new();
+    let texts: Vec<String> = files(&sql, &[".sql"]).iter().map(|path| read(path)).collect();
+    for text in &texts {
+        for (at, _) in text.match_indices("'error', '") {
+            used.insert(text[at + "'error', '".len()..].split('\'').next().unwrap());
+        }
+    }
+    assert_eq!(used, known, "the SQL files and model::refusal differ");
+}
+
+/// Relative links in the documentation lead somewhere.
+#[test]
+fn links_lead_somewhere() {
+    for path in files(&root(), &[".md"]) {
+        let text = read(&path);
+        for (at, _) in text.match_indices("](") {
+            let target = text[at + 2..].split(')').next().unwrap().split('#').next().unwrap();
+            if target.is_empty() || target.contains("://") || target.starts_with("mailto:") {
+                continue;
+            }
+            assert!(path.parent().unwrap().join(target).exists(), "{}: dead link {target}", path.display());
+        }
+    }
+}
+
+/// Only `db` speaks SQL, and `model` does no I/O: Cargo keeps the crates out.
+#[test]
+fn arrows_point_one_way() {
+    let manifest = |name: &str| {
+        let text = read(&root().join("crates").join(name).join("Cargo.toml"));
+        text.split("[dev-dependencies]").next().unwrap().to_owned()
+    };
+    for (krate, absent) in [
+        ("model", vec!["towpath-", "tokio", "axum", "hyper"]),
+        ("db", vec!["towpath-server", "towpath-streams", "axum", "hyper"]),
+        ("server", vec!["tokio-postgres", "deadpool"]),
+    ] {
+        let manifest = manifest(krate);
+        let dependencies = manifest.split("[dependencies]").nth(1).unwrap_or_default();
+        for name in absent {
+            let found = dependencies.lines().any(|line| line.starts_with(name));
+            assert!(!found, "crates/{krate} must not depend on {name}*");
+        }
+    }
+}

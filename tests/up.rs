@@ -1,0 +1,225 @@
+//! `towpath up`: reaches ready, stops cleanly, and comes back after any death.
+
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio_postgres::NoTls;
+
+use crate::towpath::{Place, WAIT_MAX, words};
+
+fn sigkill(pid: i32) {
+    kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+}
+
+/// O01: with no configuration, a private PostgreSQL, ready; Ctrl-C leaves no process behind.
+#[tokio::test]
+async fn a_clean_directory_reaches_ready_and_ctrl_c_leaves_nothing_behind() {
+    let place = Place::new();
+    let mut up = place.up().await;
+    assert_eq!(place.get("/health").await, 200);
+    assert_eq!(place.get("/nothing").await, 404);
+    up.interrupt();
+    assert_eq!(up.wait_exit(WAIT_MAX).await.code(), Some(0));
+    place.until_empty().await;
+}
+
+/// A second signal ends the process at once, and PostgreSQL still goes with it.
+#[tokio::test]
+async fn a_second_signal_ends_it_at_once() {
+    let place = Place::new();
+    let mut up = place.up().await;
+    // A held connection keeps the drain from finishing.
+    let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", place.port)).await.unwrap();
+    tokio::io::AsyncWriteExt::write_all(&mut stream, b"GET /health HTTP/1.1\r\n").await.unwrap();
+    up.terminate();
+    up.wait_for_line("once more to end at once").await;
+    up.terminate();
+    assert_eq!(up.wait_exit(WAIT_MAX).await.code(), Some(130));
+    place.until_empty().await;
+}
+
+/// O01: kill -9 of towpath, then of postgres, in turns: every next start is healthy, and
+/// what was committed is there.
+#[tokio::test]
+async fn ten_kills_in_a_row_and_every_next_start_is_healthy() {
+    let place = Place::new();
+    let mut up = place.up().await;
+    for round in 0..10 {
+        let url = place.ok(&["db", "url"]);
+        let (client, connection) = tokio_postgres::connect(url.trim(), NoTls).await.unwrap();
+        tokio::spawn(connection);
+        client.batch_execute("create table if not exists kept (round int)").await.unwrap();
+        let kept: i64 = client.query_one("select count(*) from kept", &[]).await.unwrap().get(0);
+        assert_eq!(kept, round, "a committed row is gone");
+        client.batch_execute(&format!("insert into kept values ({round})")).await.unwrap();
+        let postmaster = place.postmaster().unwrap();
+        if round % 2 == 0 {
+            up.kill().await;
+        } else {
+            sigkill(postmaster);
+            up.kill().await;
+        }
+        up = place.up().await;
+        assert_ne!(place.postmaster(), Some(postmaster));
+    }
+    let doctor = place.run(&["doctor"]);
+    assert!(doctor.status.success(), "{}", words(&doctor));
+    up.terminate();
+    up.wait_exit(WAIT_MAX).await;
+    place.until_empty().await;
+}
+
+/// A killed PostgreSQL is started again under a running towpath, without anybody's help.
+#[tokio::test]
+async fn a_killed_postgres_is_started_again() {
+    let place = Place::new();
+    let mut up = place.up().await;
+    for _ in 0..2 {
+        let postmaster = place.postmaster().unwrap();
+        sigkill(postmaster);
+        place.until_other_postmaster(postmaster).await;
+        place.until("/ready", 200).await;
+    }
+    up.wait_for_line("starting it again").await;
+    up.terminate();
+    assert_eq!(up.wait_exit(WAIT_MAX).await.code(), Some(0));
+    place.until_empty().await;
+}
+
+/// The directory has one owner; others are told who, and commands use the owner's server.
+#[tokio::test]
+async fn a_second_up_is_refused_and_commands_share_the_first() {
+    let place = Place::new();
+    let mut up = place.up().await;
+    let second = place.command(&["up", "--listen", "127.0.0.1:0"]).output().unwrap();
+    assert_eq!(second.status.code(), Some(1));
+    assert!(
+        words(&second).contains(&format!("in use by towpath process {}", up.pid())),
+        "{}",
+        words(&second)
+    );
+    assert!(place.ok(&["migrate", "--check"]).contains("current"));
+    assert!(place.ok(&["db", "stop"]).contains(&up.pid().to_string()));
+    assert_eq!(up.wait_exit(WAIT_MAX).await.code(), Some(0));
+    assert!(place.ok(&["db", "stop"]).contains("nothing runs"));
+}
+
+/// A kill in the middle of the very first start leaves nothing that stops the next one.
+#[tokio::test]
+async fn a_kill_during_the_first_start_does_not_spoil_the_directory() {
+    for wait_for in
+        [".towpath/towpath.lock", ".towpath/postgres.unfinished", ".towpath/postgres/postmaster.pid"]
+    {
+        let place = Place::new();
+        let mut up = towpath_testkit::victim::Victim::spawn(place.command(&["up"]));
+        let seen = place.dir.join(wait_for);
+        up.kill_when(async {
+            while !seen.exists() {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        let mut up = place.up().await;
+        up.terminate();
+        assert_eq!(up.wait_exit(WAIT_MAX).await.code(), Some(0));
+        place.until_empty().await;
+    }
+}
+
+/// A data directory that only root may enter: PostgreSQL's user gets another place, and
+/// everything still works. Skipped for other users, who need no second user.
+#[tokio::test]
+async fn a_directory_that_only_root_may_enter_is_handled() {
+    if !nix::unistd::Uid::effective().is_root() {
+        return;
+    }
+    let place = Place::new();
+    std::fs::set_permissions(&place.dir, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let mut up = place.up().await;
+    let real = place.data().join("postgres").canonicalize().unwrap();
+    assert!(real.starts_with("/var/lib/towpath"), "{}", real.display());
+    up.terminate();
+    up.wait_exit(WAIT_MAX).await;
+    // The second start finds the link.
+    let mut up = place.up().await;
+    up.terminate();
+    up.wait_exit(WAIT_MAX).await;
+    std::fs::remove_dir_all(real.parent().unwrap()).unwrap();
+}
+
+/// Paths too long for a Unix socket work too.
+#[tokio::test]
+async fn a_very_long_path_is_handled() {
+    let mut place = Place::new();
+    let root = place.dir.clone();
+    place.dir = root.join("a".repeat(60)).join("b".repeat(60));
+    std::fs::create_dir_all(&place.dir).unwrap();
+    let mut up = place.up().await;
+    assert!(place.ok(&["gate", "list"]).contains("queue.worker.enabled"));
+    up.terminate();
+    assert_eq!(up.wait_exit(WAIT_MAX).await.code(), Some(0));
+    std::fs::remove_dir_all(root).unwrap();
+}
+
+/// Loopback only when asked, with a password that nobody printed.
+#[tokio::test]
+async fn the_loopback_port_needs_the_password() {
+    let place = Place::new();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut command = place.command(&["up"]);
+    command.env("TOWPATH_POSTGRES_PORT", port.to_string());
+    let mut up = towpath_testkit::victim::Victim::spawn(command);
+    up.wait_for_line("towpath is ready").await;
+    let url = place.ok(&["db", "url"]);
+    let password = std::fs::read_to_string(place.data().join("postgres.password")).unwrap();
+    assert!(url.contains(&password) && url.contains(&port.to_string()), "{url}");
+    let _connected = tokio_postgres::connect(url.trim(), NoTls).await.unwrap();
+    let without = url.trim().replace(&format!(":{password}"), "");
+    assert!(tokio_postgres::connect(&without, NoTls).await.is_err());
+    assert!(!up.lines().iter().any(|line| line.contains(&password)), "the password was printed");
+    up.terminate();
+    up.wait_exit(WAIT_MAX).await;
+}
+
+/// Gates start closed; `--dev` opens them, says so, and leaves a trace.
+#[tokio::test]
+async fn dev_opens_the_gates_and_says_so() {
+    let place = Place::new();
+    let mut up = towpath_testkit::victim::Victim::spawn(place.command(&["up", "--dev"]));
+    up.wait_for_line("--dev opened every gate").await;
+    up.wait_for_line("towpath is ready").await;
+    let gates: serde_json::Value = serde_json::from_str(&place.ok(&["--json", "gate", "list"])).unwrap();
+    assert!(gates.as_array().unwrap().iter().all(|gate| gate["effective_value"] == "true"), "{gates}");
+    place.ok(&["gate", "close", "queue.worker.enabled", "--why", "a test", "--by", "tester"]);
+    let history = place.ok(&["config", "history", "queue.worker.enabled"]);
+    assert!(history.contains("tester") && history.contains("a test"), "{history}");
+    assert!(history.contains("towpath up --dev"), "{history}");
+    up.terminate();
+    up.wait_exit(WAIT_MAX).await;
+}
+
+/// While a request is under way, the first signal lets it finish.
+#[tokio::test]
+async fn requests_in_flight_finish_after_the_first_signal() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let place = Place::new();
+    let mut up = place.up().await;
+    let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", place.port)).await.unwrap();
+    // The first answer proves that the connection was accepted; the second request is
+    // half-sent when the signal comes.
+    stream.write_all(b"GET /health HTTP/1.1\r\nhost: t\r\n\r\nGET /health HTTP/1.1\r\n").await.unwrap();
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 200");
+    up.terminate();
+    up.wait_for_line("finishing what is under way").await;
+    let ended = tokio::time::timeout(Duration::from_secs(30), async {
+        let mut rest = vec![];
+        stream.read_to_end(&mut rest).await.map(|_| rest)
+    });
+    assert!(ended.await.is_ok(), "an idle half-request must not hold the drain for ever");
+    assert_eq!(up.wait_exit(WAIT_MAX).await.code(), Some(0));
+    place.until_empty().await;
+}
