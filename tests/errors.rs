@@ -6,6 +6,7 @@ use std::process::Output;
 use towpath_testkit::TestDb;
 use towpath_testkit::proxy::{Fault, FaultProxy};
 
+use crate::old;
 use crate::towpath::{Place, words};
 
 /// One line on standard error (besides log lines), all of `parts` in it, and the code.
@@ -159,9 +160,23 @@ fn an_old_postgresql_is_not_started() {
     }
     let output = place.run(&["up", "--postgres-bin", bin.to_str().unwrap()]);
     refused(&output, 1, &["only PostgreSQL 14", "15 or newer is needed", "apt-get install postgresql"]);
-    assert!(!place.data().join("postgres").exists(), "nothing was made");
+    assert!(!place.data().exists(), "nothing was made");
     let empty = place.run(&["up", "--postgres-bin", place.dir.to_str().unwrap()]);
     refused(&empty, 1, &["no PostgreSQL server in", "apt-get install postgresql"]);
+}
+
+/// O02: a real PostgreSQL 14 behind DATABASE_URL is told apart before anything is written.
+#[tokio::test]
+async fn an_old_server_is_refused() {
+    let place = Place::new();
+    let server = old::Server::start(&place).await;
+    refused(
+        &up_on(&place, &server.url),
+        1,
+        &["the server is PostgreSQL 14, 15 or newer is needed", "upgrade"],
+    );
+    let doctor = place.command(&["doctor"]).env("DATABASE_URL", &server.url).output().unwrap();
+    assert_eq!(doctor.status.code(), Some(4), "{}", words(&doctor));
 }
 
 /// A data directory of another release says which package is missing.

@@ -4,6 +4,7 @@
 
 mod errors;
 mod migrate;
+mod old;
 mod tidy;
 mod towpath;
 mod up;

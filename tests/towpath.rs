@@ -1,6 +1,7 @@
 //! The binary, started the way a user starts it.
 
 use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -35,6 +36,20 @@ impl Place {
         let mut command = Command::new(PROGRAM);
         command.args(arguments).current_dir(&self.dir).env_remove("DATABASE_URL");
         command.env("TOWPATH_LISTEN", format!("127.0.0.1:{}", self.port));
+        command
+    }
+
+    /// The same as another user, who is given the place and a copy of the program.
+    pub(crate) fn command_as(&self, user: &str, arguments: &[&str]) -> Command {
+        let user = nix::unistd::User::from_name(user).unwrap().expect("the distribution's package makes it");
+        let (uid, gid) = (user.uid.as_raw(), user.gid.as_raw());
+        std::os::unix::fs::chown(&self.dir, Some(uid), Some(gid)).unwrap();
+        let program = self.dir.join("towpath");
+        std::fs::copy(PROGRAM, &program).unwrap();
+        let mut command = Command::new(program);
+        let ours = self.command(arguments);
+        command.args(ours.get_args()).current_dir(&self.dir).env_remove("DATABASE_URL").uid(uid).gid(gid);
+        command.envs(ours.get_envs().filter_map(|(name, value)| Some((name, value?))));
         command
     }
 

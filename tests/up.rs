@@ -149,6 +149,22 @@ async fn a_directory_that_only_root_may_enter_is_handled() {
     std::fs::remove_dir_all(real.parent().unwrap()).unwrap();
 }
 
+/// O01: everything works for a user who is not root, too.
+#[tokio::test]
+async fn an_ordinary_user_can_run_it() {
+    let place = Place::new();
+    let mut command = place.command(&["up"]);
+    if nix::unistd::Uid::effective().is_root() {
+        command = place.command_as("postgres", &["up"]);
+    }
+    let mut up = towpath_testkit::victim::Victim::spawn(command);
+    up.wait_for_line("towpath is ready").await;
+    assert_eq!(place.get("/ready").await, 200);
+    up.interrupt();
+    assert_eq!(up.wait_exit(WAIT_MAX).await.code(), Some(0));
+    place.until_empty().await;
+}
+
 /// Paths too long for a Unix socket work too.
 #[tokio::test]
 async fn a_very_long_path_is_handled() {

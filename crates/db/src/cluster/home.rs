@@ -64,15 +64,10 @@ impl Home {
         })
     }
 
-    /// The release that made the directory, if it has been made.
-    pub(super) fn major(&self) -> Option<i32> {
-        std::fs::read_to_string(self.pgdata.join("PG_VERSION")).ok()?.trim().parse().ok()
-    }
-
     /// Makes the directory if it is new. A half-made one never gets the final name, so a
     /// kill in between leaves only rubbish that the next call removes.
     pub(super) async fn prepare(&self, binaries: &Binaries) -> Result<(), Error> {
-        if self.major().is_some() {
+        if major(&self.pgdata).is_some() {
             return Ok(());
         }
         let unfinished = self.pgdata.with_extension("unfinished");
@@ -182,6 +177,11 @@ impl Home {
         self.give(&path)?;
         Ok(Handed(path))
     }
+}
+
+/// The release that made a directory, if it has been made.
+pub(super) fn major(pgdata: &Path) -> Option<i32> {
+    std::fs::read_to_string(pgdata.join("PG_VERSION")).ok()?.trim().parse().ok()
 }
 
 struct Handed(PathBuf);

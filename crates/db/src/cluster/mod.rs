@@ -71,9 +71,10 @@ impl Cluster {
     /// Takes the directory, prepares it when it is new, starts the server and waits until
     /// it answers.
     pub async fn start(config: &Config) -> Result<Cluster, Error> {
+        // Before the first file is written: without programs there is nothing to prepare.
+        let binaries = Binaries::find(config.bin.as_deref(), home::major(&config.data.join("postgres")))?;
         let lock = Lock::take(&config.data)?;
         let home = Home::find(config)?;
-        let binaries = Binaries::find(config.bin.as_deref(), home.major())?;
         home.settle().await?;
         home.prepare(&binaries).await?;
         let url = home.url();
