@@ -5,10 +5,11 @@ use std::str::FromStr;
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime, Timeouts};
 use serde_json::Value;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Config, NoTls};
+use tokio_postgres::{Client, Config};
+use tokio_postgres_rustls::MakeRustlsConnect;
 use towpath_model::doctor::SERVER_MAJOR_MIN;
 
-use crate::{Error, limits};
+use crate::{Error, limits, tls};
 
 /// A database that answered and is new enough. Cheap to clone.
 #[derive(Clone)]
@@ -19,9 +20,9 @@ pub struct Database {
 impl Database {
     /// Connects, and refuses servers that are too old. Does not look at the schema.
     pub async fn connect(url: &str) -> Result<Database, Error> {
-        let config = parse_url(url)?;
+        let (config, tls) = parse_url(url)?;
         let manager_config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let pool = Pool::builder(Manager::from_config(config.clone(), NoTls, manager_config))
+        let pool = Pool::builder(Manager::from_config(config.clone(), tls, manager_config))
             .max_size(limits::POOL_CONNECTIONS_MAX)
             .runtime(Runtime::Tokio1)
             .timeouts(Timeouts {
@@ -69,16 +70,17 @@ impl Database {
 
 /// One connection outside any pool, driven by a task of its own.
 pub(crate) async fn connect_once(url: &str) -> Result<Client, Error> {
-    let config = parse_url(url)?;
+    let (config, tls) = parse_url(url)?;
     let (client, connection) =
-        config.connect(NoTls).await.map_err(|error| Error::unreachable(&error, &whom(&config)))?;
+        config.connect(tls).await.map_err(|error| Error::unreachable(&error, &whom(&config)))?;
     tokio::spawn(connection);
     refuse_old_server(&client).await?;
     Ok(client)
 }
 
-fn parse_url(url: &str) -> Result<Config, Error> {
-    let mut config = Config::from_str(url).map_err(|error| {
+fn parse_url(url: &str) -> Result<(Config, MakeRustlsConnect), Error> {
+    let (plain, trust) = tls::split(url);
+    let mut config = Config::from_str(&plain).map_err(|error| {
         Error::Invalid(format!(
             "DATABASE_URL is not a PostgreSQL address: {error}; \
              it looks like postgresql://user:password@host:5432/database"
@@ -93,7 +95,7 @@ fn parse_url(url: &str) -> Result<Config, Error> {
     if config.get_application_name().is_none() {
         config.application_name("towpath");
     }
-    Ok(config)
+    Ok((config, trust.connector()?))
 }
 
 /// The server and database in words, without user or password.

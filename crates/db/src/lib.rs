@@ -12,6 +12,7 @@ mod error;
 mod inspect;
 mod limits;
 pub mod migrate;
+mod tls;
 
 pub use config::{Attribution, ConfigChange, ConfigEntry, ConfigSet, GateMove};
 pub use connect::Database;
