@@ -101,7 +101,11 @@ impl Home {
             .map_err(failed)?;
         if !initdb.status.success() {
             let words = String::from_utf8_lossy(&initdb.stderr);
-            return Err(Error::Cluster(format!("initdb failed: {}", words.trim())));
+            let telling = words.lines().find(|line| line.contains("FATAL: ") || line.contains("error: "));
+            return Err(Error::Cluster(format!(
+                "initdb failed: {}; nothing was installed",
+                telling.unwrap_or(words.trim())
+            )));
         }
         std::fs::rename(&unfinished, &self.pgdata).map_err(failed)
     }
