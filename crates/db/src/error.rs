@@ -13,6 +13,15 @@ pub enum Error {
         /// The config key of the gate.
         gate: String,
     },
+    /// Whoever asks was not granted this.
+    #[error("not authorised: {0}")]
+    NotAuthorised(String),
+    /// Somebody else holds the attempt now, or it has ended. Drop the work.
+    #[error("the lease on job {0} is lost")]
+    LeaseLost(String),
+    /// The state of the thing named does not allow this.
+    #[error("{0}")]
+    Conflict(String),
     /// The thing named does not exist.
     #[error("{0}")]
     NotFound(String),
@@ -61,9 +70,27 @@ impl Error {
             Some(Refusal::UnknownKey) => Error::NotFound(format!("there is no config key {:?}", text("key"))),
             Some(Refusal::InvalidValue) => Error::Invalid(format!("{}: {detail}", text("key"))),
             Some(Refusal::Invalid) => Error::Invalid(detail),
+            Some(Refusal::NotAuthorised) => Error::NotAuthorised(told(&detail, answer)),
+            Some(Refusal::NotFound) => Error::NotFound(told(&detail, answer)),
+            Some(Refusal::Conflict) => Error::Conflict(told(&detail, answer)),
+            Some(Refusal::LeaseLost) => Error::LeaseLost(text("job_id")),
+            Some(Refusal::NoSubscription) => Error::NotFound(format!(
+                "executor {} has no enabled subscription; see: towpath executor list",
+                text("executor")
+            )),
+            Some(Refusal::Paused) => Error::Conflict(told(&detail, answer)),
             None => Error::Unreadable(answer.to_string()),
         }
     }
+}
+
+/// The detail, or what else the answer holds when it has none.
+fn told(detail: &str, answer: &serde_json::Value) -> String {
+    if !detail.is_empty() {
+        return detail.to_owned();
+    }
+    let fields = answer.as_object().into_iter().flatten().filter(|(key, _)| *key != "ok");
+    fields.map(|(key, value)| format!("{key} {value}")).collect::<Vec<_>>().join(", ")
 }
 
 /// By hand rather than derived: the words already hold the cause, and a `source` would be

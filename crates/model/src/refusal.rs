@@ -33,6 +33,18 @@ refusals! {
     InvalidValue = "invalid_value",
     /// No config key has this name.
     UnknownKey = "unknown_key",
+    /// Whoever asks was not granted this.
+    NotAuthorised = "not_authorised",
+    /// The thing named does not exist, or not any more.
+    NotFound = "not_found",
+    /// Its state does not allow this; `state` or `detail` says why.
+    Conflict = "conflict",
+    /// Somebody else holds the attempt now, or it has ended.
+    LeaseLost = "lease_lost",
+    /// The executor has no enabled subscription, so there is nothing it may claim.
+    NoSubscription = "no_subscription",
+    /// The kind is paused.
+    Paused = "paused",
 }
 
 impl Refusal {

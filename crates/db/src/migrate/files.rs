@@ -42,10 +42,33 @@ pub const INSTALL: &str = include_str!("../../../../sql/install.sql");
 /// Every migration, oldest first.
 pub const MIGRATIONS: &[Migration] = migrations! {
     1 "0001_base",
+    2 "0002_job",
 };
 
 /// Functions first, because views call them.
 pub const SOURCES: &[Source] = sources! {
     "functions/schema.sql",
     "functions/config.sql",
+    "functions/payload.sql",
+    "functions/subscription.sql",
+    "functions/job_wake.sql",
+    "functions/job_enqueue.sql",
+    "functions/job_enqueue_many.sql",
+    "functions/job_claim.sql",
+    "functions/job_lease.sql",
+    "functions/job_finish.sql",
+    "functions/job_dead_letter.sql",
+    "functions/graph.sql",
+    "functions/schedule.sql",
+    "functions/queue.sql",
+    "functions/job_maintain.sql",
+    "functions/job_retention.sql",
+    "functions/job_read.sql",
+    "functions/job_why.sql",
+    "views/job_queue.sql",
+    "views/job_queue_backlog.sql",
+    "views/job_dead_letter_summary.sql",
+    "views/executor_subscription_health.sql",
+    "views/queue_heartbeat.sql",
+    "views/queue_health.sql",
 };

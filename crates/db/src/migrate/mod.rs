@@ -230,7 +230,7 @@ impl Ledger {
 
 async fn execute(client: &impl GenericClient, report: &Report) -> Result<Vec<String>, Error> {
     client.batch_execute(&steps_sql(report.from)).await?;
-    let retired = client.query(RETIRED, &[]).await?.iter().map(|row| row.get(0)).collect();
+    let retired = client.query(&retired_sql(), &[]).await?.iter().map(|row| row.get(0)).collect();
     client.batch_execute(&record_sql()).await?;
     Ok(retired)
 }
@@ -262,9 +262,10 @@ fn steps_sql(from: i32) -> String {
 /// Drops what no file has any more, then remembers everything as it is.
 fn record_sql() -> String {
     format!(
-        "do $$\ndeclare\n    _function text;\nbegin\n    for _function in {RETIRED} loop\n        \
+        "do $$\ndeclare\n    _function text;\nbegin\n    for _function in {} loop\n        \
          execute 'drop function ' || _function;\n    end loop;\nend;\n$$;\n\
          select towpath._schema_record('{RELEASE}', '{}');",
+        retired_sql(),
         checksum_of_sources()
     )
 }
@@ -284,17 +285,24 @@ end;
 $$;
 ";
 
-/// Our functions that this transaction did not write and that no table leans on: a file
+/// Our functions that this transaction did not write and that no migration makes: a file
 /// has lost them. Reinstalling writes every row of `pg_proc` that a file has.
-const RETIRED: &str = "
-    select p.oid::regprocedure::text
+fn retired_sql() -> String {
+    let made = |migration: &Migration| -> Vec<String> {
+        let lines = migration.sql.lines().filter_map(|line| line.strip_prefix("create function towpath."));
+        lines.filter_map(|rest| Some(format!("'{}'", rest.split_once('(')?.0))).collect()
+    };
+    let kept: Vec<String> = MIGRATIONS.iter().flat_map(made).collect();
+    format!(
+        "select p.oid::regprocedure::text
       from pg_proc p join pg_namespace n on n.oid = p.pronamespace
      where n.nspname in ('towpath', 'comms') and pg_get_userbyid(p.proowner) = 'towpath_owner'
        and p.xmin::text::bigint <> pg_current_xact_id()::text::bigint % 4294967296
-       and not exists (select 1 from pg_depend d
-                        where d.refclassid = 'pg_proc'::regclass and d.refobjid = p.oid
-                          and d.classid <> 'pg_proc'::regclass)
-     order by 1";
+       and p.proname <> all (array[{}])
+     order by 1",
+        kept.join(", ")
+    )
+}
 
 fn pending(applied: i32) -> impl Iterator<Item = &'static Migration> {
     MIGRATIONS.iter().filter(move |migration| migration.version > applied)

@@ -1,0 +1,341 @@
+-- Claim: a worker takes due jobs under a lease.
+
+-- _job_lanes: the lanes an executor may claim from now, highest priority first, or why none.
+--
+-- For every lane the most specific subscription of the executor decides, even if that row
+-- says no: a disabled row for one kind switches the kind off beside a wildcard row. An
+-- executor registered with a login_role may be used by that role's members only. A holder
+-- is the subscription's number, negative if it has no max_parallel.
+create or replace function towpath._job_lanes(
+    p_executor text, p_kinds text[],
+    out refusal jsonb, out lanes integer[], out floors timestamptz[], out priorities integer[],
+    out holders integer[], out caps integer[], out lease_seconds text)
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
+    set jit = off
+as $$
+declare
+    _gate text;
+    _worker text;
+    _role text;
+    _paused text[];
+begin
+    select (select c.value from towpath.config c where c.key = 'queue.job_substrate.enabled' and c.kind = 'gate'),
+           (select c.value from towpath.config c where c.key = 'queue.worker.enabled' and c.kind = 'gate'),
+           (select r.login_role from towpath.consumer_registry r where r.executor_id = p_executor),
+           (select array_agg(p.job_kind) from towpath.job_pause p),
+           (select c.value from towpath.config c where c.key = 'queue.lease.duration_sec' and c.kind = 'number')
+      into _gate, _worker, _role, _paused, lease_seconds;
+    if _gate is distinct from 'true' or _worker is distinct from 'true' then
+        refusal := jsonb_build_object('ok', false, 'error', 'gate_closed', 'gate',
+            case when _gate is distinct from 'true' then 'queue.job_substrate.enabled'
+                 else 'queue.worker.enabled' end);
+        return;
+    end if;
+    if _role is not null and not coalesce(pg_has_role(session_user,
+           (select r.oid from pg_roles r where r.rolname = _role), 'member'), false) then
+        refusal := jsonb_build_object('ok', false, 'error', 'not_authorised', 'executor', p_executor,
+            'detail', format('%s is registered for %s only', p_executor, _role));
+        return;
+    end if;
+    select coalesce(array_agg(x.lane), '{}'), array_agg(x.floor_at), array_agg(x.priority), array_agg(x.holder),
+           array_agg(x.max_parallel)
+      into lanes, floors, priorities, holders, caps
+      from (select l.lane, l.priority, s.max_parallel,
+                   case when s.max_parallel is null then -s.subscription_no else s.subscription_no end as holder,
+                   coalesce((select f.floor_at from towpath.job_floor f where f.lane = l.lane
+                              order by f.floor_no desc limit 1), '-infinity') as floor_at
+              from towpath.job_lane l
+             cross join lateral (
+                   select s.subscription_no, s.max_parallel, s.priority_floor, s.enabled
+                     from towpath.job_subscription s
+                    where s.executor_id = p_executor and s.executor_kind = l.executor
+                      and (s.job_kind is null or s.job_kind = l.job_kind)
+                      and (s.event_domain is null or s.event_domain = l.event_domain)
+                    order by s.job_kind nulls last, s.event_domain nulls last
+                    limit 1) s
+             where (p_kinds is null or l.job_kind = any(p_kinds))
+               and (_paused is null or l.job_kind <> all(_paused))
+               and s.enabled and l.priority >= s.priority_floor
+             order by l.priority desc, l.lane) x;
+    if lanes = '{}' and not exists (select 1 from towpath.job_subscription s
+                                     where s.executor_id = p_executor and s.enabled) then
+        refusal := jsonb_build_object('ok', false, 'error', 'no_subscription', 'executor', p_executor,
+            'detail', 'no enabled row of job_subscription names this executor');
+    end if;
+end;
+$$;
+
+-- _job_parallel_enter: locks the counted subscriptions among the holders and says how many
+-- more jobs each may hold (room, negative after a limit was lowered). change_no is the row
+-- that said so far what is held, released what has been given back since.
+--
+-- Only releases near the newest are folded, so that a held snapshot cannot make this slow;
+-- one that committed late waits for fn_job_parallel_recount, which means fewer jobs in the
+-- meantime, never more.
+create or replace function towpath._job_parallel_enter(
+    p_holders integer[], p_caps integer[],
+    out nos integer[], out room integer[], out held integer[], out released integer[],
+    out folded_to bigint[], out change_no bigint[])
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
+    set jit = off
+    set enable_seqscan = off
+as $$
+declare
+    _held integer;
+    _released integer;
+    _folded_to bigint;
+    _top bigint;
+    _change_no bigint;
+begin
+    nos := array(select distinct h from unnest(p_holders) h where h > 0 order by h);
+    perform 1 from towpath.job_subscription s where s.subscription_no = any(nos)
+      order by s.subscription_no for no key update;
+    for _i in 1..cardinality(nos) loop
+        select p.held, p.folded_to, p.change_no into _held, _folded_to, _change_no
+          from towpath.job_parallel p
+         where p.subscription_no = nos[_i] order by p.change_no desc limit 1;
+        _folded_to := coalesce(_folded_to, 0);
+        with gone as (
+            delete from towpath.job_parallel_release r
+             where r.subscription_no = nos[_i] and r.release_no > _folded_to - 2000
+            returning r.n, r.release_no)
+        select coalesce(sum(g.n), 0), max(g.release_no) into _released, _top from gone g;
+        held[_i] := coalesce(_held, 0) - _released;
+        released[_i] := _released;
+        room[_i] := p_caps[array_position(p_holders, nos[_i])] - held[_i];
+        folded_to[_i] := greatest(_folded_to, _top);
+        change_no[_i] := _change_no;
+    end loop;
+end;
+$$;
+
+-- _job_parallel_leave: writes down what is held now and what has been folded.
+create or replace function towpath._job_parallel_leave(
+    p_no integer, p_held integer, p_folded_to bigint, p_change_no bigint) returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
+    set jit = off
+    set enable_seqscan = off
+as $$
+begin
+    insert into towpath.job_parallel (subscription_no, held, folded_to) values (p_no, p_held, p_folded_to);
+    -- The one row that counted before: looking for older ones would walk over dead entries.
+    delete from towpath.job_parallel p where p.subscription_no = p_no and p.change_no = p_change_no;
+end;
+$$;
+
+-- fn_job_claim_rows: queued | retry_waiting -> leased, up to p_limit jobs (Q07).
+--
+-- Priorities are served from the highest down, within one the oldest due first, across
+-- lanes. A claimer locks what it considers and skips what others hold, so no job goes
+-- twice; what it locked and did not take is free again at its commit. The lease is fenced
+-- by owner and attempt.
+--
+-- max_parallel is exact (R06): the subscription's row is locked before anything is taken,
+-- so the next claimer of the subscription waits for this transaction and then reads the
+-- new number. That needs a fresh snapshot per statement, hence read committed.
+--
+-- One row per job, in the order in which to run them. A refusal is one row with nothing
+-- but the column refusal, which holds the answer of fn_job_claim.
+create or replace function towpath.fn_job_claim_rows(
+    p_executor text, p_kinds text[] default null, p_limit integer default 1,
+    p_lease_owner text default null, p_lease_seconds integer default null)
+    returns table (
+        job_id uuid, attempt integer, max_attempts integer, job_kind text, executor text, event_domain text,
+        source_ref text, target_ref text, payload_ref text, payload_json jsonb, priority integer,
+        scheduled_at timestamptz, idempotency_key text, actor text, run_id uuid, created_at timestamptz,
+        lease_owner text, lease_until timestamptz, refusal jsonb)
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
+    set jit = off
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set enable_bitmapscan = off
+as $$
+#variable_conflict use_column
+declare
+    _now timestamptz;
+    _owner text := coalesce(p_lease_owner, p_executor);
+    _limit integer := least(p_limit, 5000);
+    _until timestamptz;
+    _none text;
+    _set record;
+    _par record;
+    _room integer[];
+    _from integer := 1;
+    _to integer;
+    _need integer;
+    _tids tid[] := '{}';
+    _found tid[];
+    _ids uuid[] := '{}';
+    _found_ids uuid[];
+    _low uuid;
+    _high uuid;
+    _found_nos integer[];
+    _taken integer;
+begin
+    if coalesce(btrim(p_executor), '') = '' or btrim(_owner) = '' or coalesce(_limit, 0) < 1
+       or p_lease_seconds not between 1 and 86400 then
+        refusal := jsonb_build_object('ok', false, 'error', 'invalid',
+            'detail', 'a claim needs an executor, an owner that is not blank, a limit of 1 or more '
+                      'and a lease of 1 to 86400 seconds');
+        return next;
+        return;
+    end if;
+    -- Shared by all claims; fn_job_subscription_put takes it alone when it starts to count.
+    -- Assignments rather than queries, here and below: they skip the executor.
+    _none := pg_advisory_xact_lock_shared(7301, 1);
+    _set := towpath._job_lanes(p_executor, p_kinds);
+    if _set.refusal is not null then
+        refusal := _set.refusal;
+        return next;
+        return;
+    end if;
+    if array_remove(_set.caps, null) <> '{}' then
+        if current_setting('transaction_isolation') <> 'read committed' then
+            refusal := jsonb_build_object('ok', false, 'error', 'invalid',
+                'detail', 'claims under max_parallel need a read committed transaction');
+            return next;
+            return;
+        end if;
+        _par := towpath._job_parallel_enter(_set.holders, _set.caps);
+        _room := _par.room;
+    end if;
+
+    -- After the counter's lock, so that a long wait for it does not age the lease.
+    _now := towpath.fn_now();
+    while _from <= cardinality(_set.lanes) and cardinality(_tids) < _limit loop
+        _to := _from;
+        while _set.priorities[_to + 1] = _set.priorities[_from] loop
+            _to := _to + 1;
+        end loop;
+        _need := _limit - cardinality(_tids);
+        if _room is null then
+            select coalesce(array_agg(c.tid), '{}'), array_agg(c.job_id) into _found, _found_ids
+              from (select c.tid, c.job_id
+                  from unnest(_set.lanes[_from:_to], _set.floors[_from:_to]) as l(lane, floor_at)
+                 cross join lateral (
+                       select r.ctid as tid, r.due_at, r.job_id from towpath.job_ready r
+                        where r.lane = l.lane and r.due_at >= l.floor_at and r.due_at <= _now
+                        order by r.due_at, r.job_id
+                        limit _need for update skip locked) c
+                 order by c.due_at, c.job_id
+                 limit _need) c;
+        else
+            -- The same, but a job counts only up to its place in its own subscription's room.
+            select coalesce(array_agg(c.tid), '{}'), array_agg(c.job_id), array_agg(c.holder)
+              into _found, _found_ids, _found_nos
+              from (select c.tid, c.job_id, c.holder
+                      from (select c.tid, c.due_at, c.job_id, l.holder, l.room,
+                                   row_number() over (partition by l.holder order by c.due_at, c.job_id) as place
+                              from (select l.lane, l.floor_at, l.holder,
+                                           coalesce(_room[array_position(_par.nos, l.holder)], _need) as room
+                                      from unnest(_set.lanes[_from:_to], _set.floors[_from:_to],
+                                                  _set.holders[_from:_to]) as l(lane, floor_at, holder)) l
+                             cross join lateral (
+                                   select r.ctid as tid, r.due_at, r.job_id from towpath.job_ready r
+                                    where r.lane = l.lane and r.due_at >= l.floor_at and r.due_at <= _now
+                                    order by r.due_at, r.job_id
+                                    limit greatest(least(_need, l.room), 0) for update skip locked) c) c
+                     where c.place <= c.room
+                     order by c.due_at, c.job_id
+                     limit _need) c;
+            for _i in 1..cardinality(_par.nos) loop
+                _taken := cardinality(array_positions(_found_nos, _par.nos[_i]));
+                _room[_i] := _room[_i] - coalesce(_taken, 0);
+            end loop;
+        end if;
+        _tids := _tids || _found;
+        _ids := _ids || _found_ids;
+        _from := _to + 1;
+    end loop;
+    for _i in 1..coalesce(cardinality(_room), 0) loop
+        if _room[_i] <> _par.room[_i] or _par.released[_i] > 0 then
+            perform towpath._job_parallel_leave(_par.nos[_i], _par.held[_i] + _par.room[_i] - _room[_i],
+                                                _par.folded_to[_i], _par.change_no[_i]);
+        end if;
+    end loop;
+    if _tids = '{}' then
+        return;
+    end if;
+
+    _until := _now + interval '1 second' * coalesce(p_lease_seconds,
+        case when _set.lease_seconds ~ '^[1-9][0-9]{0,3}$' then _set.lease_seconds::double precision
+             else towpath._job_lease_seconds() end);
+    -- Bounds known before the statement starts let it open the partitions of these days only.
+    if cardinality(_ids) > 1 then
+        _ids := array(select x from unnest(_ids) x order by x);
+    end if;
+    _low := _ids[1];
+    _high := _ids[cardinality(_ids)];
+    return query
+    with taken as (
+        delete from towpath.job_ready r where r.ctid = any(_tids)),
+    batch as (
+        insert into towpath.lease_batch (lease_until, job_ids) values (_until, _ids)),
+    leased as (
+        update towpath.job_live v
+           set state = 1, attempts = v.attempts + 1, lease_owner = _owner, lease_until = _until, picked_at = _now,
+               subscription_no = _set.holders[array_position(_set.lanes, v.lane)]
+         where v.job_id = any(_ids)
+        returning v.job_id, v.attempts, v.max_attempts + v.refunded as max_attempts, v.due_at)
+    select l.job_id, l.attempts::integer, l.max_attempts, j.job_kind::text, j.executor::text, j.event_domain,
+           j.source_ref, j.target_ref, j.payload_ref, j.payload_json::jsonb, j.priority::integer,
+           l.due_at, j.idempotency_key::text, j.actor::text, j.run_id, j.created_at, _owner, _until, null::jsonb
+      from leased l
+     cross join lateral (
+           select * from towpath.job j
+            where j.job_id = l.job_id and j.job_id >= _low and j.job_id <= _high offset 0) j
+     order by j.priority desc, l.due_at, l.job_id;
+end;
+$$;
+
+-- _job_lease_seconds: queue.lease.duration_sec as a usable number.
+create or replace function towpath._job_lease_seconds() returns double precision
+    language plpgsql stable
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
+as $$
+declare
+    _value text;
+begin
+    select c.value into _value from towpath.config c
+     where c.key = 'queue.lease.duration_sec' and c.kind = 'number';
+    if _value ~ '^[1-9][0-9]{0,3}$' then
+        return _value::double precision;
+    end if;
+    return towpath._config_number('queue.lease.duration_sec');
+end;
+$$;
+
+-- fn_job_claim: the same as one jsonb answer, for callers without typed rows.
+--
+-- Answers: {ok, jobs: [{job_id, attempt, ...}]}; gate_closed {gate}, no_subscription,
+-- not_authorised, invalid.
+create or replace function towpath.fn_job_claim(
+    p_executor text, p_kinds text[] default null, p_limit integer default 1,
+    p_lease_owner text default null, p_lease_seconds integer default null) returns jsonb
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _answer jsonb;
+begin
+    select coalesce((array_agg(c.refusal) filter (where c.refusal is not null))[1],
+                    jsonb_build_object('ok', true, 'jobs',
+                        coalesce(jsonb_agg(to_jsonb(c) - 'refusal') filter (where c.refusal is null), '[]')))
+      into _answer
+      from towpath.fn_job_claim_rows(p_executor, p_kinds, p_limit, p_lease_owner, p_lease_seconds) c;
+    return _answer;
+end;
+$$;
+
+grant execute on function towpath.fn_job_claim(text, text[], integer, text, integer) to worker_service_user;
+grant execute on function towpath.fn_job_claim_rows(text, text[], integer, text, integer) to worker_service_user;

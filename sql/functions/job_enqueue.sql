@@ -1,0 +1,207 @@
+-- Enqueue: one job from a producer into its lane.
+
+-- _job_lane: the number of a lane, made on first use. Two producers that need the same new
+-- lane meet here: the second waits for the first to commit, once in the life of the lane.
+create or replace function towpath._job_lane(
+    p_job_kind text, p_executor text, p_priority integer, p_event_domain text) returns integer
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
+as $$
+declare
+    _lane integer;
+begin
+    loop
+        select l.lane into _lane from towpath.job_lane l
+         where l.job_kind = p_job_kind and l.executor = p_executor and l.priority = p_priority
+           and l.event_domain is not distinct from p_event_domain;
+        exit when found;
+        insert into towpath.job_lane (job_kind, executor, priority, event_domain)
+        values (p_job_kind, p_executor, p_priority, p_event_domain)
+        on conflict do nothing;
+    end loop;
+    return _lane;
+end;
+$$;
+
+-- _job_refusal: why the table would refuse a job, in words, or null if it would not.
+create or replace function towpath._job_refusal(
+    p_job_kind text, p_executor text, p_priority integer, p_event_domain text,
+    p_max_attempts integer, p_actor text, p_idempotency_key text, p_payload jsonb) returns jsonb
+    language plpgsql stable
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _field text;
+    _detail text;
+begin
+    if coalesce(btrim(p_job_kind), '') = '' then
+        _field := 'job_kind'; _detail := 'must not be blank';
+    elsif octet_length(p_job_kind) > 200 or octet_length(p_event_domain) > 200 then
+        _field := case when octet_length(p_job_kind) > 200 then 'job_kind' else 'event_domain' end;
+        _detail := 'must not be longer than 200 bytes';
+    elsif not coalesce(towpath._executor_known(p_executor), false) then
+        _field := 'executor';
+        _detail := format('%s is not on the executor whitelist', coalesce(to_jsonb(p_executor)::text, 'null'));
+    elsif p_priority is null or p_priority < 0 then
+        _field := 'priority'; _detail := 'must be 0 or more';
+    elsif btrim(p_event_domain) = '' then
+        _field := 'event_domain'; _detail := 'must be null or not blank';
+    elsif p_max_attempts is null or p_max_attempts < 1 then
+        _field := 'max_attempts'; _detail := 'must be 1 or more';
+    elsif coalesce(btrim(p_actor), '') = '' then
+        _field := 'actor'; _detail := 'must not be blank';
+    elsif btrim(p_idempotency_key) = '' then
+        _field := 'idempotency_key'; _detail := 'must be null or not blank';
+    elsif p_payload is null then
+        _field := 'payload_json'; _detail := 'must not be null';
+    else
+        return towpath._payload_refusal(p_payload, 'payload_json');
+    end if;
+    return jsonb_build_object('ok', false, 'error', 'invalid', 'field', _field, 'detail', _detail);
+end;
+$$;
+
+-- _producer_may: whether the session may enqueue this kind for this executor (R09).
+--
+-- The producer is session_user, the role that logged in: inside a security definer function
+-- current_user is the owner, and a role taken by SET ROLE is the session's own choice. A
+-- pool is therefore one producer. Administrators and the owner need no grant.
+create or replace function towpath._producer_may(p_job_kind text, p_executor text) returns boolean
+    language plpgsql stable
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
+as $$
+begin
+    return pg_has_role(session_user, 'workflow_admin', 'member')
+        or pg_has_role(session_user, 'towpath_owner', 'member')
+        or exists (select 1 from towpath.producer_grant g
+                    where g.producer = session_user
+                      and (g.job_kind is null or g.job_kind = p_job_kind)
+                      and (g.executor is null or g.executor = p_executor));
+end;
+$$;
+
+-- _job_max_attempts_default: queue.retry.max_attempts_default as a usable number.
+create or replace function towpath._job_max_attempts_default() returns integer
+    language sql stable
+    set search_path = pg_catalog, pg_temp
+as $$ select greatest(towpath._config_number('queue.retry.max_attempts_default')::integer, 1) $$;
+
+-- fn_job_enqueue: nothing -> queued, in the caller's own transaction (Q04, Q19).
+--
+-- Without an idempotency key the job's own id is shown as its key. With one, the unique index
+-- on its hash decides: the loser waits for the winner's commit, then reads the winner's id in a
+-- new snapshot; if that job has meanwhile finished, the key is free and the loop tries again.
+-- A due time below the lane's floor is raised to it, or no claim would see the job.
+-- Straight-line on purpose: a batch of one costs a third more.
+--
+-- Answers: {ok, job_id, duplicate}; gate_closed, not_authorised, invalid {field, detail}.
+create or replace function towpath.fn_job_enqueue(
+    p_job_kind        text,
+    p_source_ref      text        default null,
+    p_target_ref      text        default null,
+    p_payload_ref     text        default null,
+    p_payload_json    jsonb       default '{}',
+    p_priority        integer     default 100,
+    p_scheduled_at    timestamptz default null,
+    p_max_attempts    integer     default null,
+    p_idempotency_key text        default null,
+    p_actor           text        default null,
+    p_run_id          uuid        default null,
+    p_executor        text        default 'PG_worker',
+    p_event_domain    text        default null) returns jsonb
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
+    set enable_seqscan = off
+as $$
+declare
+    _now timestamptz := towpath.fn_now();
+    _actor text := coalesce(p_actor, session_user);
+    _payload jsonb := coalesce(p_payload_json, '{}');
+    _priority integer := coalesce(p_priority, 100);
+    _gate text;
+    _notify text;
+    _default text;
+    _max integer := p_max_attempts;
+    _lane integer;
+    _floor timestamptz;
+    _armed boolean;
+    _due timestamptz;
+    _job_id uuid;
+    _hash uuid;
+    _holder uuid;
+    _refusal jsonb;
+begin
+    select (select c.value from towpath.config c where c.key = 'queue.job_substrate.enabled' and c.kind = 'gate'),
+           (select c.value from towpath.config c where c.key = 'queue.notify.enabled' and c.kind = 'gate'),
+           (select c.value from towpath.config c where c.key = 'queue.retry.max_attempts_default' and c.kind = 'number'),
+           l.lane,
+           (select f.floor_at from towpath.job_floor f where f.lane = l.lane order by f.floor_no desc limit 1),
+           (select w.armed from towpath.job_wake w where w.job_kind = l.job_kind and w.executor = l.executor
+             order by w.wake_no desc limit 1)
+      into _gate, _notify, _default, _lane, _floor, _armed
+      from (select 1) one
+      left join towpath.job_lane l
+        on l.job_kind = p_job_kind and l.executor = p_executor and l.priority = _priority
+       and l.event_domain is not distinct from p_event_domain;
+    if _gate is distinct from 'true' then
+        return jsonb_build_object('ok', false, 'error', 'gate_closed', 'gate', 'queue.job_substrate.enabled');
+    end if;
+    if not pg_has_role(session_user, 'workflow_admin', 'member')
+       and not towpath._producer_may(p_job_kind, p_executor) then
+        return jsonb_build_object('ok', false, 'error', 'not_authorised',
+            'detail', format('%s may not enqueue %s for %s; an administrator grants it',
+                             session_user, p_job_kind, p_executor));
+    end if;
+    if _max is null then
+        _max := case when _default ~ '^[1-9][0-9]{0,2}$' then _default::integer
+                     else towpath._job_max_attempts_default() end;
+    end if;
+    -- A lane that exists has a good kind, executor, priority and domain.
+    if (_lane is not null and btrim(_actor) <> '' and _max >= 1
+        and (p_idempotency_key is null or btrim(p_idempotency_key) <> '')
+        and towpath._payload_safe(_payload) and towpath._payload_small(_payload)) is not true then
+        _refusal := towpath._job_refusal(p_job_kind, p_executor, _priority, p_event_domain, _max, _actor,
+                                         p_idempotency_key, _payload);
+        if _refusal is not null then
+            return _refusal;
+        end if;
+        _lane := towpath._job_lane(p_job_kind, p_executor, _priority, p_event_domain);
+        _armed := true; -- nobody can have armed a lane that did not exist
+    end if;
+
+    _job_id := towpath._uuid7((date_part('epoch', _now) * 1000000)::bigint);
+    _due := greatest(coalesce(p_scheduled_at, _now), _floor);
+    if p_idempotency_key is null then
+        insert into towpath.job_live (job_id, due_at, lane, max_attempts) values (_job_id, _due, _lane, _max);
+    else
+        _hash := towpath._key_hash(p_idempotency_key);
+        loop
+            insert into towpath.job_live (job_id, key_hash, due_at, lane, max_attempts)
+            values (_job_id, _hash, _due, _lane, _max)
+            on conflict (key_hash) where key_hash is not null do nothing;
+            exit when found;
+            select v.job_id into _holder from towpath.job_live v where v.key_hash = _hash;
+            if found then
+                return jsonb_build_object('ok', true, 'job_id', _holder, 'duplicate', true);
+            end if;
+        end loop;
+    end if;
+    with ready as (
+        insert into towpath.job_ready (lane, due_at, job_id) values (_lane, _due, _job_id))
+    insert into towpath.job (job_id, job_kind, executor, event_domain, source_ref, target_ref, payload_ref,
+        payload_json, priority, scheduled_at, max_attempts, idempotency_key, actor, run_id, created_at)
+    values (_job_id, p_job_kind, p_executor, p_event_domain, p_source_ref, p_target_ref, p_payload_ref,
+        _payload, _priority, coalesce(p_scheduled_at, _now), _max, coalesce(p_idempotency_key, _job_id::text),
+        _actor, p_run_id, _now);
+    if _armed and _notify = 'true' and _due <= _now then
+        perform towpath._job_wake(array[_lane]);
+    end if;
+    return jsonb_build_object('ok', true, 'job_id', _job_id, 'duplicate', false);
+end;
+$$;
+
+grant execute on function towpath.fn_job_enqueue(text, text, text, text, jsonb, integer, timestamptz, integer,
+    text, text, uuid, text, text) to towpath_producer, workflow_admin;

@@ -1,0 +1,162 @@
+-- Reading jobs: one job whole, its history, a page of many. None of it needs a gate.
+
+-- fn_job_show: everything known about one job.
+--
+-- Answers: {ok, job: row of job_queue, runs: [...], dead_letter, parents, children, graph_id}; not_found.
+create or replace function towpath.fn_job_show(p_job_id uuid) returns jsonb
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _job jsonb := (select to_jsonb(q) from towpath.job_queue q where q.job_id = p_job_id);
+    _letter jsonb := (select to_jsonb(d) from towpath.job_dead_letter d where d.job_id = p_job_id);
+begin
+    if _job is null and _letter is null then
+        return jsonb_build_object('ok', false, 'error', 'not_found', 'job_id', p_job_id);
+    end if;
+    return jsonb_build_object('ok', true, 'job', _job,
+        'runs', (select coalesce(jsonb_agg(to_jsonb(r) - 'job_id' order by r.attempt), '[]')
+                   from towpath.job_run r where r.job_id = p_job_id),
+        'dead_letter', _letter,
+        'replay_of', (select d.job_id from towpath.job_dead_letter d where d.replayed_job_id = p_job_id),
+        'parents', (select coalesce(jsonb_agg(jsonb_build_object('job_id', e.parent_id, 'on_failure', e.on_failure,
+                               'satisfied', e.satisfied) order by e.parent_id), '[]')
+                      from towpath.job_edge e where e.child_id = p_job_id),
+        'children', (select coalesce(jsonb_agg(jsonb_build_object('job_id', e.child_id, 'on_failure', e.on_failure,
+                                'satisfied', e.satisfied) order by e.child_id), '[]')
+                       from towpath.job_edge e where e.parent_id = p_job_id),
+        'graph_id', (select n.graph_id from towpath.job_graph_node n where n.job_id = p_job_id limit 1));
+end;
+$$;
+
+-- fn_job_history: what happened to a job, oldest first (Q20): enqueued, claimed, how each attempt
+-- ended, moved, triaged, replayed, with who and when.
+--
+-- Answers: {ok, job_id, events: [{at, event, actor, attempt, detail}]}; not_found.
+create or replace function towpath.fn_job_history(p_job_id uuid) returns jsonb
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _events jsonb;
+begin
+    with event as (
+        select j.created_at as at, 0 as no, 'enqueued' as event, j.actor, null::integer as attempt,
+               case when j.scheduled_at > j.created_at then format('due at %s', j.scheduled_at) end as detail
+          from towpath.job j where j.job_id = p_job_id
+        union all
+        select d.replayed_at, 1, 'replay_of', d.replayed_by, null, format('replay of job %s', d.job_id)
+          from towpath.job_dead_letter d where d.replayed_job_id = p_job_id
+        union all
+        select r.picked_at, r.attempt * 10, 'claimed', r.lease_owner, r.attempt, null
+          from towpath.job_run r where r.job_id = p_job_id and r.picked_at is not null
+        union all
+        select r.finished_at, r.attempt * 10 + 1, r.outcome, coalesce(r.ended_by, r.lease_owner), r.attempt, r.error
+          from towpath.job_run r where r.job_id = p_job_id
+        union all
+        select v.picked_at, v.attempts * 10, 'claimed', v.lease_owner, v.attempts, format('lease until %s', v.lease_until)
+          from towpath.job_live v where v.job_id = p_job_id and v.state in (1, 2)
+        union all
+        select v.progress_at, v.attempts * 10 + 1, 'progress', v.lease_owner, v.attempts,
+               concat_ws(' ', v.progress_percent || ' %', v.progress_note)
+          from towpath.job_live v where v.job_id = p_job_id and v.progress_at is not null
+        union all
+        select d.triaged_at, 1000000001, 'triaged', d.triaged_by, null, concat_ws(': ', d.triage_status, d.triage_note)
+          from towpath.job_dead_letter d where d.job_id = p_job_id and d.triaged_at is not null
+        union all
+        select d.replayed_at, 1000000002, 'replayed', d.replayed_by, null, format('as job %s', d.replayed_job_id)
+          from towpath.job_dead_letter d where d.job_id = p_job_id and d.replayed_at is not null)
+    select jsonb_agg(jsonb_build_object('at', e.at, 'event', e.event, 'actor', e.actor, 'attempt', e.attempt,
+                                        'detail', e.detail) order by e.at, e.no)
+      into _events from event e;
+    if _events is null then
+        return jsonb_build_object('ok', false, 'error', 'not_found', 'job_id', p_job_id);
+    end if;
+    return jsonb_build_object('ok', true, 'job_id', p_job_id, 'events', _events);
+end;
+$$;
+
+-- fn_job_list: jobs by filter, newest first, a page at a time.
+--
+-- The filter takes state, job_kind, executor, event_domain, actor, run_id, idempotency_key,
+-- lease_owner, created_after, created_before. Jobs have no index but their id, so a page reads
+-- at most 20,000 of them: if it ends early, cursor says where to go on, and an empty page
+-- with a cursor is not the end. Filters on an unfinished state read unfinished jobs only.
+--
+-- Answers: {ok, jobs: [row of job_queue], cursor, scanned}; invalid, unknown_key.
+create or replace function towpath.fn_job_list(
+    p_filter jsonb default '{}', p_limit integer default 50, p_cursor uuid default null) returns jsonb
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off
+as $$
+declare
+    _limit integer := least(greatest(coalesce(p_limit, 50), 1), 1000);
+    _filter jsonb := coalesce(p_filter, '{}');
+    _live_only boolean := _filter ->> 'state' in ('queued', 'leased', 'in_progress', 'retry_waiting')
+                          or _filter ->> 'lease_owner' is not null;
+    _cursor uuid := coalesce(p_cursor, 'ffffffff-ffff-ffff-ffff-ffffffffffff');
+    _ids uuid[];
+    _page jsonb;
+    _jobs jsonb := '[]';
+    _scanned integer := 0;
+    _done boolean := false;
+    _unknown text;
+begin
+    select k into _unknown from jsonb_object_keys(_filter) k
+     where k not in ('state', 'job_kind', 'executor', 'event_domain', 'actor', 'run_id', 'idempotency_key',
+                     'lease_owner', 'created_after', 'created_before') limit 1;
+    if found then
+        return jsonb_build_object('ok', false, 'error', 'unknown_key', 'key', _unknown);
+    end if;
+    if _filter ->> 'created_before' is not null then
+        _cursor := least(_cursor::text,
+            towpath._uuid7_floor((_filter ->> 'created_before')::timestamptz + interval '1 millisecond')::text)::uuid;
+    end if;
+    while not _done and jsonb_array_length(_jobs) < _limit and _scanned < 20000 loop
+        if _live_only then
+            _ids := array(select v.job_id from towpath.job_live v where v.job_id < _cursor
+                           order by v.job_id desc limit 1000);
+        else
+            _ids := array(select j.job_id from towpath.job j where j.job_id < _cursor
+                           order by j.job_id desc limit 1000);
+        end if;
+        exit when _ids = '{}';
+        select coalesce(jsonb_agg(to_jsonb(q) order by q.job_id desc), '[]') into _page
+          from (select q.* from towpath.job_queue q
+                 where q.job_id = any(_ids)
+                   and (_filter ->> 'state' is null or q.state = _filter ->> 'state')
+                   and (_filter ->> 'job_kind' is null or q.job_kind = _filter ->> 'job_kind')
+                   and (_filter ->> 'executor' is null or q.executor = _filter ->> 'executor')
+                   and (_filter ->> 'event_domain' is null or q.event_domain = _filter ->> 'event_domain')
+                   and (_filter ->> 'actor' is null or q.actor = _filter ->> 'actor')
+                   and (_filter ->> 'run_id' is null or q.run_id = (_filter ->> 'run_id')::uuid)
+                   and (_filter ->> 'idempotency_key' is null or q.idempotency_key = _filter ->> 'idempotency_key')
+                   and (_filter ->> 'lease_owner' is null or q.lease_owner = _filter ->> 'lease_owner')
+                   and (_filter ->> 'created_after' is null
+                        or q.created_at >= (_filter ->> 'created_after')::timestamptz)
+                   and (_filter ->> 'created_before' is null
+                        or q.created_at < (_filter ->> 'created_before')::timestamptz)
+                 order by q.job_id desc
+                 limit _limit - jsonb_array_length(_jobs)) q;
+        _jobs := _jobs || _page;
+        if jsonb_array_length(_jobs) >= _limit then
+            _cursor := (_jobs -> -1 ->> 'job_id')::uuid;
+            exit;
+        end if;
+        _scanned := _scanned + cardinality(_ids);
+        _cursor := _ids[cardinality(_ids)];
+        _done := cardinality(_ids) < 1000
+            or (_filter ->> 'created_after' is not null
+                and towpath._uuid7_at(_cursor) < (_filter ->> 'created_after')::timestamptz - interval '1 second');
+    end loop;
+    return jsonb_build_object('ok', true, 'jobs', _jobs, 'scanned', _scanned,
+        'cursor', case when not _done and coalesce(_ids <> '{}', true) then _cursor end);
+exception when data_exception then
+    return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'filter', 'detail', sqlerrm);
+end;
+$$;
+
+grant execute on function towpath.fn_job_show(uuid) to workflow_admin, towpath_observer, worker_service_user;
+grant execute on function towpath.fn_job_history(uuid) to workflow_admin, towpath_observer;
+grant execute on function towpath.fn_job_list(jsonb, integer, uuid) to workflow_admin, towpath_observer;

@@ -1,0 +1,215 @@
+-- Retention: partitions are made ahead of time and dropped when they are old (Q16).
+--
+-- Partition changes need short exclusive locks. They are asked for with a lock timeout, so that
+-- a long reader (pg_dump) makes them wait for the next tick instead of making the queue wait.
+
+-- _job_partition_ensure: makes the partitions of one day, for job or job_run. Rows of the day that
+-- fell into the default partition are moved, if they are few; otherwise they stay there and
+-- retention deletes them in steps.
+--
+-- Returns exists, created, moved, crowded (too many rows in the default), locked.
+create or replace function towpath._job_partition_ensure(p_table text, p_day timestamptz, p_move_limit integer)
+    returns text
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    set lock_timeout = '300ms'
+as $$
+declare
+    _name text := p_table || '_p' || to_char(p_day at time zone 'UTC', 'YYYYMMDD');
+    _from uuid := towpath._uuid7_floor(p_day);
+    _to uuid := towpath._uuid7_floor(p_day + interval '1 day');
+    _rows bigint;
+begin
+    if to_regclass('towpath.' || _name) is not null then
+        return 'exists';
+    end if;
+    -- Locked first: nothing may enter the range while the rows move.
+    execute format('lock table towpath.%I in access exclusive mode', p_table || '_default');
+    execute format('select count(*) from (select 1 from towpath.%I where job_id >= %L and job_id < %L limit %s) x',
+                   p_table || '_default', _from, _to, p_move_limit + 1) into _rows;
+    if _rows > p_move_limit then
+        return 'crowded';
+    end if;
+    execute format('create table towpath.%I (like towpath.%I including defaults including constraints)', _name, p_table);
+    if _rows > 0 then
+        execute format('with m as (delete from towpath.%I where job_id >= %L and job_id < %L returning *) '
+                       'insert into towpath.%I select * from m', p_table || '_default', _from, _to, _name);
+    end if;
+    execute format('alter table towpath.%I attach partition towpath.%I for values from (%L) to (%L)',
+                   p_table, _name, _from, _to);
+    return case when _rows > 0 then 'moved' else 'created' end;
+exception when lock_not_available then
+    return 'locked';
+end;
+$$;
+
+-- fn_job_partition_tick: today's partitions and those of the days ahead.
+--
+-- Answers: {ok, created: [name], deferred: [{partition, reason}], busy}; gate_closed.
+create or replace function towpath.fn_job_partition_tick(p_move_limit integer default 50000) returns jsonb
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _refusal jsonb := towpath._gate_refusal('queue.job_substrate.enabled');
+    _today timestamptz := date_trunc('day', towpath.fn_now(), 'UTC');
+    _day timestamptz;
+    _table text;
+    _outcome text;
+    _created jsonb := '[]';
+    _deferred jsonb := '[]';
+begin
+    if _refusal is not null then
+        return _refusal;
+    end if;
+    if not towpath._tick_lock(3) then
+        return jsonb_build_object('ok', true, 'busy', true);
+    end if;
+    for _i in 0..towpath._config_number('queue.retention.partitions_ahead_days')::integer loop
+        _day := _today + _i * interval '1 day';
+        foreach _table in array array['job', 'job_run'] loop
+            _outcome := towpath._job_partition_ensure(_table, _day, coalesce(p_move_limit, 50000));
+            if _outcome in ('created', 'moved') then
+                _created := _created || to_jsonb(_table || '_p' || to_char(_day at time zone 'UTC', 'YYYYMMDD'));
+            elsif _outcome <> 'exists' then
+                _deferred := _deferred || jsonb_build_object('reason', _outcome, 'partition',
+                    _table || '_p' || to_char(_day at time zone 'UTC', 'YYYYMMDD'));
+            end if;
+        end loop;
+    end loop;
+    return jsonb_build_object('ok', true, 'created', _created, 'deferred', _deferred, 'busy', false);
+end;
+$$;
+
+-- _job_partition_drop: drops one day of job and job_run. Jobs of that day which are still live move
+-- into the default partition with their history: it is where the parent sends a row whose
+-- range has no partition, so inserting them again is all there is to it.
+create or replace function towpath._job_partition_drop(p_suffix text, p_below uuid, out dropped boolean, out kept integer)
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    set lock_timeout = '300ms'
+as $$
+declare
+    _live uuid[];
+begin
+    kept := 0;
+    if to_regclass('towpath.job_p' || p_suffix) is not null then
+        execute format('alter table towpath.job detach partition towpath.%I', 'job_p' || p_suffix);
+    end if;
+    if to_regclass('towpath.job_run_p' || p_suffix) is not null then
+        execute format('alter table towpath.job_run detach partition towpath.%I', 'job_run_p' || p_suffix);
+    end if;
+    _live := array(select v.job_id from towpath.job_live v where v.job_id < p_below);
+    if to_regclass('towpath.job_p' || p_suffix) is not null then
+        execute format('insert into towpath.job select * from towpath.%I j where j.job_id = any($1)',
+                       'job_p' || p_suffix) using _live;
+        get diagnostics kept = row_count;
+        execute format('drop table towpath.%I', 'job_p' || p_suffix);
+    end if;
+    if to_regclass('towpath.job_run_p' || p_suffix) is not null then
+        execute format('insert into towpath.job_run select * from towpath.%I r where r.job_id = any($1)',
+                       'job_run_p' || p_suffix) using _live;
+        execute format('drop table towpath.%I', 'job_run_p' || p_suffix);
+    end if;
+    dropped := true;
+exception when lock_not_available then
+    dropped := false;
+    kept := 0;
+end;
+$$;
+
+-- fn_job_retention_tick: finished jobs become cleaned by moving one mark, then their partitions go, one
+-- day per call; strays in the default partitions, old edges and graphs go in steps. Dead
+-- letters stay.
+--
+-- Answers: {ok, cleaned_below, dropped: [day], kept_live, deleted, deferred, more, busy}; gate_closed.
+create or replace function towpath.fn_job_retention_tick(p_limit integer default 10000) returns jsonb
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _refusal jsonb := towpath._gate_refusal('queue.job_substrate.enabled');
+    _now timestamptz := towpath.fn_now();
+    _limit integer := least(greatest(coalesce(p_limit, 10000), 1), 100000);
+    _clean timestamptz := _now - towpath._config_number('queue.retention.clean_after_days') * interval '1 day';
+    _drop timestamptz := date_trunc('day',
+        _now - towpath._config_number('queue.retention.drop_after_days') * interval '1 day', 'UTC');
+    _below uuid;
+    _suffixes text[];
+    _gone record;
+    _dropped jsonb := '[]';
+    _kept integer := 0;
+    _deleted integer := 0;
+    _count integer;
+    _deferred boolean := false;
+begin
+    if _refusal is not null then
+        return _refusal;
+    end if;
+    if not towpath._tick_lock(3) then
+        return jsonb_build_object('ok', true, 'busy', true);
+    end if;
+    _below := towpath._uuid7_floor(_drop);
+    update towpath.job_retention r
+       set cleaned_below = greatest(r.cleaned_below::text, towpath._uuid7_floor(_clean)::text)::uuid, changed_at = _now
+     where r.cleaned_below < towpath._uuid7_floor(_clean);
+
+    _suffixes := array(
+        select distinct right(c.relname, 8) from pg_class c
+          join pg_inherits i on i.inhrelid = c.oid
+         where i.inhparent in ('towpath.job'::regclass, 'towpath.job_run'::regclass)
+           and c.relname ~ '_p[0-9]{8}$'
+           and (right(c.relname, 8)::date + 1)::timestamp at time zone 'UTC' <= _drop
+         order by 1);
+    if _suffixes <> '{}' then
+        select * into _gone from towpath._job_partition_drop(_suffixes[1],
+            towpath._uuid7_floor((_suffixes[1]::date + 1)::timestamp at time zone 'UTC'));
+        if _gone.dropped then
+            _dropped := jsonb_build_array(_suffixes[1]);
+            _kept := _gone.kept;
+            update towpath.job_retention r
+               set dropped_below = towpath._uuid7_floor((_suffixes[1]::date + 1)::timestamp at time zone 'UTC'),
+                   changed_at = _now;
+        else
+            _deferred := true;
+        end if;
+    end if;
+
+    -- Strays: what fell into the default partitions and has finished.
+    delete from towpath.job_default j
+     where j.ctid = any(array(
+           select x.ctid from towpath.job_default x
+            where x.job_id < _below and not exists (select 1 from towpath.job_live v where v.job_id = x.job_id)
+            limit _limit));
+    get diagnostics _deleted = row_count;
+    delete from towpath.job_run_default r
+     where r.ctid = any(array(
+           select x.ctid from towpath.job_run_default x
+            where x.job_id < _below and not exists (select 1 from towpath.job_live v where v.job_id = x.job_id)
+            limit _limit));
+    get diagnostics _count = row_count;
+    _deleted := _deleted + _count;
+    delete from towpath.job_edge e
+     where e.ctid = any(array(
+           select x.ctid from towpath.job_edge x
+            where x.child_id < _below and not exists (select 1 from towpath.job_live v where v.job_id = x.child_id)
+            limit _limit));
+    get diagnostics _count = row_count;
+    _deleted := _deleted + _count;
+    delete from towpath.job_graph g
+     where g.graph_id = any(array(
+           select x.graph_id from towpath.job_graph x
+            where x.graph_id < _below
+              and not exists (select 1 from towpath.job_graph_node n join towpath.job_live v on v.job_id = n.job_id
+                               where n.graph_id = x.graph_id)
+            limit least(_limit, 1000)));
+    get diagnostics _count = row_count;
+    _deleted := _deleted + _count;
+    return jsonb_build_object('ok', true, 'cleaned_below', _clean, 'dropped', _dropped, 'kept_live', _kept,
+        'deleted', _deleted, 'deferred', _deferred,
+        'more', _deleted >= _limit or (cardinality(_suffixes) > 1 and not _deferred), 'busy', false);
+end;
+$$;
+
+grant execute on function towpath.fn_job_partition_tick(integer) to worker_service_user, workflow_admin;
+grant execute on function towpath.fn_job_retention_tick(integer) to worker_service_user, workflow_admin;

@@ -1,0 +1,142 @@
+-- Why: the reasons, in words, why a job is not running.
+
+-- _job_why_live: the reasons of an unfinished job.
+create or replace function towpath._job_why_live(p_live towpath.job_live) returns jsonb
+    language plpgsql stable
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _now timestamptz := towpath.fn_now();
+    _lane towpath.job_lane;
+    _pause towpath.job_pause;
+    _gate text;
+    _row record;
+    _reasons jsonb := '[]';
+    _takers integer := 0;
+begin
+    select * into _lane from towpath.job_lane l where l.lane = p_live.lane;
+    foreach _gate in array array['queue.job_substrate.enabled', 'queue.worker.enabled'] loop
+        if not towpath._gate_open(_gate) then
+            _reasons := _reasons || jsonb_build_object('code', 'gate_closed', 'gate', _gate,
+                'text', format('the gate %s is closed', _gate));
+        end if;
+    end loop;
+    if p_live.state in (1, 2) then
+        return _reasons || jsonb_build_object(
+            'code', case when p_live.lease_until < _now then 'lease_expired' else 'leased' end,
+            'lease_owner', p_live.lease_owner, 'lease_until', p_live.lease_until,
+            'text', case when p_live.lease_until < _now
+                then format('%s held it until %s; the reaper will return it', p_live.lease_owner, p_live.lease_until)
+                else format('%s has it (attempt %s) until %s', p_live.lease_owner, p_live.attempts, p_live.lease_until)
+                end);
+    end if;
+    if p_live.blocked > 0 then
+        for _row in
+            select e.parent_id, e.on_failure, coalesce(q.state, 'cleaned') as state
+              from towpath.job_edge e left join towpath.job_queue q on q.job_id = e.parent_id
+             where e.child_id = p_live.job_id and not e.satisfied order by e.parent_id limit 20
+        loop
+            _reasons := _reasons || jsonb_build_object('code', 'blocked', 'job_id', _row.parent_id, 'state', _row.state,
+                'text', format('it waits for job %s, which is %s%s', _row.parent_id, _row.state,
+                    case _row.state when 'dead_letter' then '; it is held until that job is replayed'
+                                    when 'cancelled' then '; it is held for good, cancel it too' else '' end));
+        end loop;
+    end if;
+    if p_live.due_at > _now then
+        _reasons := _reasons || jsonb_build_object(
+            'code', case when p_live.state = 3 then 'retry_backoff' else 'not_due' end, 'until', p_live.due_at,
+            'text', case when p_live.state = 3
+                then format('attempt %s ended badly; the next one starts after %s', p_live.attempts, p_live.due_at)
+                else format('it is scheduled for %s', p_live.due_at) end);
+    end if;
+    select * into _pause from towpath.job_pause p where p.job_kind = _lane.job_kind;
+    if found then
+        _reasons := _reasons || jsonb_build_object('code', 'paused', 'job_kind', _lane.job_kind,
+            'text', format('%s paused the kind %s at %s: %s', _pause.paused_by, _lane.job_kind, _pause.paused_at,
+                           _pause.reason));
+    end if;
+    -- For every executor the row that decides about this lane, as in _job_lanes.
+    for _row in
+        select distinct on (s.executor_id) s.executor_id, s.enabled, s.priority_floor, s.max_parallel,
+               case when s.max_parallel is not null then
+                   coalesce((select p.held from towpath.job_parallel p where p.subscription_no = s.subscription_no
+                              order by p.change_no desc limit 1), 0)
+                   - coalesce((select sum(r.n) from towpath.job_parallel_release r
+                                where r.subscription_no = s.subscription_no), 0) end as held,
+               (select string_agg(o.lease_owner, ', ') from (select distinct v.lease_owner from towpath.job_live v
+                 where v.subscription_no = s.subscription_no and v.state in (1, 2)
+                   and s.max_parallel is not null limit 5) o) as owners
+          from towpath.job_subscription s
+         where s.executor_kind = _lane.executor
+           and (s.job_kind is null or s.job_kind = _lane.job_kind)
+           and (s.event_domain is null or s.event_domain = _lane.event_domain)
+         order by s.executor_id, s.job_kind nulls last, s.event_domain nulls last
+    loop
+        if not _row.enabled then
+            _reasons := _reasons || jsonb_build_object('code', 'subscription_disabled', 'executor_id', _row.executor_id,
+                'text', format('the subscription of %s is disabled', _row.executor_id));
+        elsif _lane.priority < _row.priority_floor then
+            _reasons := _reasons || jsonb_build_object('code', 'priority_floor', 'executor_id', _row.executor_id,
+                'text', format('%s takes priority %s and above, this job has %s', _row.executor_id,
+                               _row.priority_floor, _lane.priority));
+        elsif _row.held >= _row.max_parallel then
+            _reasons := _reasons || jsonb_build_object('code', 'max_parallel', 'executor_id', _row.executor_id,
+                'text', format('%s holds %s of at most %s jobs (%s)', _row.executor_id, _row.held, _row.max_parallel,
+                               coalesce(_row.owners, 'nobody')));
+        else
+            _takers := _takers + 1;
+        end if;
+    end loop;
+    if _takers = 0 and not exists (
+           select 1 from jsonb_array_elements(_reasons) r
+            where r ->> 'code' in ('subscription_disabled', 'priority_floor', 'max_parallel')) then
+        _reasons := _reasons || jsonb_build_object('code', 'no_subscription',
+            'text', format('no enabled subscription covers kind %s, executor %s, domain %s', _lane.job_kind,
+                           _lane.executor, coalesce(_lane.event_domain, 'none')));
+    end if;
+    if _takers > 0 then
+        -- Somebody could take it, so the reasons of the others do not matter.
+        select coalesce(jsonb_agg(r), '[]') into _reasons from jsonb_array_elements(_reasons) r
+         where r ->> 'code' not in ('subscription_disabled', 'priority_floor', 'max_parallel');
+    end if;
+    if _reasons = '[]' then
+        _reasons := jsonb_build_array(jsonb_build_object('code', 'ready',
+            'ahead', (select count(*) from (select 1 from towpath.job_ready r
+                       where r.lane = p_live.lane and (r.due_at, r.job_id) < (p_live.due_at, p_live.job_id)
+                       limit 10000) x),
+            'text', 'it may be claimed now and waits for a worker; jobs of its lane that were due before it go first'));
+    end if;
+    return _reasons;
+end;
+$$;
+
+-- fn_job_why: why a job is not running, as words for people and codes for programs.
+--
+-- Codes: gate_closed, leased, lease_expired, blocked, not_due, retry_backoff, paused, no_subscription,
+-- subscription_disabled, priority_floor, max_parallel, ready, finished.
+--
+-- Answers: {ok, job_id, state, reasons: [{code, text, ...}]}; not_found.
+create or replace function towpath.fn_job_why(p_job_id uuid) returns jsonb
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _live towpath.job_live;
+    _job record;
+begin
+    select q.state, q.finished_at, q.last_error into _job from towpath.job_queue q where q.job_id = p_job_id;
+    if not found then
+        return jsonb_build_object('ok', false, 'error', 'not_found', 'job_id', p_job_id);
+    end if;
+    select * into _live from towpath.job_live v where v.job_id = p_job_id;
+    if found then
+        return jsonb_build_object('ok', true, 'job_id', p_job_id, 'state', _job.state,
+                                  'reasons', towpath._job_why_live(_live));
+    end if;
+    return jsonb_build_object('ok', true, 'job_id', p_job_id, 'state', _job.state, 'reasons',
+        jsonb_build_array(jsonb_build_object('code', 'finished', 'text', concat_ws(': ',
+            format('it finished as %s at %s', _job.state, _job.finished_at), _job.last_error))));
+end;
+$$;
+
+grant execute on function towpath.fn_job_why(uuid) to workflow_admin, towpath_observer;

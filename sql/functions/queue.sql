@@ -1,0 +1,170 @@
+-- The queue as operators see it: heartbeats, pauses.
+
+-- fn_queue_heartbeat_tick: an executor says that it lives (Q13).
+--
+-- Answers: {ok, executor_name, ticks_total}; gate_closed, invalid.
+create or replace function towpath.fn_queue_heartbeat_tick(
+    p_executor_name text, p_executor_kind text, p_status text default 'ok', p_current_job_id uuid default null,
+    p_lease_owner text default null, p_metadata jsonb default '{}') returns jsonb
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _refusal jsonb := towpath._gate_refusal('queue.heartbeat.enabled');
+    _now timestamptz := towpath.fn_now();
+    _ticks bigint;
+begin
+    if _refusal is not null then
+        return _refusal;
+    end if;
+    if coalesce(btrim(p_executor_name), '') = '' then
+        _refusal := jsonb_build_object('field', 'executor_name', 'detail', 'must not be blank');
+    elsif not coalesce(towpath._executor_known(p_executor_kind), false) then
+        _refusal := jsonb_build_object('field', 'executor_kind',
+            'detail', format('%s is not on the executor whitelist', coalesce(p_executor_kind, 'null')));
+    elsif coalesce(p_status, '') not in ('ok', 'warn', 'error') then
+        _refusal := jsonb_build_object('field', 'status', 'detail', 'one of ok, warn, error');
+    else
+        _refusal := towpath._payload_refusal(coalesce(p_metadata, '{}'), 'metadata');
+    end if;
+    if _refusal is not null then
+        return jsonb_build_object('ok', false, 'error', 'invalid') || _refusal;
+    end if;
+    insert into towpath.queue_heartbeat as h (executor_name, executor_kind, last_tick_at, last_tick_status, ticks_total,
+        current_job_id, lease_owner, metadata, created_at, updated_at)
+    values (p_executor_name, p_executor_kind, _now, p_status, 1, p_current_job_id, p_lease_owner,
+        coalesce(p_metadata, '{}'), _now, _now)
+    on conflict (executor_name) do update
+       set executor_kind = excluded.executor_kind, last_tick_at = excluded.last_tick_at,
+           last_tick_status = excluded.last_tick_status, ticks_total = h.ticks_total + 1,
+           current_job_id = excluded.current_job_id, lease_owner = excluded.lease_owner,
+           metadata = excluded.metadata, updated_at = excluded.updated_at
+    returning h.ticks_total into _ticks;
+    return jsonb_build_object('ok', true, 'executor_name', p_executor_name, 'ticks_total', _ticks);
+end;
+$$;
+
+-- fn_queue_heartbeat_forget: removes the heartbeat of an executor that will not come back.
+--
+-- Answers: {ok, executor_name}; not_found.
+create or replace function towpath.fn_queue_heartbeat_forget(p_executor_name text) returns jsonb
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    delete from towpath.queue_heartbeat h where h.executor_name = p_executor_name;
+    if not found then
+        return jsonb_build_object('ok', false, 'error', 'not_found', 'executor_name', p_executor_name);
+    end if;
+    return jsonb_build_object('ok', true, 'executor_name', p_executor_name);
+end;
+$$;
+
+-- fn_queue_stale_check: which executors are late, by threshold (warning) and twice the
+-- threshold (stale). Reads a view in the caller's own name and changes nothing; it works
+-- with every gate closed.
+--
+-- Answers: {ok, threshold_seconds, fresh, warning, stale, executors: [{executor_name, freshness, ...}]}.
+create or replace function towpath.fn_queue_stale_check(p_threshold_seconds integer default null) returns jsonb
+    language plpgsql stable security invoker
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _answer jsonb;
+begin
+    select jsonb_build_object('ok', true,
+               'threshold_seconds', coalesce(p_threshold_seconds, max(h.stale_threshold_seconds)),
+               'fresh', count(*) filter (where h.verdict = 'fresh'),
+               'warning', count(*) filter (where h.verdict = 'warning'),
+               'stale', count(*) filter (where h.verdict = 'stale'),
+               'executors', coalesce(jsonb_agg(jsonb_build_object(
+                   'executor_name', h.executor_name, 'executor_kind', h.executor_kind, 'freshness', h.verdict,
+                   'last_tick_at', h.last_tick_at, 'seconds_since_tick', h.seconds_since_tick,
+                   'last_tick_status', h.last_tick_status) order by h.executor_name), '[]'))
+      into _answer
+      from (select h.*, case
+                     when p_threshold_seconds is null then h.freshness
+                     when h.seconds_since_tick <= p_threshold_seconds then 'fresh'
+                     when h.seconds_since_tick <= p_threshold_seconds * 2::bigint then 'warning'
+                     else 'stale' end as verdict
+              from towpath.v_queue_heartbeat h) h;
+    return _answer;
+end;
+$$;
+
+-- fn_queue_pause: nobody claims this kind until it is resumed (Q17). Running jobs run on, and
+-- enqueueing goes on. Pausing twice keeps the first reason.
+--
+-- Answers: {ok, job_kind, changed}; invalid.
+create or replace function towpath.fn_queue_pause(p_job_kind text, p_actor text, p_reason text default null)
+    returns jsonb
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if coalesce(btrim(p_job_kind), '') = '' or coalesce(btrim(p_actor), '') = '' then
+        return jsonb_build_object('ok', false, 'error', 'invalid', 'detail', 'job_kind and actor must not be blank');
+    end if;
+    insert into towpath.job_pause (job_kind, paused_at, paused_by, reason)
+    values (p_job_kind, towpath.fn_now(), p_actor, coalesce(p_reason, 'paused'))
+    on conflict (job_kind) do nothing;
+    return jsonb_build_object('ok', true, 'job_kind', p_job_kind, 'changed', found);
+end;
+$$;
+
+-- fn_queue_resume: ends a pause and wakes who waits.
+--
+-- Answers: {ok, job_kind, changed}.
+create or replace function towpath.fn_queue_resume(p_job_kind text, p_actor text) returns jsonb
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _changed boolean;
+begin
+    delete from towpath.job_pause p where p.job_kind = p_job_kind;
+    _changed := found;
+    if _changed then
+        perform towpath._job_wake(array(select l.lane from towpath.job_lane l where l.job_kind = p_job_kind));
+    end if;
+    return jsonb_build_object('ok', true, 'job_kind', p_job_kind, 'changed', _changed, 'by', p_actor);
+end;
+$$;
+
+-- fn_queue_paused: the kinds that are paused, by whom and why.
+create or replace function towpath.fn_queue_paused() returns jsonb
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+    select jsonb_build_object('ok', true, 'paused', coalesce(jsonb_agg(to_jsonb(p) order by p.job_kind), '[]'))
+      from towpath.job_pause p
+$$;
+
+-- fn_queue_chart: ended attempts by minute, kind and outcome since a moment, for charts. What is
+-- not folded yet is missing from the newest minute.
+create or replace function towpath.fn_queue_chart(p_since timestamptz default null, p_job_kind text default null)
+    returns jsonb
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _since timestamptz := coalesce(p_since, towpath.fn_now() - interval '1 hour');
+    _answer jsonb;
+begin
+    select jsonb_build_object('ok', true, 'since', _since, 'minutes', coalesce(jsonb_agg(to_jsonb(m)
+               order by m.minute_at, m.job_kind, m.outcome), '[]'))
+      into _answer
+      from (select m.* from towpath.job_minute m
+             where m.minute_at >= _since and (p_job_kind is null or m.job_kind = p_job_kind)
+             order by m.minute_at desc limit 10000) m;
+    return _answer;
+end;
+$$;
+
+grant execute on function towpath.fn_queue_heartbeat_tick(text, text, text, uuid, text, jsonb) to worker_service_user;
+grant execute on function towpath.fn_queue_heartbeat_forget(text) to workflow_admin;
+grant execute on function towpath.fn_queue_stale_check(integer) to workflow_admin, towpath_observer, worker_service_user;
+grant execute on function towpath.fn_queue_pause(text, text, text) to workflow_admin;
+grant execute on function towpath.fn_queue_resume(text, text) to workflow_admin;
+grant execute on function towpath.fn_queue_paused() to workflow_admin, towpath_observer, worker_service_user;
+grant execute on function towpath.fn_queue_chart(timestamptz, text) to workflow_admin, towpath_observer;

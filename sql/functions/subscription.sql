@@ -1,0 +1,276 @@
+-- Subscriptions, the registry of consumers, and producer grants: who may claim and enqueue what.
+--
+-- Only workflow_admin writes these tables, so an executor cannot grant itself anything (R08).
+
+-- fn_job_subscription_put: makes or changes the one subscription of an executor for a kind and a
+-- domain (null: any). max_parallel null means no limit.
+--
+-- Starting to count where nothing was counted takes the subscription lock alone, so that no
+-- claim is under way, and then counts the leases that are held: the limit is exact from the
+-- first claim on. A lowered limit lets running jobs finish.
+--
+-- Answers: {ok, subscription_id, created}; invalid {field, detail}.
+create or replace function towpath.fn_job_subscription_put(
+    p_executor_id text, p_executor_kind text, p_job_kind text default null, p_event_domain text default null,
+    p_priority_floor integer default 0, p_max_parallel integer default 1, p_enabled boolean default false,
+    p_notes text default null, p_actor text default null) returns jsonb
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _now timestamptz := towpath.fn_now();
+    _actor text := coalesce(p_actor, session_user);
+    _old towpath.job_subscription;
+    _new towpath.job_subscription;
+    _field text;
+    _detail text;
+begin
+    if coalesce(btrim(p_executor_id), '') = '' then
+        _field := 'executor_id'; _detail := 'must not be blank';
+    elsif not coalesce(towpath._executor_known(p_executor_kind), false) then
+        _field := 'executor_kind'; _detail := format('%s is not on the executor whitelist', p_executor_kind);
+    elsif btrim(p_job_kind) = '' or octet_length(p_job_kind) > 200 then
+        _field := 'job_kind'; _detail := 'must be null, or not blank and at most 200 bytes';
+    elsif btrim(p_event_domain) = '' or octet_length(p_event_domain) > 200 then
+        _field := 'event_domain'; _detail := 'must be null, or not blank and at most 200 bytes';
+    elsif coalesce(p_priority_floor, -1) not between 0 and 32767 then
+        _field := 'priority_floor'; _detail := 'must lie between 0 and 32767';
+    elsif p_max_parallel < 1 then
+        _field := 'max_parallel'; _detail := 'must be 1 or more, or null for no limit';
+    elsif btrim(_actor) = '' then
+        _field := 'actor'; _detail := 'must not be blank';
+    end if;
+    if _field is not null then
+        return jsonb_build_object('ok', false, 'error', 'invalid', 'field', _field, 'detail', _detail);
+    end if;
+    if p_max_parallel is not null and exists (
+           select 1 from towpath.job_subscription s
+            where s.executor_id = p_executor_id and s.job_kind is not distinct from p_job_kind
+              and s.event_domain is not distinct from p_event_domain and s.max_parallel is null) then
+        perform pg_advisory_xact_lock(7301, 1);
+    end if;
+    select * into _old from towpath.job_subscription s
+     where s.executor_id = p_executor_id and s.job_kind is not distinct from p_job_kind
+       and s.event_domain is not distinct from p_event_domain for update;
+    insert into towpath.job_subscription as s (executor_id, executor_kind, job_kind, event_domain, priority_floor,
+        max_parallel, enabled, notes, registered_by, registered_at)
+    values (p_executor_id, p_executor_kind, p_job_kind, p_event_domain, p_priority_floor, p_max_parallel,
+        coalesce(p_enabled, false), p_notes, _actor, _now)
+    on conflict on constraint job_subscription_uq do update
+       set executor_kind = excluded.executor_kind, priority_floor = excluded.priority_floor,
+           max_parallel = excluded.max_parallel, enabled = excluded.enabled,
+           notes = coalesce(excluded.notes, s.notes), registered_by = excluded.registered_by,
+           registered_at = excluded.registered_at
+    returning * into _new;
+    if _old.subscription_id is not null and _old.max_parallel is null and _new.max_parallel is not null then
+        perform towpath._job_parallel_recount(_new.subscription_no);
+    end if;
+    if p_job_kind is not null then
+        -- The usual lane, so that the first producers do not meet while making it.
+        perform towpath._job_lane(p_job_kind, p_executor_kind, 100, p_event_domain);
+    end if;
+    perform towpath._job_wake(array(select l.lane from towpath.job_lane l where l.executor = p_executor_kind
+                                       and (p_job_kind is null or l.job_kind = p_job_kind)));
+    return jsonb_build_object('ok', true, 'subscription_id', _new.subscription_id,
+                              'created', _old.subscription_id is null);
+end;
+$$;
+
+-- _job_parallel_recount: sets the counter of a subscription to the leases it holds, and marks
+-- leases it took without counting as counted. Rows and releases are read by one snapshot: an
+-- attempt that ends meanwhile has either both its row gone and its release seen, or neither.
+-- Returns the difference to what was written down.
+create or replace function towpath._job_parallel_recount(p_no integer) returns integer
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _old record;
+    _held integer;
+begin
+    perform 1 from towpath.job_subscription s where s.subscription_no = p_no for no key update;
+    select p.held, p.folded_to, p.change_no into _old from towpath.job_parallel p
+     where p.subscription_no = p_no order by p.change_no desc limit 1;
+    with marked as (
+        update towpath.job_live v set subscription_no = p_no
+         where v.subscription_no = -p_no and v.state in (1, 2) returning 1),
+    gone as (
+        delete from towpath.job_parallel_release r where r.subscription_no = p_no returning r.n)
+    select (select count(*) from marked)
+           + (select count(*) from towpath.job_live v where v.subscription_no = p_no and v.state in (1, 2))
+      into _held from (select count(*) from gone) g;
+    insert into towpath.job_parallel (subscription_no, held, folded_to)
+    values (p_no, _held, coalesce(_old.folded_to, 0));
+    delete from towpath.job_parallel p where p.subscription_no = p_no and p.change_no <= _old.change_no;
+    return _held - coalesce(_old.held, 0);
+end;
+$$;
+
+-- fn_job_subscription_delete: forgets a subscription that holds no lease. Disable it first.
+--
+-- Answers: {ok, subscription_id}; not_found, conflict {held}.
+create or replace function towpath.fn_job_subscription_delete(p_subscription_id uuid) returns jsonb
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _no integer;
+    _held bigint;
+begin
+    select s.subscription_no into _no from towpath.job_subscription s
+     where s.subscription_id = p_subscription_id for update;
+    if not found then
+        return jsonb_build_object('ok', false, 'error', 'not_found', 'subscription_id', p_subscription_id);
+    end if;
+    select count(*) into _held from towpath.job_live v where v.subscription_no in (_no, -_no) and v.state in (1, 2);
+    if _held > 0 then
+        return jsonb_build_object('ok', false, 'error', 'conflict', 'subscription_id', p_subscription_id,
+            'held', _held, 'detail', 'jobs are leased under it; disable it and let them finish');
+    end if;
+    delete from towpath.job_subscription s where s.subscription_id = p_subscription_id;
+    delete from towpath.job_parallel p where p.subscription_no = _no;
+    delete from towpath.job_parallel_release r where r.subscription_no = _no;
+    return jsonb_build_object('ok', true, 'subscription_id', p_subscription_id);
+end;
+$$;
+
+-- fn_job_subscription_list: the subscriptions, of one executor or of all, with what they hold.
+create or replace function towpath.fn_job_subscription_list(p_executor_id text default null) returns jsonb
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+    select jsonb_build_object('ok', true, 'subscriptions', coalesce(jsonb_agg(
+        to_jsonb(s) - 'subscription_no' || jsonb_build_object('held', case when s.max_parallel is not null then
+            coalesce((select p.held from towpath.job_parallel p where p.subscription_no = s.subscription_no
+                       order by p.change_no desc limit 1), 0)
+            - coalesce((select sum(r.n) from towpath.job_parallel_release r
+                         where r.subscription_no = s.subscription_no), 0) end)
+        order by s.executor_id, s.job_kind nulls first, s.event_domain nulls first), '[]'))
+      from towpath.job_subscription s
+     where p_executor_id is null or s.executor_id = p_executor_id
+$$;
+
+-- fn_consumer_put: registers an executor: who it is, of which kind, and which login may claim as it.
+--
+-- Answers: {ok, executor_id}; invalid.
+create or replace function towpath.fn_consumer_put(
+    p_executor_id text, p_executor text, p_login_role text default null, p_notes text default null,
+    p_actor text default null) returns jsonb
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _actor text := coalesce(p_actor, session_user);
+begin
+    if coalesce(btrim(p_executor_id), '') = '' or btrim(_actor) = '' then
+        return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'executor_id',
+                                  'detail', 'executor_id and actor must not be blank');
+    end if;
+    if not coalesce(towpath._executor_known(p_executor), false) then
+        return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'executor',
+            'detail', format('%s is not on the executor whitelist', p_executor));
+    end if;
+    insert into towpath.consumer_registry as r (executor_id, executor, login_role, notes, registered_by, registered_at)
+    values (p_executor_id, p_executor, nullif(btrim(p_login_role), ''), p_notes, _actor, towpath.fn_now())
+    on conflict (executor_id) do update
+       set executor = excluded.executor, login_role = excluded.login_role,
+           notes = coalesce(excluded.notes, r.notes), registered_by = excluded.registered_by,
+           registered_at = excluded.registered_at;
+    return jsonb_build_object('ok', true, 'executor_id', p_executor_id);
+end;
+$$;
+
+-- fn_consumer_delete: removes an executor from the registry; its subscriptions are its own.
+create or replace function towpath.fn_consumer_delete(p_executor_id text) returns jsonb
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    delete from towpath.consumer_registry r where r.executor_id = p_executor_id;
+    if not found then
+        return jsonb_build_object('ok', false, 'error', 'not_found', 'executor_id', p_executor_id);
+    end if;
+    return jsonb_build_object('ok', true, 'executor_id', p_executor_id);
+end;
+$$;
+
+-- fn_consumer_list: the registry.
+create or replace function towpath.fn_consumer_list() returns jsonb
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+    select jsonb_build_object('ok', true, 'consumers',
+                              coalesce(jsonb_agg(to_jsonb(r) order by r.executor_id), '[]'))
+      from towpath.consumer_registry r
+$$;
+
+-- fn_producer_grant_put: lets a login role enqueue a kind for an executor; null means any (R09).
+-- Granting twice is no error.
+--
+-- Answers: {ok, grant_id, created}; invalid.
+create or replace function towpath.fn_producer_grant_put(
+    p_producer text, p_job_kind text default null, p_executor text default null, p_actor text default null)
+    returns jsonb
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _actor text := coalesce(p_actor, session_user);
+    _id uuid;
+begin
+    if coalesce(btrim(p_producer), '') = '' or btrim(p_job_kind) = '' or btrim(_actor) = '' then
+        return jsonb_build_object('ok', false, 'error', 'invalid',
+                                  'detail', 'producer, job_kind and actor must not be blank');
+    end if;
+    if not towpath._executor_known(p_executor) then
+        return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'executor',
+            'detail', format('%s is not on the executor whitelist', p_executor));
+    end if;
+    insert into towpath.producer_grant (producer, job_kind, executor, granted_by, granted_at)
+    values (p_producer, p_job_kind, p_executor, _actor, towpath.fn_now())
+    on conflict on constraint producer_grant_uq do nothing
+    returning grant_id into _id;
+    if found then
+        return jsonb_build_object('ok', true, 'grant_id', _id, 'created', true);
+    end if;
+    select g.grant_id into _id from towpath.producer_grant g
+     where g.producer = p_producer and g.job_kind is not distinct from p_job_kind
+       and g.executor is not distinct from p_executor;
+    return jsonb_build_object('ok', true, 'grant_id', _id, 'created', false);
+end;
+$$;
+
+-- fn_producer_grant_revoke: takes one grant back.
+create or replace function towpath.fn_producer_grant_revoke(p_grant_id uuid) returns jsonb
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    delete from towpath.producer_grant g where g.grant_id = p_grant_id;
+    if not found then
+        return jsonb_build_object('ok', false, 'error', 'not_found', 'grant_id', p_grant_id);
+    end if;
+    return jsonb_build_object('ok', true, 'grant_id', p_grant_id);
+end;
+$$;
+
+-- fn_producer_grant_list: what producers may enqueue.
+create or replace function towpath.fn_producer_grant_list(p_producer text default null) returns jsonb
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+    select jsonb_build_object('ok', true, 'grants', coalesce(jsonb_agg(to_jsonb(g)
+               order by g.producer, g.job_kind nulls first, g.executor nulls first), '[]'))
+      from towpath.producer_grant g where p_producer is null or g.producer = p_producer
+$$;
+
+grant execute on function towpath.fn_job_subscription_put(text, text, text, text, integer, integer, boolean, text,
+    text) to workflow_admin;
+grant execute on function towpath.fn_job_subscription_delete(uuid) to workflow_admin;
+grant execute on function towpath.fn_job_subscription_list(text) to workflow_admin, towpath_observer, worker_service_user;
+grant execute on function towpath.fn_consumer_put(text, text, text, text, text) to workflow_admin;
+grant execute on function towpath.fn_consumer_delete(text) to workflow_admin;
+grant execute on function towpath.fn_consumer_list() to workflow_admin, towpath_observer;
+grant execute on function towpath.fn_producer_grant_put(text, text, text, text) to workflow_admin;
+grant execute on function towpath.fn_producer_grant_revoke(uuid) to workflow_admin;
+grant execute on function towpath.fn_producer_grant_list(text) to workflow_admin, towpath_observer;

@@ -1,0 +1,568 @@
+-- The job substrate: storage of jobs, who may enqueue and claim them, and their graphs.
+--
+-- A job lives in narrow tables that each do one thing (docs/decisions has the numbers):
+--   job          the wide row, written once, partitioned by day of its uuid v7 id
+--   job_live     one narrow row while the job is unfinished: key, state, lease
+--   job_ready    nothing but queue order; a row exists exactly while the job may be claimed,
+--                now or once it is due
+--   job_run      one row per ended attempt: the result and the history at once
+-- The view towpath.job_queue joins them into the table that users know.
+--
+-- Life of a job (states of job_live with their numbers, outcomes of job_run in quotes):
+--   enqueue          ─▶ queued [0]; in a graph it may be blocked, and then has no ready row
+--   claim            queued, retry_waiting ─▶ leased [1]
+--   start            leased ─▶ in_progress [2]
+--   ack              leased, in_progress ─▶ "succeeded"
+--   release, snooze  leased, in_progress ─▶ queued, retry_waiting: "released", "snoozed"
+--   fail, reap       leased, in_progress ─▶ retry_waiting [3]: "failed", "lost"
+--                    or, by a permanent error or on the last attempt, ─▶ "dead_letter"
+--   cancel           anything unfinished ─▶ "cancelled"
+--   retention        anything finished ─▶ cleaned, by a mark, then gone
+--
+-- Lock order. Every function takes row locks in this order and never goes back:
+--   1. advisory locks: 7302 of the maintenance ticks (try only), 7301 of the subscriptions
+--   2. schedule; job_dead_letter when a letter is triaged or replayed
+--   3. job_subscription, by subscription_no (claims under max_parallel)
+--   4. lease_batch (skip locked)
+--   5. job_ready (skip locked when claiming)
+--   6. job_live, by job_id ascending: the functions switch bitmap scans off, so that
+--      job_id = any(...) walks the primary key
+--   7. job_edge of the parents just ended, then their children in job_live, by job_id
+--   8. inserts into append-only tables (job, job_run, deltas, releases, wakes): these wait
+--      for nobody
+-- An idempotency key waits for the transaction that holds it, in key order within one call;
+-- two transactions that enqueue several keys in different orders can still deadlock, and
+-- PostgreSQL ends one of them.
+
+-- Domains and checks ---------------------------------------------------------------------
+
+-- _executor_known: the executor whitelist, the only place where the seven names stand.
+-- MOT emits graphs and never executes, so it is not among them.
+create function towpath._executor_known(p_executor text) returns boolean
+    language sql immutable parallel safe
+    return p_executor in ('DOT', 'Agent', 'Hermes', 'Codex', 'PG_worker', 'external_worker',
+                          'future_Kestra_adapter');
+
+-- executor_kind: the type of every column that names an executor, so that the whitelist is
+-- written once and holds on all surfaces (R07).
+create domain towpath.executor_kind as text
+    constraint executor_kind_whitelist_check check (towpath._executor_known(value));
+
+-- _payload_safe: false if a denied key stands anywhere in a payload, in any letter case (Q03).
+--
+-- Reading the text is exact, not a guess: jsonb prints a key as "key": after a brace or a
+-- space, it has already resolved \u escapes, and a quote inside a string always has a
+-- backslash before it. The C collation keeps the answer the same in every database.
+create function towpath._payload_safe(p_payload jsonb) returns boolean
+    language sql immutable parallel safe
+    return (p_payload::text collate "C") !~*
+        '[{ ]"(body|content|raw|vector|embedding|secret|token|password|ssn|personal_data)": ';
+
+-- _payload_small: signals carry references, so 64 KiB as stored is generous. The size of the
+-- datum costs nothing to read; printing the payload would cost a microsecond per job.
+create function towpath._payload_small(p_payload jsonb) returns boolean
+    language sql stable parallel safe
+    return pg_column_size(p_payload) <= 65536;
+
+-- Domains of the hot tables. PostgreSQL parses and plans a table's CHECK again for every
+-- statement, a domain's once per session: as CHECKs these cost a single enqueue a third.
+
+-- signal: what a job may carry: references, never data (Q03). Job payloads, dead letters,
+-- heartbeats, schedules and events all have this type.
+create domain towpath.signal as jsonb
+    constraint signal_safe_check check (towpath._payload_safe(value))
+    constraint signal_small_check check (towpath._payload_small(value));
+-- label: a name that says something.
+create domain towpath.label as text
+    constraint label_not_blank_check check (btrim(value) <> '');
+create domain towpath.natural_number as integer
+    constraint natural_number_not_negative_check check (value >= 0);
+create domain towpath.positive_number as integer
+    constraint positive_number_check check (value >= 1);
+create domain towpath.percent as smallint
+    constraint percent_check check (value between 0 and 100);
+-- live_state: 0 queued, 1 leased, 2 in_progress, 3 retry_waiting; the other five of the nine
+-- states are told from job_run and the retention mark.
+create domain towpath.live_state as smallint
+    constraint live_state_check check (value between 0 and 3);
+-- run_outcome: how an attempt ended.
+create domain towpath.run_outcome as text
+    constraint run_outcome_check check (value in
+        ('succeeded', 'failed', 'lost', 'released', 'snoozed', 'cancelled', 'dead_letter'));
+
+-- _uuid7: a uuid v7 for a moment in microseconds since 1970, with the fraction of the
+-- millisecond in its first random bits (as PostgreSQL 18 does), so that ids made one
+-- microsecond apart keep their order. A batch counts microseconds up from its own start and
+-- draws its random tail once: eight random bytes tell batches apart, the count its rows.
+create function towpath._uuid7(p_micros bigint, p_tail bytea default null) returns uuid
+    language sql volatile parallel safe
+    return encode(
+        int8send(((p_micros / 1000) << 16) | 28672 | ((p_micros % 1000) * 4096 / 1000))
+        || coalesce(p_tail, substring(uuid_send(gen_random_uuid()) from 9)), 'hex')::uuid;
+
+-- _uuid7_floor: the lowest uuid v7 of a moment; ids made before it are smaller.
+create function towpath._uuid7_floor(p_at timestamptz) returns uuid
+    language sql immutable parallel safe
+    return (lpad(to_hex(floor(extract(epoch from p_at) * 1000)::bigint), 12, '0')
+            || '00000000000000000000')::uuid;
+
+-- _uuid7_at: the moment inside a uuid v7, to the millisecond.
+create function towpath._uuid7_at(p_id uuid) returns timestamptz
+    language sql immutable parallel safe
+    return to_timestamp((('x' || replace(left(p_id::text, 13), '-', ''))::bit(48)::bigint) / 1000.0);
+
+-- _key_hash: 16 bytes of sha256 stand for an idempotency key; half the index of the text,
+-- and nobody can construct a collision that swallows another producer's job.
+-- Stable, because convert_to is: marked immutable it could not be inlined.
+create function towpath._key_hash(p_key text) returns uuid
+    language sql stable parallel safe
+    return encode(substring(sha256(convert_to(p_key, 'UTF8')) from 1 for 16), 'hex')::uuid;
+
+-- The queue -------------------------------------------------------------------------------
+
+-- A lane is what a claimer takes in one index range. Subscriptions resolve to a set of
+-- lanes. Lanes are made on first use and never change.
+create table towpath.job_lane (
+    lane         integer generated always as identity primary key,
+    job_kind     text                  not null,
+    executor     towpath.executor_kind not null,
+    priority     integer               not null,
+    event_domain text,
+    constraint job_lane_kind_not_blank_check check (btrim(job_kind) <> ''),
+    -- Both stand in an index entry, which has a limit of its own.
+    constraint job_lane_names_short_check check (octet_length(job_kind) <= 200 and octet_length(event_domain) <= 200),
+    constraint job_lane_priority_not_negative_check check (priority >= 0),
+    constraint job_lane_event_domain_not_blank_check check (btrim(event_domain) <> ''),
+    -- Used by enqueue too: the domain comes last because "is not distinct from" cannot
+    -- be an index condition.
+    constraint job_lane_uq unique nulls not distinct (job_kind, executor, priority, event_domain)
+);
+
+-- The floor of a lane: nothing claimable is due before it, so a claim starts there and
+-- never walks over the dead entries of finished jobs. The newest row counts; rows are
+-- inserted and old ones deleted, because reading the newest index entry stays cheap while a
+-- held snapshot keeps every old version, and an updated row would not.
+create table towpath.job_floor (
+    lane     integer     not null,
+    floor_no bigint      generated always as identity,
+    floor_at timestamptz not null,
+    primary key (lane, floor_no)
+);
+
+-- A job as its producer asked for it. Written once; what changes lives in job_live.
+create table towpath.job (
+    job_id          uuid                    not null,
+    job_kind        towpath.label           not null,
+    executor        towpath.executor_kind   not null,
+    event_domain    text,
+    source_ref      text,
+    target_ref      text,
+    payload_ref     text,
+    payload_json    towpath.signal          not null default '{}',
+    priority        towpath.natural_number  not null default 100,
+    scheduled_at    timestamptz             not null,
+    max_attempts    towpath.positive_number not null,
+    idempotency_key towpath.label           not null,
+    actor           towpath.label           not null,
+    run_id          uuid,
+    created_at      timestamptz             not null,
+    constraint job_pk primary key (job_id)
+) partition by range (job_id);
+-- Catches what no partition was made for, so that an enqueue never fails for want of
+-- maintenance. fn_job_partition_tick moves its rows out when it makes their partition.
+create table towpath.job_default partition of towpath.job default;
+
+-- A job of a batch on its way in; exists so that a batch is parsed once.
+create type towpath._job_input as (
+    job_id          uuid,
+    job_kind        text,
+    executor        text,
+    event_domain    text,
+    source_ref      text,
+    target_ref      text,
+    payload_ref     text,
+    payload_json    jsonb,
+    priority        integer,
+    scheduled_at    timestamptz,
+    max_attempts    integer,
+    idempotency_key text,
+    actor           text,
+    run_id          uuid
+);
+
+-- One row per unfinished job. Inserted, updated in place at the claim (HOT: hence the
+-- fillfactor, and no index on anything a claim changes), deleted at the end.
+create table towpath.job_live (
+    job_id           uuid                    not null,
+    -- Null if the producer gave no key: then there is nothing to be unique.
+    key_hash         uuid,
+    due_at           timestamptz             not null,
+    lease_until      timestamptz,
+    picked_at        timestamptz,
+    lane             integer                 not null,
+    -- Claims so far, which is the fence: a refunded attempt does not reuse its number.
+    attempts         towpath.natural_number  not null default 0,
+    max_attempts     towpath.positive_number not null,
+    -- Parents that have not succeeded yet.
+    blocked          towpath.natural_number  not null default 0,
+    -- The subscription that holds the lease; negative if it has no max_parallel, so that
+    -- nothing has to be released.
+    subscription_no  integer,
+    state            towpath.live_state      not null default 0,
+    -- Attempts that do not count: released or snoozed.
+    refunded         towpath.natural_number  not null default 0,
+    has_children     boolean                 not null default false,
+    lease_owner      towpath.label,
+    progress_percent towpath.percent,
+    progress_note    text,
+    progress_at      timestamptz,
+    constraint job_live_pk primary key (job_id),
+    constraint job_live_lease_pair_check check ((lease_owner is null) = (lease_until is null)),
+    constraint job_live_leased_iff_owned_check check ((state in (1, 2)) = (lease_owner is not null))
+) with (fillfactor = 45, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000);
+-- job_live_key_uq: fn_job_enqueue; one unfinished job per idempotency key.
+create unique index job_live_key_uq on towpath.job_live (key_hash) where key_hash is not null;
+
+-- Queue order and nothing else: queued or retry_waiting, unblocked.
+create table towpath.job_ready (
+    lane   integer     not null,
+    due_at timestamptz not null,
+    job_id uuid        not null,
+    constraint job_ready_pk primary key (lane, due_at, job_id)
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000);
+
+-- One row per ended attempt. Append-only. An end without a lease (a waiting job was
+-- cancelled or moved) is recorded under the next number with no picked_at, and refunded
+-- grows with it, so that attempt - refunded is always the number of attempts that counted.
+create table towpath.job_run (
+    job_id      uuid                   not null,
+    attempt     towpath.natural_number not null,
+    refunded    towpath.natural_number not null default 0,
+    picked_at   timestamptz,
+    finished_at timestamptz            not null,
+    outcome     towpath.run_outcome    not null,
+    lease_owner text,
+    -- Who ended the attempt, if not its lease owner: the reaper, an operator.
+    ended_by    text,
+    error       text,
+    constraint job_run_pk primary key (job_id, attempt)
+) partition by range (job_id);
+create table towpath.job_run_default partition of towpath.job_run default;
+
+-- Today and a week ahead; fn_job_partition_tick goes on from there.
+do $$
+declare
+    _day timestamptz;
+begin
+    for _i in 0..7 loop
+        _day := date_trunc('day', towpath.fn_now(), 'UTC') + _i * interval '1 day';
+        execute format('create table towpath.%I partition of towpath.job for values from (%L) to (%L)',
+            'job_p' || to_char(_day at time zone 'UTC', 'YYYYMMDD'),
+            towpath._uuid7_floor(_day), towpath._uuid7_floor(_day + interval '1 day'));
+        execute format('create table towpath.%I partition of towpath.job_run for values from (%L) to (%L)',
+            'job_run_p' || to_char(_day at time zone 'UTC', 'YYYYMMDD'),
+            towpath._uuid7_floor(_day), towpath._uuid7_floor(_day + interval '1 day'));
+    end loop;
+end;
+$$;
+
+create trigger job_written_once before update on towpath.job
+    for each statement execute function towpath._append_only();
+create trigger job_run_append_only before update on towpath.job_run
+    for each statement execute function towpath._append_only();
+
+-- One row per claim and per extension: the reaper's agenda. It is read by lease_until, so
+-- that job_live needs no index on the lease.
+create table towpath.lease_batch (
+    batch_id    bigint      generated always as identity,
+    lease_until timestamptz not null,
+    job_ids     uuid[]      not null,
+    primary key (lease_until, batch_id)
+);
+alter table towpath.lease_batch alter column job_ids set storage external;
+
+-- A finished job below cleaned_below shows as cleaned; partitions below dropped_below are gone.
+create table towpath.job_retention (
+    only_row      boolean     primary key default true,
+    cleaned_below uuid        not null default '00000000-0000-0000-0000-000000000000',
+    dropped_below uuid        not null default '00000000-0000-0000-0000-000000000000',
+    changed_at    timestamptz not null default towpath.fn_now(),
+    constraint job_retention_one_row_check check (only_row)
+);
+insert into towpath.job_retention default values;
+
+-- Ends of attempts, counted where they happen and folded by maintenance, so that nobody
+-- counts finished jobs. One row per lane and outcome of a call.
+create table towpath.job_counter_delta (
+    lane       integer     not null,
+    outcome    text        not null,
+    n          integer     not null,
+    wait_ms    bigint      not null,
+    run_ms     bigint      not null,
+    counted_at timestamptz not null
+) with (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 2000);
+create table towpath.job_counter (
+    job_kind text   not null,
+    outcome  text   not null,
+    n        bigint not null,
+    primary key (job_kind, outcome)
+) with (fillfactor = 50);
+-- The same by minute, for charts; fn_job_counter_fold drops old minutes.
+create table towpath.job_minute (
+    minute_at timestamptz not null,
+    job_kind  text        not null,
+    outcome   text        not null,
+    n         bigint      not null,
+    wait_ms   bigint      not null,
+    run_ms    bigint      not null,
+    primary key (minute_at, job_kind, outcome)
+) with (fillfactor = 50);
+
+-- The floor tick's own notes: when it last looked below the floors, and what that cost.
+create table towpath.job_floor_sweep (
+    only_row boolean          primary key default true,
+    swept_at timestamptz      not null default '-infinity',
+    sweep_ms double precision not null default 0,
+    constraint job_floor_sweep_one_row_check check (only_row)
+);
+insert into towpath.job_floor_sweep default values;
+
+-- Whether somebody sleeps and wants to be woken by the next job of a kind. The newest row
+-- counts, for the same reason as in job_floor.
+create table towpath.job_wake (
+    job_kind text                  not null,
+    executor towpath.executor_kind not null,
+    wake_no  bigint                generated always as identity,
+    armed    boolean               not null,
+    primary key (job_kind, executor, wake_no)
+);
+
+-- Kinds nobody may claim at the moment.
+create table towpath.job_pause (
+    job_kind  text        primary key,
+    paused_at timestamptz not null,
+    paused_by text        not null,
+    reason    text        not null,
+    constraint job_pause_kind_not_blank_check check (btrim(job_kind) <> ''),
+    constraint job_pause_by_not_blank_check check (btrim(paused_by) <> '')
+);
+
+-- Dead letters ------------------------------------------------------------------------------
+
+-- A full copy with no foreign key: it outlives the job's partition (Q12).
+create table towpath.job_dead_letter (
+    dead_letter_id  uuid                  primary key,
+    job_id          uuid                  not null,
+    job_kind        text                  not null,
+    executor        towpath.executor_kind not null,
+    event_domain    text,
+    source_ref      text,
+    target_ref      text,
+    payload_ref     text,
+    payload_json    towpath.signal        not null,
+    priority        integer               not null,
+    max_attempts    integer               not null,
+    final_error     text                  not null,
+    attempts        integer               not null,
+    actor           text                  not null,
+    run_id          uuid,
+    idempotency_key text                  not null,
+    created_at      timestamptz           not null,
+    moved_at        timestamptz           not null default towpath.fn_now(),
+    moved_by        text                  not null,
+    triage_status   text                  not null default 'pending',
+    triage_note     text,
+    triaged_at      timestamptz,
+    triaged_by      text,
+    replayed_job_id uuid,
+    replayed_at     timestamptz,
+    replayed_by     text,
+    constraint job_dead_letter_job_uq unique (job_id),
+    constraint job_dead_letter_final_error_not_blank_check check (btrim(final_error) <> ''),
+    constraint job_dead_letter_moved_by_not_blank_check check (btrim(moved_by) <> ''),
+    constraint job_dead_letter_attempts_not_negative_check check (attempts >= 0),
+    constraint job_dead_letter_triage_status_check check (triage_status in
+        ('pending', 'acknowledged', 'manual_replay', 'escalated', 'closed')),
+    constraint job_dead_letter_triaged_who_and_when_check check (
+        (triaged_at is null) = (triaged_by is null)),
+    constraint job_dead_letter_replayed_together_check check (
+        (replayed_job_id is null) = (replayed_at is null) and (replayed_at is null) = (replayed_by is null))
+);
+-- job_dead_letter_triage_idx: fn_job_dead_letter_list and the summary view.
+create index job_dead_letter_triage_idx on towpath.job_dead_letter (triage_status, job_kind, dead_letter_id);
+-- job_dead_letter_replayed_idx: fn_job_history finds where a replayed job came from.
+create index job_dead_letter_replayed_idx on towpath.job_dead_letter (replayed_job_id)
+    where replayed_job_id is not null;
+
+-- Who executes, who claims, who enqueues ----------------------------------------------------
+
+-- Signs of life. One row per executor process, overwritten by each tick.
+create table towpath.queue_heartbeat (
+    executor_name    text                  primary key,
+    executor_kind    towpath.executor_kind not null,
+    last_tick_at     timestamptz           not null default towpath.fn_now(),
+    last_tick_status text                  not null default 'ok',
+    ticks_total      bigint                not null default 0,
+    current_job_id   uuid,
+    lease_owner      text,
+    metadata         towpath.signal        not null default '{}',
+    created_at       timestamptz           not null default towpath.fn_now(),
+    updated_at       timestamptz           not null default towpath.fn_now(),
+    constraint queue_heartbeat_name_not_blank_check check (btrim(executor_name) <> ''),
+    constraint queue_heartbeat_status_check check (last_tick_status in ('ok', 'warn', 'error')),
+    constraint queue_heartbeat_ticks_not_negative_check check (ticks_total >= 0)
+) with (fillfactor = 40);
+
+-- Who exists. login_role, if set, is the only login (or group) that may claim as this executor.
+create table towpath.consumer_registry (
+    executor_id   text                  primary key,
+    executor      towpath.executor_kind not null,
+    login_role    text,
+    notes         text,
+    registered_by text                  not null,
+    registered_at timestamptz           not null default towpath.fn_now(),
+    constraint consumer_registry_id_not_blank_check check (btrim(executor_id) <> ''),
+    constraint consumer_registry_by_not_blank_check check (btrim(registered_by) <> '')
+);
+
+-- Who claims what. Of an executor's rows that fit a lane the most specific one decides: a
+-- named kind before any kind, then a named domain before any domain. max_parallel null
+-- means no limit, and then a claim has nothing to count.
+create table towpath.job_subscription (
+    subscription_id uuid                  primary key default gen_random_uuid(),
+    subscription_no integer               generated always as identity unique,
+    executor_id     text                  not null,
+    executor_kind   towpath.executor_kind not null,
+    job_kind        text,
+    event_domain    text,
+    priority_floor  smallint              not null default 0,
+    max_parallel    integer               default 1,
+    enabled         boolean               not null default false,
+    notes           text,
+    registered_by   text                  not null,
+    registered_at   timestamptz           not null default towpath.fn_now(),
+    constraint job_subscription_uq unique nulls not distinct (executor_id, job_kind, event_domain),
+    constraint job_subscription_executor_id_not_blank_check check (btrim(executor_id) <> ''),
+    constraint job_subscription_job_kind_not_blank_check check (btrim(job_kind) <> ''),
+    constraint job_subscription_event_domain_not_blank_check check (btrim(event_domain) <> ''),
+    constraint job_subscription_priority_floor_not_negative_check check (priority_floor >= 0),
+    constraint job_subscription_max_parallel_positive_check check (max_parallel >= 1),
+    constraint job_subscription_by_not_blank_check check (btrim(registered_by) <> '')
+);
+
+-- Leases held under a subscription with max_parallel. A claim locks the subscription's row
+-- and inserts the new number; the newest row counts, as in job_floor. Whoever gives a lease
+-- up only appends a release, which the next claim folds in.
+create table towpath.job_parallel (
+    subscription_no integer not null,
+    change_no       bigint  generated always as identity,
+    held            integer not null,
+    folded_to       bigint  not null,
+    primary key (subscription_no, change_no)
+);
+create table towpath.job_parallel_release (
+    subscription_no integer not null,
+    release_no      bigint  generated always as identity,
+    n               integer not null,
+    primary key (subscription_no, release_no),
+    constraint job_parallel_release_positive_check check (n > 0)
+);
+
+-- What a producer may enqueue; null means any. The producer is a login role.
+create table towpath.producer_grant (
+    grant_id   uuid        primary key default gen_random_uuid(),
+    producer   text        not null,
+    job_kind   text,
+    executor   towpath.executor_kind,
+    granted_by text        not null,
+    granted_at timestamptz not null default towpath.fn_now(),
+    constraint producer_grant_uq unique nulls not distinct (producer, job_kind, executor),
+    constraint producer_grant_producer_not_blank_check check (btrim(producer) <> ''),
+    constraint producer_grant_job_kind_not_blank_check check (btrim(job_kind) <> ''),
+    constraint producer_grant_by_not_blank_check check (btrim(granted_by) <> '')
+);
+
+-- Graphs ------------------------------------------------------------------------------------
+
+create table towpath.job_graph (
+    graph_id        uuid        primary key,
+    name            text        not null,
+    idempotency_key text,
+    actor           text        not null,
+    created_at      timestamptz not null,
+    constraint job_graph_name_not_blank_check check (btrim(name) <> ''),
+    constraint job_graph_actor_not_blank_check check (btrim(actor) <> ''),
+    constraint job_graph_key_uq unique (idempotency_key)
+);
+create table towpath.job_graph_node (
+    graph_id uuid not null references towpath.job_graph on delete cascade,
+    node     text not null,
+    job_id   uuid not null,
+    primary key (graph_id, node),
+    constraint job_graph_node_not_blank_check check (btrim(node) <> '')
+);
+-- job_graph_node_job_idx: fn_job_show finds the graph of a job.
+create index job_graph_node_job_idx on towpath.job_graph_node (job_id);
+
+-- The child waits for the parent. What happens to the child when the parent ends without
+-- success is the edge's own choice: cancel it, or hold it until the parent is replayed.
+create table towpath.job_edge (
+    parent_id  uuid    not null,
+    child_id   uuid    not null,
+    on_failure text    not null default 'cancel',
+    satisfied  boolean not null default false,
+    primary key (parent_id, child_id),
+    constraint job_edge_on_failure_check check (on_failure in ('cancel', 'hold')),
+    constraint job_edge_no_loop_check check (parent_id <> child_id)
+);
+-- job_edge_child_idx: job_queue.blocked_by and fn_job_why look up the parents of a job.
+create index job_edge_child_idx on towpath.job_edge (child_id);
+
+-- Schedules ---------------------------------------------------------------------------------
+
+-- A periodic job. Cron arithmetic happens outside; the row holds the next tick and is the
+-- lock that makes every tick happen once.
+create table towpath.schedule (
+    name         text                  primary key,
+    expression   text                  not null,
+    time_zone    text                  not null default 'UTC',
+    -- What to do with ticks missed while nobody ran: skip them, run the last one, run all.
+    catch_up     text                  not null default 'last',
+    job_kind     text                  not null,
+    executor     towpath.executor_kind not null default 'PG_worker',
+    event_domain text,
+    source_ref   text,
+    target_ref   text,
+    payload_ref  text,
+    payload_json towpath.signal        not null default '{}',
+    priority     integer               not null default 100,
+    max_attempts integer,
+    paused       boolean               not null default false,
+    next_at      timestamptz           not null,
+    last_tick_at timestamptz,
+    last_job_id  uuid,
+    changed_by   text                  not null,
+    changed_at   timestamptz           not null default towpath.fn_now(),
+    constraint schedule_name_not_blank_check check (btrim(name) <> ''),
+    constraint schedule_expression_not_blank_check check (btrim(expression) <> ''),
+    constraint schedule_time_zone_not_blank_check check (btrim(time_zone) <> ''),
+    constraint schedule_catch_up_check check (catch_up in ('skip', 'last', 'all')),
+    constraint schedule_job_kind_not_blank_check check (btrim(job_kind) <> ''),
+    constraint schedule_priority_not_negative_check check (priority >= 0),
+    constraint schedule_max_attempts_positive_check check (max_attempts >= 1),
+    constraint schedule_changed_by_not_blank_check check (btrim(changed_by) <> '')
+);
+-- schedule_due_idx: fn_schedule_due.
+create index schedule_due_idx on towpath.schedule (next_at) where not paused;
+
+insert into towpath.config (key, kind, value, default_value, min_value, max_value, description) values
+    ('queue.retry.jitter_ratio', 'number', '0', '0', 0, 1,
+     'random extra share of every retry delay; 0 keeps the delays exact'),
+    ('queue.retention.clean_after_days', 'number', '7', '7', 1, 365,
+     'finished jobs older than this show as cleaned'),
+    ('queue.retention.drop_after_days', 'number', '14', '14', 1, 366,
+     'partitions of jobs older than this are dropped; dead letters stay'),
+    ('queue.retention.partitions_ahead_days', 'number', '7', '7', 1, 31,
+     'how many days ahead partitions are made'),
+    ('queue.retention.chart_days', 'number', '7', '7', 1, 90,
+     'how long per-minute counts are kept for charts');

@@ -1,0 +1,47 @@
+-- job_queue: every job as one row, with the columns of the contract (Q01).
+--
+-- The state is the live state if there is a live row, otherwise the outcome of the last
+-- attempt; below the retention mark a finished job is cleaned. scheduled_at is when the job
+-- is due next: a due time after its creation is a retry or a delay, one before it was only
+-- raised to the lane's floor.
+create or replace view towpath.job_queue as
+select j.job_id,
+       j.job_kind::text as job_kind,
+       case when v.job_id is not null
+            then (array['queued', 'leased', 'in_progress', 'retry_waiting'])[v.state + 1]
+            when r.outcome is null or j.job_id < m.cleaned_below then 'cleaned'
+            else r.outcome::text end as state,
+       j.source_ref,
+       j.target_ref,
+       j.payload_ref,
+       j.payload_json::jsonb as payload_json,
+       j.priority::integer as priority,
+       case when v.due_at > j.created_at then v.due_at else j.scheduled_at end as scheduled_at,
+       coalesce(v.picked_at, r.picked_at) as picked_at,
+       case when v.job_id is null then coalesce(r.finished_at, m.changed_at) end as finished_at,
+       v.lease_owner::text as lease_owner,
+       v.lease_until,
+       coalesce(v.attempts - v.refunded, r.attempt - r.refunded, 0) as attempts,
+       j.max_attempts::integer as max_attempts,
+       j.idempotency_key::text as idempotency_key,
+       j.actor::text as actor,
+       j.run_id,
+       r.error as last_error,
+       j.created_at,
+       greatest(j.created_at, v.picked_at, v.progress_at, r.finished_at) as updated_at,
+       j.executor::text as executor,
+       j.event_domain,
+       case when v.blocked > 0
+            then array(select e.parent_id from towpath.job_edge e
+                        where e.child_id = j.job_id and not e.satisfied order by e.parent_id) end as blocked_by,
+       case when v.job_id is not null then v.progress_percent
+            when r.outcome = 'succeeded' then 100 end::smallint as progress_percent,
+       v.progress_note as progress_message,
+       v.progress_at
+  from towpath.job j
+  left join towpath.job_live v on v.job_id = j.job_id
+  left join lateral (select * from towpath.job_run r where r.job_id = j.job_id
+                      order by r.attempt desc limit 1) r on true
+ cross join towpath.job_retention m;
+
+grant select on towpath.job_queue to workflow_admin, towpath_observer;
