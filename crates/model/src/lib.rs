@@ -8,3 +8,4 @@ pub mod doctor;
 pub mod nearest;
 pub mod redact;
 pub mod refusal;
+pub mod stream;

@@ -1,0 +1,12 @@
+//! The Durable Streams protocol as pure functions: what a request means, what a stream may
+//! do next, and how an answer is written.
+
+pub mod content_type;
+pub mod cursor;
+pub mod expiry;
+pub mod glob;
+pub mod json;
+pub mod name;
+pub mod offset;
+pub mod producer;
+pub mod sse;
