@@ -1,0 +1,3 @@
+//! Streams in a segment log of their own.
+
+pub mod disk;
