@@ -14,18 +14,28 @@ pub enum Invalid {
     Empty,
 }
 
+/// Stored values and where each of them ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Run {
+    /// The values, each followed by its comma.
+    pub data: Vec<u8>,
+    /// The place behind each value's comma.
+    pub ends: Vec<u32>,
+}
+
 /// Turns a body into stored values: an array gives its elements, anything else is one
 /// value. Only one level is opened. The text of a value is kept as it came.
-pub fn flatten(body: &[u8]) -> Result<Vec<u8>, Invalid> {
+pub fn flatten(body: &[u8]) -> Result<Run, Invalid> {
     let values = values(body)?;
-    let mut stored = Vec::with_capacity(body.len() + 1);
+    let mut run = Run { data: Vec::with_capacity(body.len() + 1), ends: Vec::with_capacity(values.len()) };
     for value in &values {
-        stored.extend_from_slice(value.get().as_bytes());
-        stored.push(b',');
+        run.data.extend_from_slice(value.get().as_bytes());
+        run.data.push(b',');
+        run.ends.push(u32::try_from(run.data.len()).map_err(|_| Invalid::Syntax)?);
     }
-    match stored.is_empty() {
+    match values.is_empty() {
         true => Err(Invalid::Empty),
-        false => Ok(stored),
+        false => Ok(run),
     }
 }
 
@@ -36,19 +46,6 @@ fn values(body: &[u8]) -> Result<Vec<&RawValue>, Invalid> {
         false => serde_json::from_slice(body).map(|value| vec![value]),
     };
     parsed.map_err(|_| Invalid::Syntax)
-}
-
-/// The length in stored bytes of the first `count` values of a stored run, or `None` if it
-/// has fewer.
-pub fn prefix_len(stored: &[u8], count: u64) -> Option<usize> {
-    let mut end = 0;
-    for _ in 0..count {
-        let mut values = serde_json::Deserializer::from_slice(&stored[end..]).into_iter::<&RawValue>();
-        values.next()?.ok()?;
-        // The iterator stands behind the value; the comma belongs to it.
-        end += values.byte_offset() + 1;
-    }
-    Some(end)
 }
 
 #[cfg(test)]
@@ -82,37 +79,37 @@ mod tests {
     proptest! {
         #[test]
         fn one_level_of_an_array_is_opened(values in prop::collection::vec(any_json(), 1..8)) {
-            let stored = flatten(json!(values).to_string().as_bytes()).unwrap();
-            prop_assert_eq!(read(&stored), json!(values));
+            let run = flatten(json!(values).to_string().as_bytes()).unwrap();
+            prop_assert_eq!(read(&run.data), json!(values));
         }
 
         #[test]
         fn runs_join_by_standing_side_by_side(a in any_json(), b in any_json()) {
-            let one = |value: &Value| flatten(json!([value]).to_string().as_bytes()).unwrap();
+            let one = |value: &Value| flatten(json!([value]).to_string().as_bytes()).unwrap().data;
             prop_assert_eq!(read(&[one(&a), one(&b)].concat()), json!([a, b]));
         }
 
         #[test]
-        fn prefixes_end_between_values(values in prop::collection::vec(any_json(), 1..8), count in 0..10u64) {
-            let stored = flatten(json!(values).to_string().as_bytes()).unwrap();
-            match prefix_len(&stored, count) {
-                Some(end) => prop_assert_eq!(read(&stored[..end]), json!(values[..count as usize])),
-                None => prop_assert!(count as usize > values.len()),
+        fn ends_stand_between_values(values in prop::collection::vec(any_json(), 1..8)) {
+            let run = flatten(json!(values).to_string().as_bytes()).unwrap();
+            prop_assert_eq!(run.ends.len(), values.len());
+            for (index, end) in run.ends.iter().enumerate() {
+                prop_assert_eq!(read(&run.data[..*end as usize]), json!(values[..=index]));
             }
         }
 
         #[test]
         fn any_bytes_are_refused_or_make_an_array(body in prop::collection::vec(any::<u8>(), 0..40)) {
-            if let Ok(stored) = flatten(&body) {
-                read(&stored);
+            if let Ok(run) = flatten(&body) {
+                read(&run.data);
             }
         }
     }
 
     #[test]
     fn the_text_of_a_value_is_kept() {
-        assert_eq!(flatten(b" {\"a\" : 1.50}\n").unwrap(), b"{\"a\" : 1.50},");
-        assert_eq!(flatten(b"[1 , [2]]").unwrap(), b"1,[2],");
+        assert_eq!(flatten(b" {\"a\" : 1.50}\n").unwrap().data, b"{\"a\" : 1.50},");
+        assert_eq!(flatten(b"[1 , [2]]").unwrap().data, b"1,[2],");
         assert_eq!(flatten(b"[]"), Err(Invalid::Empty));
         for body in ["", "[1,]", "{", "1 2", "[1] x", "\u{feff}1", "nul"] {
             assert_eq!(flatten(body.as_bytes()), Err(Invalid::Syntax), "{body}");

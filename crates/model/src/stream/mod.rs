@@ -3,6 +3,7 @@
 
 pub mod content_type;
 pub mod cursor;
+pub mod etag;
 pub mod expiry;
 pub mod glob;
 pub mod json;
@@ -10,3 +11,4 @@ pub mod name;
 pub mod offset;
 pub mod producer;
 pub mod sse;
+pub mod state;

@@ -156,12 +156,8 @@ fn a_retry_is_a_duplicate_before_its_sequence_or_tail_is_looked_at() {
     let again = producer("p", 0, 0);
     let known = Accepted { epoch: 0, seq: 0 };
     let now = Standing { producer: Some(known), stream_seq: Some("5"), ..standing(&content_type) };
-    let asks = Wish {
-        producer: Some(&again),
-        stream_seq: Some("5"),
-        expected_tail: Some(Offset::ZERO),
-        ..wish()
-    };
+    let asks =
+        Wish { producer: Some(&again), stream_seq: Some("5"), expected_tail: Some(Offset::ZERO), ..wish() };
     assert_eq!(append(now, asks), Verdict::Duplicate(known));
     assert_eq!(append(now, Wish { producer: None, ..asks }), Verdict::Refuse(Refusal::StreamSeq));
     let asks = Wish { producer: None, stream_seq: None, ..asks };
