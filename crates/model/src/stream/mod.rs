@@ -12,3 +12,4 @@ pub mod offset;
 pub mod producer;
 pub mod sse;
 pub mod state;
+pub mod subscription;

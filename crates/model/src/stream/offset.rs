@@ -7,8 +7,11 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// A position in a stream: the bytes before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct Offset(u64);
 
 /// Where a reader wants to begin.
@@ -77,6 +80,20 @@ impl Start {
 fn half(text: &str) -> Option<u64> {
     let digits = text.len() == HALF && text.bytes().all(|byte| byte.is_ascii_digit());
     digits.then(|| text.parse().ok()).flatten()
+}
+
+impl From<Offset> for String {
+    fn from(offset: Offset) -> String {
+        offset.to_string()
+    }
+}
+
+impl TryFrom<String> for Offset {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Offset, String> {
+        Offset::parse(&text).ok_or_else(|| format!("{text} is not an offset"))
+    }
 }
 
 impl fmt::Display for Offset {
