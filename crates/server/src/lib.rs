@@ -37,8 +37,11 @@ pub struct Config {
 
 /// Serves on `listener` until `shutdown`, then lets requests in flight finish.
 pub async fn run(listener: TcpListener, config: Config, shutdown: CancellationToken) {
-    let streams =
-        config.streams.clone().map(|(store, settings)| Streams::new(store, settings, shutdown.clone()));
+    let address = listener.local_addr().map(|address| format!("http://{address}")).unwrap_or_default();
+    let streams = match config.streams.clone() {
+        Some((store, settings)) => Some(Streams::open(store, settings, address, shutdown.clone()).await),
+        None => None,
+    };
     let connections_max = config.connections_max.unwrap_or(limits::CONNECTIONS_MAX);
     let front = Front { streams, router: router(config) };
     accept::run(listener, front, connections_max, shutdown).await;

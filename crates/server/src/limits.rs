@@ -14,6 +14,9 @@ pub(crate) const HEAD_BYTES_MAX: usize = 64 * 1024;
 pub(crate) const WRITE_WAIT_MAX: Duration = Duration::from_secs(30);
 /// A request's body must arrive in this time, and it is held in memory until it has.
 pub(crate) const BODY_WAIT_MAX: Duration = Duration::from_secs(60);
+/// What is read and thrown away of a body that is too large, so that its sender hears why.
+pub(crate) const DISCARD_BYTES_MAX: usize = 64 << 20;
+pub(crate) const DISCARD_WAIT_MAX: Duration = Duration::from_secs(5);
 /// How often a quiet HTTP/2 peer is asked whether it is there, and how long it may think.
 pub(crate) const PING_EVERY: Duration = Duration::from_secs(20);
 pub(crate) const PING_WAIT_MAX: Duration = Duration::from_secs(20);
@@ -31,3 +34,7 @@ pub(crate) const HEARTBEAT_EVERY: Duration = Duration::from_secs(15);
 pub(crate) const LIST_MAX: usize = 1_000;
 /// Appends in one batch.
 pub(crate) const BATCH_MAX: usize = 1_000;
+/// Webhooks of subscriptions under way at a time.
+pub(crate) const WEBHOOKS_MAX: usize = 64;
+/// How often leases and pauses of subscriptions are looked at; leases last a second or more.
+pub(crate) const SUBSCRIPTION_TICK: Duration = Duration::from_millis(200);

@@ -23,7 +23,10 @@ impl Streams {
         let body = request::body(body, self.settings().body_bytes_max).await?;
         let append = with_body(append, header(&parts.headers, &CONTENT_TYPE)?, body)?;
         let has_data = !append.messages.is_empty();
-        let appended = self.store().append(name, append).await?;
+        let appended = self.store().append(name.clone(), append).await?;
+        if has_data && !appended.is_duplicate {
+            self.changed(&name);
+        }
         Ok(answer(appended, has_data))
     }
 }

@@ -73,7 +73,12 @@ impl Streams {
                 append.map_err(|refusal| Refusal::invalid(format!("append {index}: {}", refusal.detail)))?,
             );
         }
-        let results: Vec<Value> = self.store().append_all(appends).await?.into_iter().map(describe).collect();
+        let names: Vec<StreamName> = appends.iter().map(|(name, _)| name.clone()).collect();
+        let results = self.store().append_all(appends).await?;
+        for (name, _) in names.iter().zip(&results).filter(|(_, result)| result.is_ok()) {
+            self.changed(name);
+        }
+        let results: Vec<Value> = results.into_iter().map(describe).collect();
         let mut response = with_body(StatusCode::OK, Body::from(json!({ "results": results }).to_string()));
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         Ok(response)

@@ -25,7 +25,11 @@ impl Streams {
         let body = request::body(body, self.settings().body_bytes_max).await?;
         let messages = self.first_messages(&shape, body)?;
         let url = request::base_url(&parts) + &name.path();
-        let created = self.store().create(name, Create { shape, messages, retention }).await?;
+        let has_data = !messages.is_empty();
+        let created = self.store().create(name.clone(), Create { shape, messages, retention }).await?;
+        if created.is_new && has_data {
+            self.changed(&name);
+        }
         let mut response = empty(if created.is_new { StatusCode::CREATED } else { StatusCode::OK });
         describe(response.headers_mut(), &created, &url);
         Ok(response)

@@ -39,7 +39,8 @@ impl Streams {
     }
 
     pub(super) async fn delete(&self, name: StreamName) -> Answer {
-        self.store().delete(name).await?;
+        self.store().delete(name.clone()).await?;
+        self.changed(&name);
         Ok(empty(StatusCode::NO_CONTENT))
     }
 }

@@ -15,6 +15,7 @@ mod read;
 mod refusal;
 mod request;
 mod settings;
+mod subscription;
 
 use std::sync::Arc;
 
@@ -28,6 +29,7 @@ use crate::body::Body;
 use live::Readers;
 use refusal::Refusal;
 pub use settings::Settings;
+use subscription::Subscriptions;
 
 /// The streams as a service. Cheap to clone.
 #[derive(Clone)]
@@ -37,6 +39,8 @@ struct Inner {
     store: Arc<dyn Store>,
     settings: Settings,
     readers: Readers,
+    /// `None` if what is kept of them could not be read.
+    subscriptions: Option<Subscriptions>,
     shutdown: CancellationToken,
 }
 
@@ -44,9 +48,28 @@ struct Inner {
 type Answer = Result<Response<Body>, Refusal>;
 
 impl Streams {
-    pub(crate) fn new(store: Arc<dyn Store>, settings: Settings, shutdown: CancellationToken) -> Streams {
+    /// Opens the streams; `base_url` is where this server is reached unless the settings
+    /// know better. The worker behind subscriptions runs until `shutdown`.
+    pub(crate) async fn open(
+        store: Arc<dyn Store>,
+        settings: Settings,
+        base_url: String,
+        shutdown: CancellationToken,
+    ) -> Streams {
+        let base_url = settings.public_url.clone().unwrap_or(base_url);
+        let base_url = base_url.trim_end_matches('/').to_owned();
+        let subscriptions = match Subscriptions::open(store.clone(), &settings, base_url).await {
+            Ok(subscriptions) => {
+                tokio::spawn(subscriptions.clone().run(shutdown.clone()));
+                Some(subscriptions)
+            }
+            Err(error) => {
+                tracing::error!(%error, "subscriptions are not available");
+                None
+            }
+        };
         let readers = Readers::new(settings.live_readers_max);
-        Streams(Arc::new(Inner { store, settings, readers, shutdown }))
+        Streams(Arc::new(Inner { store, settings, readers, subscriptions, shutdown }))
     }
 
     /// Answers one request.
@@ -56,7 +79,10 @@ impl Streams {
             _ if request.method() == Method::OPTIONS => Ok(headers::preflight()),
             Place::Stream(name) => self.stream(name, request).await,
             Place::List { project } => self.list(project, request).await,
-            Place::Reserved { .. } => Err(Refusal::nothing_here()),
+            Place::Reserved { project, rest } => match &self.0.subscriptions {
+                Some(subscriptions) => subscriptions.answer(&project, &rest, request).await,
+                None => Err(subscription::unavailable()),
+            },
         };
         let mut response = answer.unwrap_or_else(Refusal::into_response);
         cors.add_to(response.headers_mut());
@@ -84,6 +110,13 @@ impl Streams {
 
     fn store(&self) -> &dyn Store {
         &*self.0.store
+    }
+
+    /// Tells whoever subscribes that a stream grew or went.
+    fn changed(&self, name: &StreamName) {
+        if let Some(subscriptions) = &self.0.subscriptions {
+            subscriptions.changed(name);
+        }
     }
 
     fn settings(&self) -> &Settings {

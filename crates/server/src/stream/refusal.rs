@@ -36,10 +36,6 @@ impl Refusal {
         Refusal::new(StatusCode::BAD_REQUEST, "invalid", detail)
     }
 
-    pub(super) fn nothing_here() -> Refusal {
-        Refusal::new(StatusCode::NOT_FOUND, "not_found", "there is nothing at this path")
-    }
-
     pub(super) fn gone() -> Refusal {
         Refusal::new(StatusCode::NOT_FOUND, "not_found", "the stream was deleted or has expired")
     }

@@ -62,24 +62,43 @@ pub(super) async fn body(mut body: Incoming, bytes_max: usize) -> Result<Bytes, 
     if body.is_end_stream() {
         return Ok(Bytes::new());
     }
-    if body.size_hint().lower() > bytes_max as u64 {
-        return Err(Refusal::too_large(bytes_max));
-    }
-    match tokio::time::timeout(limits::BODY_WAIT_MAX, collect(&mut body, bytes_max)).await {
-        Ok(read) => read,
-        Err(_) => Err(Refusal::slow_body()),
+    let announced = body.size_hint().lower();
+    let read = match announced > bytes_max as u64 {
+        true => Ok(None),
+        false => match tokio::time::timeout(limits::BODY_WAIT_MAX, collect(&mut body, bytes_max)).await {
+            Ok(read) => read,
+            Err(_) => return Err(Refusal::slow_body()),
+        },
+    };
+    match read? {
+        Some(bytes) => Ok(bytes),
+        None => {
+            let _ = tokio::time::timeout(limits::DISCARD_WAIT_MAX, discard(&mut body)).await;
+            Err(Refusal::too_large(bytes_max))
+        }
     }
 }
 
-/// A body in one piece is not copied.
-async fn collect(body: &mut Incoming, bytes_max: usize) -> Result<Bytes, Refusal> {
+/// Reads on for a while: a client that is still sending does not hear an answer.
+async fn discard(body: &mut Incoming) {
+    let mut left = limits::DISCARD_BYTES_MAX;
+    while let Some(Ok(frame)) = body.frame().await {
+        match left.checked_sub(frame.data_ref().map_or(0, Bytes::len)) {
+            Some(rest) => left = rest,
+            None => return,
+        }
+    }
+}
+
+/// The body, or `None` if it is too large. A body in one piece is not copied.
+async fn collect(body: &mut Incoming, bytes_max: usize) -> Result<Option<Bytes>, Refusal> {
     let mut first = Bytes::new();
     let mut all = BytesMut::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| Refusal::invalid(format!("the body broke off: {error}")))?;
         let Ok(data) = frame.into_data() else { continue };
         if first.len() + all.len() + data.len() > bytes_max {
-            return Err(Refusal::too_large(bytes_max));
+            return Ok(None);
         }
         match (first.is_empty(), all.is_empty()) {
             (true, true) => first = data,
@@ -91,7 +110,7 @@ async fn collect(body: &mut Incoming, bytes_max: usize) -> Result<Bytes, Refusal
             (true, false) => all.extend_from_slice(&data),
         }
     }
-    Ok(if all.is_empty() { first } else { all.freeze() })
+    Ok(Some(if all.is_empty() { first } else { all.freeze() }))
 }
 
 #[cfg(test)]

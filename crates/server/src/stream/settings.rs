@@ -18,6 +18,10 @@ pub struct Settings {
     pub live_readers_max: usize,
     /// Streams of one project.
     pub streams_max: usize,
+    /// Where clients and webhook receivers reach this server; `None` is its own address.
+    pub public_url: Option<String>,
+    /// Webhooks of subscriptions may go to this machine, by http. For development.
+    pub webhook_local: bool,
 }
 
 impl Default for Settings {
@@ -29,6 +33,8 @@ impl Default for Settings {
             page_bytes_max: 4 * 1024 * 1024,
             live_readers_max: 10_000,
             streams_max: 1_000_000,
+            public_url: None,
+            webhook_local: false,
         }
     }
 }
