@@ -15,7 +15,7 @@ for (const path of ["/v1/stream", "/v1/shop/stream"]) {
     const head = await DurableStream.head({ url: handle.url })
     expect(head.contentType).toBe("application/json")
     await DurableStream.delete({ url: handle.url })
-    await expect(DurableStream.head({ url: handle.url })).rejects.toThrow()
+    expect((await DurableStream.head({ url: handle.url })).exists).toBe(false)
   })
 
   for (const live of ["long-poll", "sse"]) {
