@@ -6,6 +6,7 @@ mod output;
 mod session;
 mod settings;
 mod shutdown;
+mod streams;
 
 use std::process::ExitCode;
 

@@ -14,6 +14,8 @@ use clap::{ArgMatches, Args, ValueEnum};
 use serde::Serialize;
 use towpath_model::nearest::nearest;
 
+use crate::streams::StreamSettings;
+
 /// Everything that can be set for the whole process.
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "Settings")]
@@ -53,6 +55,14 @@ pub(crate) struct Settings {
     /// User the private PostgreSQL runs as when towpath is root [default: postgres]
     #[arg(long, global = true, env = "TOWPATH_POSTGRES_USER", value_name = "USER")]
     pub(crate) postgres_user: Option<String>,
+    /// Open connections; more are refused with 503
+    #[arg(long, global = true, env = "TOWPATH_CONNECTIONS_MAX", value_name = "N", default_value_t = 20_000)]
+    pub(crate) connections_max: u32,
+    /// Server that `towpath stream` talks to [default: http://LISTEN]
+    #[arg(long, global = true, env = "TOWPATH_URL", value_name = "URL")]
+    pub(crate) url: Option<String>,
+    #[command(flatten)]
+    pub(crate) stream: StreamSettings,
 }
 
 /// How log lines look.

@@ -3,8 +3,10 @@
 //! Words, readings and decisions as pure functions. This crate knows no SQL, no HTTP and
 //! no runtime, so that everything in it can be property-tested and held against the SQL.
 
+pub mod address;
 pub mod config;
 pub mod doctor;
 pub mod nearest;
 pub mod redact;
 pub mod refusal;
+pub mod stream;

@@ -1,35 +1,34 @@
-//! The accept loop: our own over hyper's HTTP/1 connection.
+//! The accept loop: our own over hyper's connections.
 //!
 //! `axum::serve` would be shorter, but has no bound on connections, no time-out that
 //! fires on a slow head, and needs twice the memory per idle connection.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
-use axum::Router;
-use axum::body::Body;
 use hyper::Request;
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper::server::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tower::ServiceExt;
 
+use crate::front::Front;
+use crate::io::WriteBound;
 use crate::limits;
 
 /// Accepts until `shutdown`, then waits for the connections that are busy.
-pub(crate) async fn run(listener: TcpListener, router: Router, shutdown: CancellationToken) {
+pub(crate) async fn run(
+    listener: TcpListener,
+    front: Front,
+    connections_max: usize,
+    shutdown: CancellationToken,
+) {
     let connections = TaskTracker::new();
-    let slots = Arc::new(Semaphore::new(limits::CONNECTIONS_MAX));
+    let slots = Arc::new(Semaphore::new(connections_max));
     loop {
-        // Waiting for a slot before accepting leaves the overflow in the kernel's queue.
-        let slot = tokio::select! {
-            () = shutdown.cancelled() => break,
-            slot = slots.clone().acquire_owned() => slot,
-        };
         let stream = tokio::select! {
             () = shutdown.cancelled() => break,
             accepted = listener.accept() => match accepted {
@@ -41,9 +40,13 @@ pub(crate) async fn run(listener: TcpListener, router: Router, shutdown: Cancell
                 }
             },
         };
-        let (router, shutdown) = (router.clone(), shutdown.clone());
+        let Ok(slot) = slots.clone().try_acquire_owned() else {
+            refuse(stream).await;
+            continue;
+        };
+        let (front, shutdown) = (front.clone(), shutdown.clone());
         connections.spawn(async move {
-            serve(stream, router, shutdown).await;
+            serve(stream, front, shutdown).await;
             drop(slot);
         });
     }
@@ -54,27 +57,65 @@ pub(crate) async fn run(listener: TcpListener, router: Router, shutdown: Cancell
     }
 }
 
-async fn serve(stream: TcpStream, router: Router, shutdown: CancellationToken) {
+/// Too many connections: says so and hangs up. The answer fits the socket's empty buffer, so
+/// that nobody can hold the accept loop with it.
+async fn refuse(mut stream: TcpStream) {
+    let body = r#"{"error":"busy","detail":"too many connections; try again soon"}"#;
+    let head = "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\nconnection: close";
+    let answer = format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    let _ = tokio::time::timeout(limits::ACCEPT_REST, stream.write_all(answer.as_bytes())).await;
+}
+
+/// Speaks HTTP/2 with clients that begin with its preface, HTTP/1.1 with all others.
+///
+/// Looking at the first bytes without taking them costs one system call a connection, and
+/// leaves HTTP/1.1 at half the memory of hyper-util's automatic connection.
+async fn serve(stream: TcpStream, front: Front, shutdown: CancellationToken) {
     // Small answers must not wait for the acknowledgement of the one before.
     let _ = stream.set_nodelay(true);
+    let mut first = [0; 3];
+    match tokio::time::timeout(limits::IDLE_WAIT_MAX, stream.peek(&mut first)).await {
+        Ok(Ok(length)) if length > 0 => {}
+        _ => return,
+    }
+    let is_http2 = first == *b"PRI";
+    let io = TokioIo::new(WriteBound::new(stream, limits::WRITE_WAIT_MAX));
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-        let router = router.clone();
-        async move {
-            let response = router.oneshot(request.map(Body::new)).await;
-            Ok::<_, Infallible>(response.unwrap_or_else(|never| match never {}))
-        }
+        let front = front.clone();
+        async move { front.answer(request).await }
     });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits::HEAD_WAIT_MAX)
-        .serve_connection(TokioIo::new(stream), service)
-        .with_upgrades();
-    tokio::pin!(connection);
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = shutdown.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+    let ended = match is_http2 {
+        false => {
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(limits::IDLE_WAIT_MAX)
+                .max_buf_size(limits::HEAD_BYTES_MAX)
+                .serve_connection(io, service);
+            tokio::pin!(connection);
+            tokio::select! {
+                ended = connection.as_mut() => ended,
+                () = shutdown.cancelled() => {
+                    connection.as_mut().graceful_shutdown();
+                    connection.await
+                }
+            }
+        }
+        true => {
+            let connection = http2::Builder::new(TokioExecutor::new())
+                .timer(TokioTimer::new())
+                .keep_alive_interval(limits::PING_EVERY)
+                .keep_alive_timeout(limits::PING_WAIT_MAX)
+                .max_concurrent_streams(limits::HTTP2_STREAMS_MAX)
+                .max_header_list_size(limits::HEAD_BYTES_MAX as u32)
+                .serve_connection(io, service);
+            tokio::pin!(connection);
+            tokio::select! {
+                ended = connection.as_mut() => ended,
+                () = shutdown.cancelled() => {
+                    connection.as_mut().graceful_shutdown();
+                    connection.await
+                }
+            }
         }
     };
     if let Err(error) = ended {

@@ -1,28 +1,50 @@
 //! HTTP: everything that listens.
 //!
 //! `run(listener, …)` serves until it is told to stop. The server keeps no truth in
-//! memory: kill it, and clients go on from the database.
+//! memory: kill it, and clients go on from the database and from their offsets.
 
 mod accept;
+mod body;
+mod front;
+mod io;
 mod limits;
 mod ready;
+pub mod stream;
+
+use std::sync::Arc;
 
 use axum::Router;
 use axum::routing::get;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use towpath_db::Database;
+use towpath_streams::Store;
 
-/// What the server needs.
-#[derive(Clone)]
+use front::Front;
+use stream::Streams;
+
+/// What the server needs. Each part may be missing; what needs it then answers 404.
+#[derive(Clone, Default)]
 pub struct Config {
     /// The database it answers from.
-    pub database: Database,
+    pub database: Option<Database>,
+    /// The streams it serves, and how.
+    pub streams: Option<(Arc<dyn Store>, stream::Settings)>,
+    /// Open connections; more are refused with 503. `None` is a default that fits a small
+    /// machine.
+    pub connections_max: Option<usize>,
 }
 
 /// Serves on `listener` until `shutdown`, then lets requests in flight finish.
 pub async fn run(listener: TcpListener, config: Config, shutdown: CancellationToken) {
-    accept::run(listener, router(config), shutdown).await;
+    let address = listener.local_addr().map(|address| format!("http://{address}")).unwrap_or_default();
+    let streams = match config.streams.clone() {
+        Some((store, settings)) => Some(Streams::open(store, settings, address, shutdown.clone()).await),
+        None => None,
+    };
+    let connections_max = config.connections_max.unwrap_or(limits::CONNECTIONS_MAX);
+    let front = Front { streams, router: router(config) };
+    accept::run(listener, front, connections_max, shutdown).await;
 }
 
 fn router(config: Config) -> Router {

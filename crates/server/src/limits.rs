@@ -4,11 +4,37 @@ use std::time::Duration;
 
 /// Open connections. Each costs about 11 kB; this many fit beside everything else.
 pub(crate) const CONNECTIONS_MAX: usize = 20_000;
-/// A client must send its request's head in this time, or it is a slow attack.
-pub(crate) const HEAD_WAIT_MAX: Duration = Duration::from_secs(10);
+/// A connection may rest between requests for this long, and a request's head must arrive
+/// in it. Load balancers keep connections for 60 seconds; closing first would race with
+/// the next request.
+pub(crate) const IDLE_WAIT_MAX: Duration = Duration::from_secs(75);
+/// A request's head, which is read into memory before anything is known about it.
+pub(crate) const HEAD_BYTES_MAX: usize = 64 * 1024;
+/// A peer that takes no byte for this long has gone, and holds memory.
+pub(crate) const WRITE_WAIT_MAX: Duration = Duration::from_secs(30);
+/// A request's body must arrive in this time, and it is held in memory until it has.
+pub(crate) const BODY_WAIT_MAX: Duration = Duration::from_secs(60);
+/// What is read and thrown away of a body that is too large, so that its sender hears why.
+pub(crate) const DISCARD_BYTES_MAX: usize = 64 << 20;
+pub(crate) const DISCARD_WAIT_MAX: Duration = Duration::from_secs(5);
+/// How often a quiet HTTP/2 peer is asked whether it is there, and how long it may think.
+pub(crate) const PING_EVERY: Duration = Duration::from_secs(20);
+pub(crate) const PING_WAIT_MAX: Duration = Duration::from_secs(20);
+/// Requests under way on one HTTP/2 connection; browsers use about a hundred.
+pub(crate) const HTTP2_STREAMS_MAX: u32 = 250;
 /// Requests in flight get this long after a stop; the next signal ends them at once.
 pub(crate) const DRAIN_WAIT_MAX: Duration = Duration::from_secs(20);
 /// How long accepting rests when the process has no file descriptors left.
 pub(crate) const ACCEPT_REST: Duration = Duration::from_millis(50);
 /// `/ready` answers in this time even when the database does not.
 pub(crate) const READY_WAIT_MAX: Duration = Duration::from_secs(3);
+/// How often a quiet live reader hears that its connection works; proxies cut at 30 to 60.
+pub(crate) const HEARTBEAT_EVERY: Duration = Duration::from_secs(15);
+/// Streams in one page of a list.
+pub(crate) const LIST_MAX: usize = 1_000;
+/// Appends in one batch.
+pub(crate) const BATCH_MAX: usize = 1_000;
+/// Webhooks of subscriptions under way at a time.
+pub(crate) const WEBHOOKS_MAX: usize = 64;
+/// How often leases and pauses of subscriptions are looked at; leases last a second or more.
+pub(crate) const SUBSCRIPTION_TICK: Duration = Duration::from_millis(200);

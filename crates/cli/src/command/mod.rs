@@ -5,6 +5,8 @@ mod db;
 mod doctor;
 mod gate;
 mod migrate;
+mod serve;
+mod stream;
 mod up;
 
 use std::process::ExitCode;
@@ -20,6 +22,10 @@ use crate::settings::{Origins, Settings};
 pub(crate) enum Command {
     /// Run everything on this machine until interrupted
     Up(up::Up),
+    /// Run the HTTP server alone; without a database it serves streams
+    Serve,
+    /// Streams of a running server
+    Stream(stream::Stream),
     /// Bring the database to this binary's schema
     Migrate(migrate::Migrate),
     /// The database itself
@@ -51,6 +57,8 @@ pub(crate) async fn run(
 ) -> anyhow::Result<ExitCode> {
     match command {
         Command::Up(up) => up::run(up, settings, origins, output).await,
+        Command::Serve => serve::run(settings, origins, output).await,
+        Command::Stream(stream) => stream::run(stream, settings, output).await,
         Command::Migrate(migrate) => migrate::run(migrate, settings, output).await,
         Command::Db(db) => db::run(db, settings, output).await,
         Command::Doctor => doctor::run(settings, output).await,

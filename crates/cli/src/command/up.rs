@@ -1,6 +1,7 @@
 //! `towpath up`: every role there is, in one process.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use clap::Args;
@@ -10,12 +11,13 @@ use tokio_util::sync::CancellationToken;
 use towpath_db::cluster::Cluster;
 use towpath_db::migrate::{self, Mode};
 use towpath_db::{Attribution, Database, GateMove};
+use towpath_streams::embedded::Embedded;
 
 use super::migrate::report_in_words;
 use crate::output::Output;
 use crate::session::cluster_config;
 use crate::settings::{Origins, Settings};
-use crate::shutdown;
+use crate::{shutdown, streams};
 
 #[derive(Args)]
 pub(crate) struct Up {
@@ -35,7 +37,7 @@ pub(crate) async fn run(
     // The port first: if it is taken, nothing has been written or started yet.
     let listener = listen(settings).await?;
     tokio::select! {
-        running = Running::start(&up, settings) => running?.serve(listener, output, shutdown).await,
+        running = Running::start(&up, settings) => running?.serve(listener, settings, output, shutdown).await,
         () = shutdown.cancelled() => bail!("interrupted while starting"),
     }
 }
@@ -44,6 +46,7 @@ pub(crate) async fn run(
 struct Running {
     database: Database,
     cluster: Option<Cluster>,
+    streams: Embedded,
 }
 
 impl Running {
@@ -54,9 +57,9 @@ impl Running {
         };
         let named = settings.database_url.as_deref();
         let url = cluster.as_ref().map(Cluster::url).or(named).unwrap_or_default().to_owned();
-        let prepared = prepare(&url, up).await;
+        let prepared = async { Ok((prepare(&url, up).await?, streams::open(settings).await?)) }.await;
         match (prepared, cluster) {
-            (Ok(database), cluster) => Ok(Running { database, cluster }),
+            (Ok((database, streams)), cluster) => Ok(Running { database, cluster, streams }),
             (Err(error), Some(cluster)) => {
                 cluster.stop().await;
                 Err(error)
@@ -69,14 +72,20 @@ impl Running {
     async fn serve(
         self,
         listener: TcpListener,
+        settings: &Settings,
         output: &Output,
         shutdown: CancellationToken,
     ) -> anyhow::Result<ExitCode> {
         let address = format!("http://{}", listener.local_addr()?);
         tracing::info!("ready at {address}; Ctrl-C stops it");
         output.show(&json!({ "ready": address }), |_| format!("towpath is ready: {address}/ready"));
-        let config = towpath_server::Config { database: self.database.clone() };
+        let config = towpath_server::Config {
+            database: Some(self.database.clone()),
+            streams: Some((Arc::new(self.streams.clone()), settings.stream.for_server())),
+            connections_max: Some(settings.connections_max as usize),
+        };
         towpath_server::run(listener, config, shutdown).await;
+        streams::shut_down(self.streams).await;
         self.database.close();
         if let Some(cluster) = self.cluster {
             cluster.stop().await;
@@ -86,7 +95,7 @@ impl Running {
     }
 }
 
-async fn listen(settings: &Settings) -> anyhow::Result<TcpListener> {
+pub(super) async fn listen(settings: &Settings) -> anyhow::Result<TcpListener> {
     let address = settings.listen;
     if !address.ip().is_loopback() {
         bail!(

@@ -1,0 +1,38 @@
+//! `towpath serve`: the HTTP server alone, with streams on the embedded store.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use serde_json::json;
+use towpath_db::Database;
+
+use crate::output::Output;
+use crate::settings::{Origins, Settings};
+use crate::{shutdown, streams};
+
+/// Without a database it serves streams alone.
+pub(crate) async fn run(settings: &Settings, origins: &Origins, output: &Output) -> anyhow::Result<ExitCode> {
+    let shutdown = shutdown::on_signal()?;
+    tracing::info!("towpath {}: {}", env!("CARGO_PKG_VERSION"), origins.in_words());
+    let listener = super::up::listen(settings).await?;
+    let store = streams::open(settings).await?;
+    let database = match &settings.database_url {
+        Some(url) => Some(Database::connect(url).await?),
+        None => None,
+    };
+    let address = format!("http://{}", listener.local_addr()?);
+    tracing::info!("ready at {address}; Ctrl-C stops it");
+    output.show(&json!({ "ready": address }), |_| format!("towpath is ready: {address}/v1/stream/"));
+    let config = towpath_server::Config {
+        database: database.clone(),
+        streams: Some((Arc::new(store.clone()), settings.stream.for_server())),
+        connections_max: Some(settings.connections_max as usize),
+    };
+    towpath_server::run(listener, config, shutdown).await;
+    if let Some(database) = database {
+        database.close();
+    }
+    streams::shut_down(store).await;
+    tracing::info!("stopped");
+    Ok(ExitCode::SUCCESS)
+}

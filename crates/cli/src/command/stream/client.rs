@@ -1,0 +1,87 @@
+//! A small client of the protocol.
+
+use anyhow::{Context, bail};
+use reqwest::{Method, RequestBuilder, Response, Url};
+use serde_json::{Value, json};
+
+use crate::settings::Settings;
+
+/// The server, and the project in it.
+pub(super) struct Client {
+    http: reqwest::Client,
+    base: Url,
+    project: String,
+}
+
+impl Client {
+    pub(super) fn new(settings: &Settings, project: String) -> anyhow::Result<Client> {
+        let base = settings.url.clone().unwrap_or_else(|| format!("http://{}", settings.listen));
+        let base = base.parse().with_context(|| format!("{base} is not a URL"))?;
+        Ok(Client { http: reqwest::Client::builder().no_proxy().build()?, base, project })
+    }
+
+    pub(super) fn request(&self, method: Method, stream: &str) -> RequestBuilder {
+        self.http.request(method, self.url(stream))
+    }
+
+    pub(super) fn delete(&self, stream: &str) -> RequestBuilder {
+        self.request(Method::DELETE, stream)
+    }
+
+    pub(super) fn list(&self, query: &[(&str, Option<String>)]) -> RequestBuilder {
+        let mut url = self.base.clone();
+        url.set_path(&format!("/v1/{}/streams", self.project));
+        for (key, value) in query {
+            if let Some(value) = value {
+                url.query_pairs_mut().append_pair(key, value);
+            }
+        }
+        self.http.get(url)
+    }
+
+    /// The path of a stream, as other requests name it.
+    pub(super) fn path(&self, stream: &str) -> String {
+        self.url(stream).path().to_owned()
+    }
+
+    pub(super) fn url(&self, stream: &str) -> Url {
+        let mut url = self.base.clone();
+        url.set_path(&format!("/v1/{}/stream/{}", self.project, towpath_model::stream::name::encode(stream)));
+        url
+    }
+
+    /// Sends, and turns a refusal into an error that says what the server said.
+    pub(super) async fn send(&self, request: RequestBuilder) -> anyhow::Result<Response> {
+        self.send_built(request.build()?).await
+    }
+
+    pub(super) async fn send_built(&self, request: reqwest::Request) -> anyhow::Result<Response> {
+        let response =
+            self.http.execute(request).await.with_context(|| {
+                format!("cannot reach {}; is towpath running there? see --url", self.base)
+            })?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        let next = header(&response, "stream-next-offset").map(|next| format!(", next offset {next}"));
+        let body: Value = response.json().await.unwrap_or_default();
+        let detail = body["detail"].as_str().unwrap_or("no reason given");
+        bail!("{detail} ({status}{})", next.unwrap_or_default())
+    }
+}
+
+pub(super) fn header(response: &Response, name: &str) -> Option<String> {
+    response.headers().get(name)?.to_str().ok().map(str::to_owned)
+}
+
+/// What an answer says about a stream.
+pub(super) fn describe(stream: &str, response: &Response) -> Value {
+    json!({
+        "stream": stream,
+        "next_offset": header(response, "stream-next-offset"),
+        "content_type": header(response, "content-type"),
+        "closed": header(response, "stream-closed").is_some(),
+        "status": response.status().as_u16(),
+    })
+}

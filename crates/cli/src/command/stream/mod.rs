@@ -1,0 +1,103 @@
+//! `towpath stream …`: streams of a running server, from the command line.
+
+mod client;
+mod read;
+mod write;
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use crate::output::{Output, table};
+use crate::settings::Settings;
+use client::Client;
+
+#[derive(Args)]
+pub(crate) struct Stream {
+    /// The project the stream belongs to
+    #[arg(long, default_value = "default", global = true)]
+    project: String,
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Create a stream; standard input is not read
+    Create(write::Create),
+    /// Append an argument or standard input
+    Append(write::Append),
+    /// Print everything from an offset to the tail
+    Read(read::Read),
+    /// Print what is there and then what comes, until interrupted or closed
+    Tail(read::Tail),
+    /// End a stream: nothing can be appended any more
+    Close {
+        /// The stream
+        stream: String,
+    },
+    /// Delete a stream and its data
+    Delete {
+        /// The stream
+        stream: String,
+    },
+    /// Streams of the project
+    List {
+        /// Only ids that begin with this
+        #[arg(long, default_value = "")]
+        prefix: String,
+        /// Only ids behind this one
+        #[arg(long)]
+        after: Option<String>,
+        /// At most this many
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1000))]
+        limit: u16,
+    },
+    /// Continue a stream under another name, sharing what is there so far
+    Fork(write::Fork),
+}
+
+pub(crate) async fn run(stream: Stream, settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
+    let client = Client::new(settings, stream.project)?;
+    match stream.action {
+        Action::Create(create) => output.show(&write::create(&client, create).await?, in_words),
+        Action::Append(append) => output.show(&write::append(&client, append).await?, in_words),
+        Action::Fork(fork) => output.show(&write::fork(&client, fork).await?, in_words),
+        Action::Read(read) => read::read(&client, read).await?,
+        Action::Tail(tail) => read::tail(&client, tail).await?,
+        Action::Close { stream } => output.show(&write::close(&client, &stream).await?, in_words),
+        Action::Delete { stream } => {
+            client.send(client.delete(&stream)).await?;
+            output.show(&json!({ "stream": stream, "deleted": true }), |_| format!("{stream} is deleted"));
+        }
+        Action::List { prefix, after, limit } => {
+            let query = [("prefix", Some(prefix)), ("after", after), ("limit", Some(limit.to_string()))];
+            let list: Value = client.send(client.list(&query)).await?.json().await.context("not a list")?;
+            output.show(&list, list_in_words);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A stream after something was done to it.
+fn in_words(answer: &Value) -> String {
+    let text = |key: &str| answer[key].as_str().unwrap_or_default().to_owned();
+    let closed = if answer["closed"] == true { ", closed" } else { "" };
+    format!("{}: next offset {}{closed}", text("stream"), text("next_offset"))
+}
+
+fn list_in_words(list: &Value) -> String {
+    let rows: Vec<_> = list["streams"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|stream| {
+            let text = |key: &str| stream[key].as_str().unwrap_or("-").to_owned();
+            let state = if stream["closed"] == true { "closed" } else { "open" };
+            [text("id"), text("content_type"), text("next_offset"), state.to_owned(), text("expires_at")]
+        })
+        .collect();
+    table(["STREAM", "TYPE", "NEXT OFFSET", "STATE", "EXPIRES"], &rows)
+}

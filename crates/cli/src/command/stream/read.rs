@@ -1,0 +1,95 @@
+//! `read` and `tail`: a stream's data to standard output.
+
+use std::io::Write;
+
+use anyhow::Context;
+use clap::Args;
+use reqwest::{Method, StatusCode};
+use serde_json::value::RawValue;
+
+use super::client::{Client, header};
+
+#[derive(Args)]
+pub(super) struct Read {
+    /// The stream
+    stream: String,
+    /// Where to begin: -1 is the start, now the tail
+    #[arg(long, default_value = "-1", allow_hyphen_values = true)]
+    offset: String,
+}
+
+#[derive(Args)]
+pub(super) struct Tail {
+    /// The stream
+    stream: String,
+    /// Where to begin: -1 is the start, now the tail
+    #[arg(long, default_value = "now", allow_hyphen_values = true)]
+    offset: String,
+}
+
+/// Prints page after page until there is no more.
+pub(super) async fn read(client: &Client, read: Read) -> anyhow::Result<()> {
+    let mut offset = read.offset;
+    loop {
+        let page = page(client, &read.stream, &[("offset", offset)]).await?;
+        if !page.print() || page.up_to_date {
+            return Ok(());
+        }
+        offset = page.next;
+    }
+}
+
+/// Prints what comes until the stream ends or standard output does.
+pub(super) async fn tail(client: &Client, tail: Tail) -> anyhow::Result<()> {
+    let mut offset = tail.offset;
+    let mut cursor = None;
+    loop {
+        let mut query = vec![("offset", offset), ("live", "long-poll".to_owned())];
+        query.extend(cursor.map(|cursor| ("cursor", cursor)));
+        let page = page(client, &tail.stream, &query).await?;
+        if !page.print() || page.closed {
+            return Ok(());
+        }
+        (offset, cursor) = (page.next, page.cursor);
+    }
+}
+
+struct Page {
+    data: Vec<u8>,
+    is_json: bool,
+    next: String,
+    cursor: Option<String>,
+    up_to_date: bool,
+    closed: bool,
+}
+
+async fn page(client: &Client, stream: &str, query: &[(&str, String)]) -> anyhow::Result<Page> {
+    let mut url = client.url(stream);
+    url.query_pairs_mut().extend_pairs(query);
+    let mut request = client.request(Method::GET, stream).build()?;
+    *request.url_mut() = url;
+    let response = client.send_built(request).await?;
+    let is_json = header(&response, "content-type").is_some_and(|text| text.starts_with("application/json"));
+    Ok(Page {
+        is_json: is_json && response.status() != StatusCode::NO_CONTENT,
+        next: header(&response, "stream-next-offset").context("the server names no next offset")?,
+        cursor: header(&response, "stream-cursor"),
+        up_to_date: header(&response, "stream-up-to-date").is_some(),
+        closed: header(&response, "stream-closed").is_some(),
+        data: response.bytes().await.context("the page broke off")?.to_vec(),
+    })
+}
+
+impl Page {
+    /// JSON one value a line, anything else as it is. False when nobody reads any more.
+    fn print(&self) -> bool {
+        let mut out = std::io::stdout().lock();
+        let values: Option<Vec<&RawValue>> =
+            self.is_json.then(|| serde_json::from_slice(&self.data).ok()).flatten();
+        let written = match values {
+            Some(values) => values.iter().try_for_each(|value| writeln!(out, "{value}")),
+            None => out.write_all(&self.data),
+        };
+        written.and_then(|()| out.flush()).is_ok()
+    }
+}

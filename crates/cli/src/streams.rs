@@ -1,0 +1,86 @@
+//! Streams on this machine: their settings, and the embedded store they live in.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use towpath_server::stream;
+use towpath_streams::embedded::{self, Embedded};
+
+use crate::settings::Settings;
+
+/// Settings of the stream routes.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct StreamSettings {
+    /// Largest body of one request to a stream
+    #[arg(long, global = true, env = "TOWPATH_STREAM_BODY_BYTES_MAX", value_name = "BYTES",
+          default_value_t = 8 << 20, value_parser = clap::value_parser!(u32).range(1..=256 << 20))]
+    stream_body_bytes_max: u32,
+    /// About how much one read of a stream answers
+    #[arg(long, global = true, env = "TOWPATH_STREAM_PAGE_BYTES_MAX", value_name = "BYTES",
+          default_value_t = 4 << 20, value_parser = clap::value_parser!(u32).range(1024..=256 << 20))]
+    stream_page_bytes_max: u32,
+    /// How long a long poll waits for data
+    #[arg(long, global = true, env = "TOWPATH_STREAM_LONG_POLL_MS", value_name = "MS",
+          default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=600_000))]
+    stream_long_poll_ms: u32,
+    /// How long one server-sent-events connection lasts before the client comes back
+    #[arg(long, global = true, env = "TOWPATH_STREAM_SSE_SECONDS", value_name = "SECONDS",
+          default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    stream_sse_seconds: u32,
+    /// Live readers of one project at a time
+    #[arg(
+        long,
+        global = true,
+        env = "TOWPATH_STREAM_READERS_MAX",
+        value_name = "N",
+        default_value_t = 10_000
+    )]
+    stream_readers_max: u32,
+    /// Streams of one project
+    #[arg(
+        long,
+        global = true,
+        env = "TOWPATH_STREAM_COUNT_MAX",
+        value_name = "N",
+        default_value_t = 1_000_000
+    )]
+    stream_count_max: u32,
+    /// Where clients and webhook receivers reach this server [default: http://LISTEN]
+    #[arg(long, global = true, env = "TOWPATH_PUBLIC_URL", value_name = "URL")]
+    public_url: Option<String>,
+    /// Let webhooks of subscriptions go to this machine by http, for development
+    #[arg(long, global = true, env = "TOWPATH_WEBHOOK_LOCAL", value_name = "BOOL", num_args = 0..=1,
+          require_equals = true, default_value_t = false, default_missing_value = "true")]
+    webhook_local: bool,
+}
+
+impl StreamSettings {
+    /// As the server takes them.
+    pub(crate) fn for_server(&self) -> stream::Settings {
+        stream::Settings {
+            long_poll: Duration::from_millis(self.stream_long_poll_ms.into()),
+            sse_lifetime: Duration::from_secs(self.stream_sse_seconds.into()),
+            body_bytes_max: self.stream_body_bytes_max as usize,
+            page_bytes_max: self.stream_page_bytes_max as usize,
+            live_readers_max: self.stream_readers_max as usize,
+            streams_max: self.stream_count_max as usize,
+            public_url: self.public_url.clone(),
+            webhook_local: self.webhook_local,
+        }
+    }
+}
+
+/// Opens the store in the data directory.
+pub(crate) async fn open(settings: &Settings) -> anyhow::Result<Embedded> {
+    let directory = settings.data.join("streams");
+    let shown = directory.display().to_string();
+    let opened =
+        tokio::task::spawn_blocking(move || Embedded::open(embedded::Config::new(directory))).await?;
+    opened.with_context(|| format!("cannot open the streams in {shown}"))
+}
+
+/// Writes what waits and lets go of the directory.
+pub(crate) async fn shut_down(store: Embedded) {
+    let _ = tokio::task::spawn_blocking(move || store.shut_down()).await;
+}

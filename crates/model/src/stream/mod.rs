@@ -1,0 +1,15 @@
+//! The Durable Streams protocol as pure functions: what a request means, what a stream may
+//! do next, and how an answer is written.
+
+pub mod content_type;
+pub mod cursor;
+pub mod etag;
+pub mod expiry;
+pub mod glob;
+pub mod json;
+pub mod name;
+pub mod offset;
+pub mod producer;
+pub mod sse;
+pub mod state;
+pub mod subscription;

@@ -1,0 +1,215 @@
+//! Names: a project, and a stream in it.
+//!
+//! `/v1/{project}/stream/{id}` names a stream of a project, `/v1/stream/{id}` one of the
+//! default project. An id may have several segments.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// Where a stream lives.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StreamName {
+    /// The tenant.
+    pub project: Arc<str>,
+    /// The stream within it.
+    pub id: Arc<str>,
+}
+
+/// What a path below `/v1` leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// One stream.
+    Stream(StreamName),
+    /// The list of a project's streams.
+    List {
+        /// The tenant.
+        project: Arc<str>,
+    },
+    /// The reserved API of the protocol; the rest of the path, not yet decoded.
+    Reserved {
+        /// The tenant.
+        project: Arc<str>,
+        /// What follows `__ds/`.
+        rest: String,
+    },
+}
+
+/// The project of `/v1/stream/{id}`.
+pub const DEFAULT_PROJECT: &str = "default";
+/// The first segment that belongs to the protocol itself.
+const RESERVED: &str = "__ds";
+/// A name is stored with its stream and held in memory.
+const ID_LENGTH_MAX: usize = 512;
+const PROJECT_LENGTH_MAX: usize = 64;
+
+impl Place {
+    /// Reads the path of a URL, without its query.
+    pub fn parse(path: &str) -> Option<Place> {
+        let rest = path.strip_prefix("/v1/")?;
+        if rest == "streams" {
+            return Some(Place::List { project: DEFAULT_PROJECT.into() });
+        }
+        if let Some(id) = rest.strip_prefix("stream/") {
+            return Place::of(DEFAULT_PROJECT, id);
+        }
+        let (project, rest) = rest.split_once('/')?;
+        let project = decode(project).filter(|project| is_project(project))?;
+        match rest.strip_prefix("stream/") {
+            Some(id) => Place::of(&project, id),
+            None => (rest == "streams").then(|| Place::List { project: project.into() }),
+        }
+    }
+
+    fn of(project: &str, id: &str) -> Option<Place> {
+        if let Some(rest) = id.strip_prefix(RESERVED) {
+            let rest = rest.strip_prefix('/').or(rest.is_empty().then_some(""));
+            if let Some(rest) = rest {
+                return Some(Place::Reserved { project: project.into(), rest: rest.to_owned() });
+            }
+        }
+        StreamName::new(project, &decode(id)?).map(Place::Stream)
+    }
+}
+
+impl StreamName {
+    /// A name, if both parts can be one.
+    pub fn new(project: &str, id: &str) -> Option<StreamName> {
+        let ok = is_project(project) && is_id(id);
+        ok.then(|| StreamName { project: project.into(), id: id.into() })
+    }
+
+    /// Reads the path or URL that names another stream of this server, as in
+    /// `Stream-Forked-From`.
+    pub fn parse_reference(text: &str) -> Option<StreamName> {
+        let path = match text.split_once("://") {
+            Some((_, rest)) => &rest[rest.find('/')?..],
+            None => text,
+        };
+        match Place::parse(path)? {
+            Place::Stream(name) => Some(name),
+            Place::List { .. } | Place::Reserved { .. } => None,
+        }
+    }
+
+    /// The path this stream is found at.
+    pub fn path(&self) -> String {
+        let id = encode(&self.id);
+        match &*self.project {
+            DEFAULT_PROJECT => format!("/v1/stream/{id}"),
+            project => format!("/v1/{project}/stream/{id}"),
+        }
+    }
+}
+
+impl fmt::Display for StreamName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.project, self.id)
+    }
+}
+
+/// Letters, digits, `-`, `_` and `.`; `stream` and `streams` would make paths ambiguous.
+fn is_project(text: &str) -> bool {
+    let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let sized = !text.is_empty() && text.len() <= PROJECT_LENGTH_MAX;
+    sized && text.bytes().all(letter) && !text.starts_with('.') && text != "stream" && text != "streams"
+}
+
+/// Anything printable, in segments that are not empty and do not climb.
+fn is_id(text: &str) -> bool {
+    let sized = !text.is_empty() && text.len() <= ID_LENGTH_MAX && !text.chars().any(char::is_control);
+    sized && text.split('/').all(|segment| !matches!(segment, "" | "." | ".."))
+}
+
+/// Percent-decoding; `None` if it is malformed or not UTF-8.
+pub fn decode(text: &str) -> Option<String> {
+    if !text.contains('%') {
+        return Some(text.to_owned());
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        match byte {
+            b'%' => {
+                let digits = std::str::from_utf8(rest.get(..2)?).ok()?;
+                let hex = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+                bytes.push(hex.then(|| u8::from_str_radix(digits, 16).ok()).flatten()?);
+                rest = &rest[2..];
+            }
+            byte => bytes.push(byte),
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// Percent-encoding of everything that has a meaning in a URL, but for `/` and `:`.
+pub fn encode(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' => out.push(byte.into()),
+            b'-' | b'.' | b'_' | b'~' | b'/' | b':' | b'@' | b'!' | b'$' | b'\'' | b'(' | b')' => {
+                out.push(byte.into());
+            }
+            byte => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn stream(path: &str) -> Option<(String, String)> {
+        match Place::parse(path)? {
+            Place::Stream(name) => Some((name.project.to_string(), name.id.to_string())),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn paths_name_streams() {
+        let named = |project: &str, id: &str| Some((project.to_owned(), id.to_owned()));
+        assert_eq!(stream("/v1/stream/a"), named("default", "a"));
+        assert_eq!(stream("/v1/shop/stream/orders/7"), named("shop", "orders/7"));
+        assert_eq!(stream("/v1/stream/stream/x"), named("default", "stream/x"));
+        assert_eq!(stream("/v1/shop/stream/session:a%20b"), named("shop", "session:a b"));
+        for path in ["/v1/stream/", "/v1/stream", "/v1//stream/a", "/v1/a b/stream/a", "/v1/stream/a/../b"] {
+            assert_eq!(stream(path), None, "{path}");
+        }
+        assert_eq!(stream("/v1/stream/%00"), None);
+        assert_eq!(stream("/v1/stream/%2e%2e/x"), None);
+        assert_eq!(stream("/v1/stream/%zz"), None);
+    }
+
+    #[test]
+    fn reserved_paths_and_lists_are_no_streams() {
+        let reserved = |rest: &str| Place::Reserved { project: "default".into(), rest: rest.into() };
+        assert_eq!(Place::parse("/v1/stream/__ds/jwks.json"), Some(reserved("jwks.json")));
+        assert_eq!(Place::parse("/v1/stream/__ds"), Some(reserved("")));
+        assert_eq!(stream("/v1/stream/__dsx"), Some(("default".into(), "__dsx".into())));
+        assert_eq!(Place::parse("/v1/a/streams"), Some(Place::List { project: "a".into() }));
+    }
+
+    #[test]
+    fn references_are_paths_or_urls() {
+        let name = StreamName::new("default", "a").unwrap();
+        assert_eq!(StreamName::parse_reference("/v1/stream/a"), Some(name.clone()));
+        assert_eq!(StreamName::parse_reference("http://h:1/v1/stream/a"), Some(name));
+        assert_eq!(StreamName::parse_reference("a"), None);
+        assert_eq!(StreamName::parse_reference("http://h"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_name_is_found_at_its_path(id in "[^\\x00-\\x1f]{1,30}", project in "[a-z0-9-]{1,10}") {
+            if let Some(name) = StreamName::new(&project, &id) {
+                prop_assume!(!id.starts_with("__ds"));
+                prop_assert_eq!(Place::parse(&name.path()), Some(Place::Stream(name)));
+            }
+        }
+    }
+}

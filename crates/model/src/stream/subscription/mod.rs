@@ -1,0 +1,185 @@
+//! Subscriptions of the protocol's reserved API: who is woken when streams grow, and how
+//! far each has worked.
+//!
+//! A subscription is the sum of its changes. Decisions look at the state and answer with
+//! changes; the caller makes them durable and then applies them, so that what is known
+//! after a restart is what was answered before it.
+//!
+//! ```text
+//!          stream grew              claimed (pull), delivered (webhook)
+//!   idle ───────────────▶ woken ─────────────────────────────────────────▶ held
+//!    ▲                      │ delivery failed: try again later              │
+//!    └──────────────────────┴──────────── done, released, lease over ◀──────┘
+//! ```
+//!
+//! Every wake has a new generation; whoever speaks for an older one is fenced.
+
+mod config;
+mod decide;
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+pub use config::{Config, Invalid, Kind};
+pub use decide::{Ack, Fence, Refusal, Worked, named_streams};
+
+use super::offset::Offset;
+
+/// One subscription as it stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Subscription {
+    /// What was asked for.
+    pub config: Config,
+    /// When.
+    pub created_at: Timestamp,
+    /// The streams it follows.
+    pub links: BTreeMap<String, Link>,
+    /// The number of the newest wake.
+    pub generation: u64,
+    /// The wake under way.
+    pub wake: Option<Wake>,
+    /// Deliveries that failed in a row.
+    pub failures: u32,
+    /// No wake before this, because of the failures.
+    pub rests_until: Option<Timestamp>,
+}
+
+/// A followed stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// It was named.
+    pub explicit: bool,
+    /// It fits the pattern.
+    pub matched: bool,
+    /// Everything before is done; `None` is nothing at all.
+    pub acked: Option<Offset>,
+}
+
+/// A wake under way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wake {
+    /// Its name, unguessable.
+    pub id: String,
+    /// Where the tails of waiting streams were; what `done` stands for.
+    pub tails: BTreeMap<String, Offset>,
+    /// Who works on it.
+    pub holder: Option<String>,
+    /// It is over if nobody is heard of by then. A wake that waits to be claimed has none.
+    pub lease_until: Option<Timestamp>,
+}
+
+/// Something that happened to a subscription.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Change {
+    /// It is this, whatever was before.
+    Is(Box<Subscription>),
+    /// It follows a stream, or follows it for one more reason.
+    Linked {
+        /// The stream.
+        stream: String,
+        /// How and from where.
+        link: Link,
+    },
+    /// It follows a stream no more.
+    Unlinked {
+        /// The stream.
+        stream: String,
+    },
+    /// There is work.
+    Woken(Wake),
+    /// Somebody works, until then.
+    Held {
+        /// Who; webhooks have no name.
+        holder: Option<String>,
+        /// Until when without a sign of life.
+        lease_until: Timestamp,
+    },
+    /// Streams are done up to these offsets.
+    Acked(BTreeMap<String, Offset>),
+    /// The wake is over.
+    Ended,
+    /// A delivery arrived.
+    Delivered,
+    /// A delivery did not arrive; the wake is over.
+    Failed {
+        /// No wake before.
+        rests_until: Timestamp,
+    },
+}
+
+impl Subscription {
+    /// A new subscription that follows nothing yet.
+    pub fn new(config: Config, created_at: Timestamp) -> Subscription {
+        Subscription {
+            config,
+            created_at,
+            links: BTreeMap::new(),
+            generation: 0,
+            wake: None,
+            failures: 0,
+            rests_until: None,
+        }
+    }
+
+    /// Makes a change part of the state.
+    pub fn apply(&mut self, change: Change) {
+        match change {
+            Change::Is(subscription) => *self = *subscription,
+            Change::Linked { stream, link } => {
+                let there = self.links.entry(stream).or_insert(link);
+                there.explicit |= link.explicit;
+                there.matched |= link.matched;
+            }
+            Change::Unlinked { stream } => {
+                self.links.remove(&stream);
+            }
+            Change::Woken(wake) => {
+                self.generation += 1;
+                self.rests_until = None;
+                self.wake = Some(wake);
+            }
+            Change::Held { holder, lease_until } => {
+                if let Some(wake) = &mut self.wake {
+                    wake.holder = holder.or(wake.holder.take());
+                    wake.lease_until = Some(lease_until);
+                }
+            }
+            Change::Acked(acks) => {
+                for (stream, offset) in acks {
+                    if let Some(link) = self.links.get_mut(&stream) {
+                        link.acked = link.acked.max(Some(offset));
+                    }
+                }
+            }
+            Change::Ended => self.wake = None,
+            Change::Delivered => self.failures = 0,
+            Change::Failed { rests_until } => {
+                self.wake = None;
+                self.failures += 1;
+                self.rests_until = Some(rests_until);
+            }
+        }
+    }
+
+    /// Whether a stream has something that is not done.
+    pub fn is_pending(&self, stream: &str, tail: Offset) -> bool {
+        self.links.get(stream).is_some_and(|link| match link.acked {
+            Some(acked) => tail > acked,
+            None => true,
+        })
+    }
+
+    /// Whether a stream belongs to this subscription by its pattern. Its own wake stream
+    /// never does: it would wake itself.
+    pub fn matches(&self, stream: &str) -> bool {
+        let own = matches!(&self.config.kind, Kind::PullWake { wake_stream } if wake_stream == stream);
+        let fits = |pattern: &String| super::glob::matches(pattern, stream);
+        !own && self.config.pattern.as_ref().is_some_and(fits)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,35 @@
+//! The front door: stream paths go straight to the streams, everything else to the router.
+//!
+//! Streams are looked up before the router because they are the hot path, and because a
+//! stream's id may have any number of segments.
+
+use std::convert::Infallible;
+
+use axum::Router;
+use hyper::body::Incoming;
+use hyper::{Request, Response};
+use tower::ServiceExt;
+use towpath_model::stream::name::Place;
+
+use crate::body::Body;
+use crate::stream::Streams;
+
+/// What answers requests. Cheap to clone, once per connection.
+#[derive(Clone)]
+pub(crate) struct Front {
+    pub(crate) streams: Option<Streams>,
+    pub(crate) router: Router,
+}
+
+impl Front {
+    pub(crate) async fn answer(&self, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+        if let Some(streams) = &self.streams
+            && let Some(place) = Place::parse(request.uri().path())
+        {
+            return Ok(streams.answer(place, request).await);
+        }
+        let response = self.router.clone().oneshot(request.map(axum::body::Body::new)).await;
+        let response = response.unwrap_or_else(|never| match never {});
+        Ok(response.map(Body::Other))
+    }
+}

@@ -1,0 +1,111 @@
+//! `PUT`: create a stream, or fork one.
+
+use bytes::Bytes;
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, HeaderMap, LOCATION};
+use hyper::{Request, StatusCode};
+use towpath_model::stream::content_type::ContentType;
+use towpath_model::stream::expiry::{Expiry, decimal};
+use towpath_model::stream::json;
+use towpath_model::stream::name::StreamName;
+use towpath_model::stream::offset::Offset;
+use towpath_model::stream::state::{ForkPoint, Shape};
+use towpath_streams::{Create, Created, Messages, Retention};
+
+use super::append::messages;
+use super::refusal::Refusal;
+use super::request::{self, header, is_true};
+use super::{Answer, Streams, empty, headers};
+
+impl Streams {
+    pub(super) async fn create(&self, name: StreamName, request: Request<Incoming>) -> Answer {
+        let (parts, body) = request.into_parts();
+        let shape = shape(&name, &parts.headers)?;
+        let retention = retention(&parts.headers)?;
+        let body = request::body(body, self.settings().body_bytes_max).await?;
+        let messages = self.first_messages(&shape, body)?;
+        let url = request::base_url(&parts) + &name.path();
+        let has_data = !messages.is_empty();
+        let created = self.store().create(name.clone(), Create { shape, messages, retention }).await?;
+        if created.is_new && has_data {
+            self.changed(&name);
+        }
+        let mut response = empty(if created.is_new { StatusCode::CREATED } else { StatusCode::OK });
+        describe(response.headers_mut(), &created, &url);
+        Ok(response)
+    }
+
+    /// A fork's body is of its source's type unless it says otherwise. `[]` is a fine
+    /// beginning of a JSON stream.
+    fn first_messages(&self, shape: &Shape, body: Bytes) -> Result<Messages, Refusal> {
+        if body.is_empty() {
+            return Ok(Messages::default());
+        }
+        let content_type = match (&shape.content_type, &shape.fork) {
+            (Some(named), _) => named.clone(),
+            (None, Some(fork)) => self.store().head(&fork.source)?.content_type,
+            (None, None) => ContentType::default(),
+        };
+        match messages(&content_type, body) {
+            Err(refusal) if refusal.is(json::Invalid::Empty) => Ok(Messages::default()),
+            other => other,
+        }
+    }
+}
+
+fn shape(name: &StreamName, headers: &HeaderMap) -> Result<Shape, Refusal> {
+    let content_type = match header(headers, &CONTENT_TYPE)?.map(str::trim) {
+        None | Some("") => None,
+        Some(text) => Some(super::refusal::content_type(Some(text))?),
+    };
+    let expiry = Expiry::parse(header(headers, &headers::TTL)?, header(headers, &headers::EXPIRES_AT)?)?;
+    let closed = is_true(headers, &headers::CLOSED);
+    Ok(Shape { content_type, expiry, closed, fork: fork(name, headers)? })
+}
+
+fn fork(name: &StreamName, headers: &HeaderMap) -> Result<Option<ForkPoint>, Refusal> {
+    let from = header(headers, &headers::FORKED_FROM)?;
+    let offset = header(headers, &headers::FORK_OFFSET)?;
+    let sub_offset = header(headers, &headers::FORK_SUB_OFFSET)?;
+    let Some(from) = from else {
+        return match offset.or(sub_offset) {
+            None => Ok(None),
+            Some(_) => Err(Refusal::invalid("a fork needs Stream-Forked-From")),
+        };
+    };
+    let source = StreamName::parse_reference(from)
+        .ok_or_else(|| Refusal::invalid("Stream-Forked-From is the path of a stream here"))?;
+    if source.project != name.project {
+        return Err(Refusal::invalid("a fork lives in the project of its source"));
+    }
+    let parse =
+        |text| Offset::parse(text).ok_or_else(|| Refusal::invalid("Stream-Fork-Offset is not an offset"));
+    let offset = offset.map(parse).transpose()?;
+    let sub_offset = match sub_offset {
+        None => 0,
+        Some(text) => {
+            decimal(text).ok_or_else(|| Refusal::invalid("Stream-Fork-Sub-Offset is a whole number"))?
+        }
+    };
+    Ok(Some(ForkPoint { source, offset, sub_offset }))
+}
+
+fn retention(headers: &HeaderMap) -> Result<Retention, Refusal> {
+    let number = |name| -> Result<Option<u64>, Refusal> {
+        let Some(text) = header(headers, &name)? else { return Ok(None) };
+        let number = decimal(text).filter(|number| *number > 0);
+        number.map(Some).ok_or_else(|| Refusal::invalid(format!("{name} is a whole number above zero")))
+    };
+    Ok(Retention { age_seconds: number(headers::RETAIN_SECONDS)?, bytes: number(headers::RETAIN_BYTES)? })
+}
+
+fn describe(headers: &mut HeaderMap, created: &Created, url: &str) {
+    headers.insert(CONTENT_TYPE, headers::text(created.head.content_type.as_str()));
+    headers.insert(headers::NEXT_OFFSET, headers::offset(created.head.tail));
+    if created.head.closed {
+        headers.insert(headers::CLOSED, headers::TRUE);
+    }
+    if created.is_new {
+        headers.insert(LOCATION, headers::text(url));
+    }
+}

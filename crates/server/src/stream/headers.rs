@@ -1,0 +1,97 @@
+//! Header names of the protocol, and the headers every answer carries.
+
+use hyper::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, HeaderName, HeaderValue, ORIGIN,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use hyper::{HeaderMap, Method, Request, Response, StatusCode};
+use towpath_model::stream::offset::Offset;
+
+use crate::body::Body;
+
+macro_rules! names {
+    ($($name:ident = $text:literal,)*) => {
+        $(pub(super) const $name: HeaderName = HeaderName::from_static($text);)*
+    };
+}
+
+names! {
+    NEXT_OFFSET = "stream-next-offset",
+    UP_TO_DATE = "stream-up-to-date",
+    CLOSED = "stream-closed",
+    CURSOR = "stream-cursor",
+    SEQ = "stream-seq",
+    TTL = "stream-ttl",
+    EXPIRES_AT = "stream-expires-at",
+    FIRST_OFFSET = "stream-first-offset",
+    FORKED_FROM = "stream-forked-from",
+    FORK_OFFSET = "stream-fork-offset",
+    FORK_SUB_OFFSET = "stream-fork-sub-offset",
+    RETAIN_SECONDS = "stream-retain-seconds",
+    RETAIN_BYTES = "stream-retain-bytes",
+    SSE_DATA_ENCODING = "stream-sse-data-encoding",
+    PRODUCER_ID = "producer-id",
+    PRODUCER_EPOCH = "producer-epoch",
+    PRODUCER_SEQ = "producer-seq",
+    PRODUCER_EXPECTED_SEQ = "producer-expected-seq",
+    PRODUCER_RECEIVED_SEQ = "producer-received-seq",
+    RESOURCE_POLICY = "cross-origin-resource-policy",
+}
+
+pub(super) const TRUE: HeaderValue = HeaderValue::from_static("true");
+pub(super) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+
+const EXPOSED: &str = "stream-next-offset, stream-cursor, stream-up-to-date, stream-closed, stream-ttl, \
+    stream-expires-at, stream-first-offset, stream-sse-data-encoding, producer-epoch, producer-seq, \
+    producer-expected-seq, producer-received-seq, etag, location, retry-after";
+const ALLOWED: &str = "authorization, content-type, if-match, if-none-match, last-event-id, stream-seq, stream-ttl, \
+    stream-expires-at, stream-closed, stream-forked-from, stream-fork-offset, stream-fork-sub-offset, \
+    stream-retain-seconds, stream-retain-bytes, producer-id, producer-epoch, producer-seq";
+const METHODS: &str = "GET, HEAD, POST, PUT, DELETE, OPTIONS";
+
+/// Whether an answer speaks to browsers of other origins.
+///
+/// Reads always do, because a shared cache may hand them to another client than the one
+/// that asked; writes only when a browser asks, which keeps their answers short.
+pub(super) struct Cors(bool);
+
+impl Cors {
+    pub(super) fn wanted<B>(request: &Request<B>) -> Cors {
+        let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+        Cors(is_read || request.headers().contains_key(ORIGIN))
+    }
+
+    pub(super) fn add_to(&self, headers: &mut HeaderMap) {
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        headers.insert(RESOURCE_POLICY, HeaderValue::from_static("cross-origin"));
+        if self.0 {
+            headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+            headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
+        }
+    }
+}
+
+/// What a browser asks before it asks.
+pub(super) fn preflight() -> Response<Body> {
+    let mut response = super::empty(StatusCode::NO_CONTENT);
+    let headers = response.headers_mut();
+    headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+    headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(METHODS));
+    headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(ALLOWED));
+    headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("86400"));
+    response
+}
+
+/// A header value of text that is known to be printable ASCII.
+pub(super) fn text(text: &str) -> HeaderValue {
+    HeaderValue::from_str(text).expect("checked to be printable when it was read")
+}
+
+pub(super) fn offset(offset: Offset) -> HeaderValue {
+    text(&offset.to_string())
+}
+
+pub(super) fn number(number: u64) -> HeaderValue {
+    HeaderValue::from(number)
+}

@@ -1,0 +1,194 @@
+//! `GET`: catch up, or wait for what comes.
+
+use bytes::Bytes;
+use hyper::body::Incoming;
+use hyper::header::{
+    AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH,
+};
+use hyper::{Request, StatusCode};
+use jiff::Timestamp;
+use towpath_model::stream::content_type::{ContentType, Mode};
+use towpath_model::stream::cursor;
+use towpath_model::stream::etag::{self, PageTag};
+use towpath_model::stream::name::StreamName;
+use towpath_model::stream::offset::{Offset, Start};
+use towpath_streams::Step;
+
+use super::refusal::Refusal;
+use super::request::{header, query};
+use super::{Answer, Streams, empty, headers, with_body};
+use crate::body::Body;
+
+impl Streams {
+    pub(super) async fn read(&self, name: StreamName, request: Request<Incoming>) -> Answer {
+        let text = request.uri().query();
+        let offset = query(text, "offset")?;
+        let start = offset.as_deref().map(start).transpose()?;
+        let live = query(text, "live")?;
+        match (live.as_deref(), start) {
+            (None, start) => self.catch_up(&name, start.unwrap_or(Start::Beginning), request.headers()).await,
+            (Some("long-poll" | "sse"), None) => Err(Refusal::invalid("a live read needs an offset")),
+            (Some("long-poll"), Some(start)) => {
+                let cursor = query(text, "cursor")?;
+                self.long_poll(&name, start, cursor.as_deref(), request.headers()).await
+            }
+            (Some("sse"), Some(start)) => {
+                let cursor = query(text, "cursor")?;
+                self.events(name, start, cursor.as_deref())
+            }
+            (Some(_), _) => Err(Refusal::invalid("live is long-poll or sse")),
+        }
+    }
+
+    async fn catch_up(&self, name: &StreamName, start: Start, asked: &HeaderMap) -> Answer {
+        let read = self.store().read(name, start, self.settings().page_bytes_max).await?;
+        let page = Page {
+            life: read.head.id.0,
+            content_type: &read.head.content_type,
+            from: read.batch.start(),
+            to: read.batch.end(),
+            data: read.batch.data().clone(),
+            up_to_date: read.is_up_to_date(),
+            is_the_end: read.is_the_end(),
+            kind: if start == Start::Now { Kind::Now } else { Kind::CatchUp },
+        };
+        page.answer(asked)
+    }
+
+    /// Answers as soon as there is something, or when the wait is over.
+    async fn long_poll(
+        &self,
+        name: &StreamName,
+        start: Start,
+        sent_cursor: Option<&str>,
+        asked: &HeaderMap,
+    ) -> Answer {
+        let _reader = self.0.readers.enter(&name.project)?;
+        let head = self.store().head(name)?;
+        let mut follower = self.store().follow(name, start)?;
+        let from = follower.offset();
+        let step = tokio::select! {
+            step = follower.next() => Some(step?),
+            () = tokio::time::sleep(self.settings().long_poll) => None,
+            () = self.0.shutdown.cancelled() => None,
+        };
+        let cursor = next_cursor(sent_cursor);
+        match step {
+            Some(Step::Data { batch, up_to_date, closed }) => {
+                let page = Page {
+                    life: head.id.0,
+                    content_type: &head.content_type,
+                    from,
+                    to: batch.end(),
+                    data: batch.data().clone(),
+                    up_to_date,
+                    is_the_end: closed,
+                    kind: Kind::LongPoll { cursor },
+                };
+                page.answer(asked)
+            }
+            Some(Step::Gone) => Err(Refusal::gone()),
+            Some(Step::Closed) => Ok(nothing_new(follower.offset(), End::Closed)),
+            None => Ok(nothing_new(follower.offset(), End::Open { cursor })),
+        }
+    }
+}
+
+fn start(text: &str) -> Result<Start, Refusal> {
+    Start::parse(text)
+        .ok_or_else(|| Refusal::invalid("offset is -1, now, or an offset from Stream-Next-Offset"))
+}
+
+/// The cursor for an answer to somebody who sent `sent`.
+pub(super) fn next_cursor(sent: Option<&str>) -> u64 {
+    cursor::next(Timestamp::now(), sent, fastrand::u64(..))
+}
+
+#[derive(Clone, Copy)]
+enum End {
+    Open { cursor: u64 },
+    Closed,
+}
+
+/// 204: the reader has everything.
+fn nothing_new(at: Offset, end: End) -> hyper::Response<Body> {
+    let mut response = empty(StatusCode::NO_CONTENT);
+    let out = response.headers_mut();
+    out.insert(CACHE_CONTROL, headers::NO_STORE);
+    out.insert(headers::NEXT_OFFSET, headers::offset(at));
+    out.insert(headers::UP_TO_DATE, headers::TRUE);
+    match end {
+        End::Open { cursor } => out.insert(headers::CURSOR, headers::number(cursor)),
+        End::Closed => out.insert(headers::CLOSED, headers::TRUE),
+    };
+    response
+}
+
+/// A page on its way out.
+struct Page<'a> {
+    life: u64,
+    content_type: &'a ContentType,
+    from: Offset,
+    to: Offset,
+    data: Bytes,
+    up_to_date: bool,
+    is_the_end: bool,
+    kind: Kind,
+}
+
+enum Kind {
+    CatchUp,
+    /// `offset=now`: only says where the tail is.
+    Now,
+    LongPoll {
+        cursor: u64,
+    },
+}
+
+impl Page<'_> {
+    fn answer(self, asked: &HeaderMap) -> Answer {
+        let tag = PageTag { life: self.life, from: self.from, to: self.to, is_the_end: self.is_the_end };
+        let tag = tag.to_string();
+        let known = header(asked, &IF_NONE_MATCH)?.is_some_and(|known| etag::names(known, &tag));
+        let has_tag = !matches!(self.kind, Kind::Now);
+        let body = match (self.content_type.mode(), known && has_tag) {
+            (_, true) => Body::Empty,
+            (Mode::Json, false) => Body::array(self.data.clone()),
+            (Mode::Text | Mode::Bytes, false) => Body::from(self.data.clone()),
+        };
+        let status = if known && has_tag { StatusCode::NOT_MODIFIED } else { StatusCode::OK };
+        let mut response = with_body(status, body);
+        let out = response.headers_mut();
+        out.insert(CACHE_CONTROL, self.caching(asked));
+        out.insert(CONTENT_TYPE, headers::text(self.content_type.as_str()));
+        out.insert(headers::NEXT_OFFSET, headers::offset(self.to));
+        if has_tag {
+            out.insert(ETAG, headers::text(&tag));
+        }
+        if self.up_to_date {
+            out.insert(headers::UP_TO_DATE, headers::TRUE);
+        }
+        if self.is_the_end {
+            out.insert(headers::CLOSED, headers::TRUE);
+        } else if let Kind::LongPoll { cursor } = self.kind {
+            out.insert(headers::CURSOR, headers::number(cursor));
+        }
+        Ok(response)
+    }
+
+    /// A page that more data cannot change may be kept; the tail must be asked for again,
+    /// which is cheap with its tag. A long poll's answer is kept for its cursor's interval.
+    /// Whoever shows a token gets pages for itself alone.
+    fn caching(&self, asked: &HeaderMap) -> HeaderValue {
+        let private = asked.contains_key(AUTHORIZATION);
+        let is_final = !self.up_to_date || self.is_the_end;
+        HeaderValue::from_static(match (&self.kind, private) {
+            (Kind::Now, _) => "no-store",
+            (Kind::LongPoll { .. }, true) => "private, max-age=20",
+            (Kind::LongPoll { .. }, false) => "public, max-age=20",
+            (Kind::CatchUp, true) if is_final => "private, max-age=60, stale-while-revalidate=300",
+            (Kind::CatchUp, false) if is_final => "public, max-age=60, stale-while-revalidate=300",
+            (Kind::CatchUp, _) => "no-cache",
+        })
+    }
+}

@@ -1,0 +1,194 @@
+//! Refusals: from everything that can go wrong to a status, a word and what to do.
+
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use hyper::{Response, StatusCode};
+use serde_json::json;
+use towpath_model::stream::content_type;
+use towpath_model::stream::state::Refusal as Append;
+use towpath_model::stream::{expiry, json as json_mode, producer};
+use towpath_streams::Error;
+
+use super::headers;
+use crate::body::Body;
+
+/// A request that was not done, ready to be said.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) status: StatusCode,
+    /// One word, for programs.
+    pub(super) error: &'static str,
+    /// A sentence, for people.
+    pub(super) detail: String,
+    headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl Refusal {
+    fn new(status: StatusCode, error: &'static str, detail: impl Into<String>) -> Refusal {
+        Refusal { status, error, detail: detail.into(), headers: vec![] }
+    }
+
+    fn with(mut self, name: HeaderName, value: HeaderValue) -> Refusal {
+        self.headers.push((name, value));
+        self
+    }
+
+    pub(super) fn invalid(detail: impl Into<String>) -> Refusal {
+        Refusal::new(StatusCode::BAD_REQUEST, "invalid", detail)
+    }
+
+    pub(super) fn gone() -> Refusal {
+        Refusal::new(StatusCode::NOT_FOUND, "not_found", "the stream was deleted or has expired")
+    }
+
+    pub(super) fn method(allowed: &'static str) -> Refusal {
+        Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method", format!("allowed here: {allowed}"))
+            .with(ALLOW, HeaderValue::from_static(allowed))
+    }
+
+    pub(super) fn too_large(bytes_max: usize) -> Refusal {
+        let detail = format!("a body may have {bytes_max} bytes; send it in parts");
+        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", detail)
+    }
+
+    pub(super) fn slow_body() -> Refusal {
+        Refusal::new(StatusCode::REQUEST_TIMEOUT, "timeout", "the body did not arrive in time")
+    }
+
+    pub(super) fn too_many(what: &str, max: usize) -> Refusal {
+        let detail = format!("this project has its {max} {what} already; try again later or raise the limit");
+        Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_many", detail)
+            .with(RETRY_AFTER, HeaderValue::from_static("1"))
+    }
+
+    /// Whether this is the refusal of such a body.
+    pub(super) fn is(&self, invalid: json_mode::Invalid) -> bool {
+        self.detail == Refusal::from(invalid).detail
+    }
+
+    pub(super) fn into_response(self) -> Response<Body> {
+        let body = json!({ "error": self.error, "detail": self.detail }).to_string();
+        let mut response = super::with_body(self.status, Body::from(body));
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(CACHE_CONTROL, headers::NO_STORE);
+        headers.extend(self.headers);
+        response
+    }
+}
+
+/// The one place where errors of the store become statuses.
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Refusal {
+        let (status, word) = match &error {
+            Error::NotFound(_) => (StatusCode::NOT_FOUND, "not_found"),
+            Error::Deleted(_) => (StatusCode::GONE, "deleted"),
+            Error::Trimmed { .. } => (StatusCode::GONE, "trimmed"),
+            Error::Conflict { .. } => (StatusCode::CONFLICT, "conflict"),
+            Error::ForkPoint { .. } => (StatusCode::BAD_REQUEST, "invalid"),
+            Error::Refused { refusal, .. } => append_status(*refusal),
+            Error::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
+            Error::Busy(_) => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
+            Error::DiskFull => (StatusCode::INSUFFICIENT_STORAGE, "disk_full"),
+            Error::Poisoned(_) | Error::ShutDown => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
+            Error::Corrupt(_) | Error::InUse(_) | Error::Unsupported(_) | Error::Io { .. } => {
+                tracing::error!(%error, "the stream store failed");
+                (StatusCode::INTERNAL_SERVER_ERROR, "internal")
+            }
+        };
+        let detail = match &error {
+            Error::Refused { refusal, .. } => append_detail(*refusal),
+            error => error.to_string(),
+        };
+        let refusal = Refusal::new(status, word, detail);
+        match error {
+            Error::Trimmed { start, .. } => refusal.with(headers::FIRST_OFFSET, headers::offset(start)),
+            Error::Busy(_) => refusal.with(RETRY_AFTER, HeaderValue::from_static("1")),
+            Error::Refused { refusal: why, tail, closed, .. } => {
+                let refusal = refusal.with(headers::NEXT_OFFSET, headers::offset(tail));
+                let refusal = match closed {
+                    true => refusal.with(headers::CLOSED, headers::TRUE),
+                    false => refusal,
+                };
+                with_producer(refusal, why)
+            }
+            _ => refusal,
+        }
+    }
+}
+
+fn append_status(refusal: Append) -> (StatusCode, &'static str) {
+    match refusal {
+        Append::Closed => (StatusCode::CONFLICT, "closed"),
+        Append::ContentType => (StatusCode::CONFLICT, "content_type"),
+        Append::StaleEpoch { .. } => (StatusCode::FORBIDDEN, "stale_epoch"),
+        Append::EpochNotFromZero => (StatusCode::BAD_REQUEST, "invalid"),
+        Append::ProducerGap { .. } => (StatusCode::CONFLICT, "producer_gap"),
+        Append::StreamSeq => (StatusCode::CONFLICT, "stream_seq"),
+        Append::TailMoved => (StatusCode::PRECONDITION_FAILED, "tail_moved"),
+    }
+}
+
+fn append_detail(refusal: Append) -> String {
+    match refusal {
+        Append::Closed => "the stream is closed".to_owned(),
+        Append::ContentType => "the stream has another content type".to_owned(),
+        Append::StaleEpoch { current_epoch } => format!("the producer is at epoch {current_epoch} already"),
+        Append::EpochNotFromZero => "a new epoch begins with Producer-Seq 0".to_owned(),
+        Append::ProducerGap { expected, received } => {
+            format!("Producer-Seq {expected} is next, not {received}")
+        }
+        Append::StreamSeq => "Stream-Seq must be greater than every one before".to_owned(),
+        Append::TailMoved => "the tail is not where If-Match expects it".to_owned(),
+    }
+}
+
+fn with_producer(refusal: Refusal, why: Append) -> Refusal {
+    match why {
+        Append::StaleEpoch { current_epoch } => {
+            refusal.with(headers::PRODUCER_EPOCH, headers::number(current_epoch))
+        }
+        Append::ProducerGap { expected, received } => refusal
+            .with(headers::PRODUCER_EXPECTED_SEQ, headers::number(expected))
+            .with(headers::PRODUCER_RECEIVED_SEQ, headers::number(received)),
+        _ => refusal,
+    }
+}
+
+impl From<expiry::Invalid> for Refusal {
+    fn from(invalid: expiry::Invalid) -> Refusal {
+        Refusal::invalid(match invalid {
+            expiry::Invalid::Both => "send Stream-TTL or Stream-Expires-At, not both",
+            expiry::Invalid::Ttl => "Stream-TTL is a whole number of seconds without sign or leading zero",
+            expiry::Invalid::ExpiresAt => {
+                "Stream-Expires-At is an RFC 3339 time such as 2030-01-01T00:00:00Z"
+            }
+        })
+    }
+}
+
+impl From<producer::Invalid> for Refusal {
+    fn from(invalid: producer::Invalid) -> Refusal {
+        Refusal::invalid(match invalid {
+            producer::Invalid::Incomplete => "Producer-Id, Producer-Epoch and Producer-Seq come together",
+            producer::Invalid::Id => "Producer-Id has 1 to 256 characters",
+            producer::Invalid::Epoch => "Producer-Epoch is a whole number below 2^53",
+            producer::Invalid::Seq => "Producer-Seq is a whole number below 2^53",
+        })
+    }
+}
+
+impl From<json_mode::Invalid> for Refusal {
+    fn from(invalid: json_mode::Invalid) -> Refusal {
+        Refusal::invalid(match invalid {
+            json_mode::Invalid::Syntax => "the body is not JSON",
+            json_mode::Invalid::Empty => "an empty array appends nothing",
+        })
+    }
+}
+
+/// The type of a body that must have one.
+pub(super) fn content_type(text: Option<&str>) -> Result<content_type::ContentType, Refusal> {
+    let text = text.ok_or_else(|| Refusal::invalid("Content-Type is missing"))?;
+    content_type::ContentType::parse(text)
+        .ok_or_else(|| Refusal::invalid("Content-Type is not a media type such as text/plain"))
+}

@@ -1,0 +1,40 @@
+//! What can be set about streams, with defaults that work.
+
+use std::time::Duration;
+
+/// Bounds and waits of the stream routes.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// How long a long poll waits for data.
+    pub long_poll: Duration,
+    /// How long one server-sent-events connection lasts before the client comes back. The
+    /// protocol suggests about a minute, so that caches can gather readers anew.
+    pub sse_lifetime: Duration,
+    /// The largest body of one request.
+    pub body_bytes_max: usize,
+    /// About how much one page holds; whole messages, at least one.
+    pub page_bytes_max: usize,
+    /// Live readers of one project at a time.
+    pub live_readers_max: usize,
+    /// Streams of one project.
+    pub streams_max: usize,
+    /// Where clients and webhook receivers reach this server; `None` is its own address.
+    pub public_url: Option<String>,
+    /// Webhooks of subscriptions may go to this machine, by http. For development.
+    pub webhook_local: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            long_poll: Duration::from_secs(20),
+            sse_lifetime: Duration::from_secs(60),
+            body_bytes_max: 8 * 1024 * 1024,
+            page_bytes_max: 4 * 1024 * 1024,
+            live_readers_max: 10_000,
+            streams_max: 1_000_000,
+            public_url: None,
+            webhook_local: false,
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! The reserved `__ds` API: consumers that are woken when streams grow, by a webhook or by
+//! a message in a stream they follow.
+//!
+//! `routes` answers requests, `worker` wakes and looks after leases, `journal` makes every
+//! change durable before it is answered. Decisions are `towpath_model::stream::subscription`.
+
+mod journal;
+mod keys;
+mod routes;
+mod webhook;
+mod worker;
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use jiff::Timestamp;
+use tokio::sync::{Notify, Semaphore};
+use towpath_model::stream::name::StreamName;
+use towpath_model::stream::offset::Offset;
+use towpath_model::stream::subscription::{Change, Subscription};
+use towpath_streams::{Error, Store};
+
+use super::settings::Settings;
+use crate::limits;
+use journal::{Journal, Key};
+use keys::Keys;
+pub(super) use routes::unavailable;
+use webhook::{Reach, Sender};
+
+/// All subscriptions of this server. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Subscriptions(Arc<Inner>);
+
+struct Inner {
+    store: Arc<dyn Store>,
+    keys: Keys,
+    sender: Sender,
+    reach: Reach,
+    /// Where this server is reached, for URLs in webhooks.
+    base_url: String,
+    all: RwLock<BTreeMap<Key, Arc<Entry>>>,
+    count: AtomicUsize,
+    /// Streams that grew or went since the worker looked last: a set, so that a busy stream
+    /// is looked at once.
+    grown: Mutex<HashSet<StreamName>>,
+    news: Notify,
+    deliveries: Arc<Semaphore>,
+}
+
+/// One subscription. Its lock is held while a change becomes durable, so that decisions
+/// about it are taken one after the other.
+struct Entry {
+    key: Key,
+    state: tokio::sync::Mutex<State>,
+}
+
+struct State {
+    subscription: Subscription,
+    journal: Journal,
+    /// Deleted while somebody waited for the lock.
+    is_gone: bool,
+}
+
+impl Subscriptions {
+    /// Reads what is there.
+    pub(crate) async fn open(
+        store: Arc<dyn Store>,
+        settings: &Settings,
+        base_url: String,
+    ) -> Result<Subscriptions, Error> {
+        let reach = if settings.webhook_local { Reach::AndLocal } else { Reach::Public };
+        let sender = Sender::new(reach).map_err(|error| Error::Io {
+            context: "cannot prepare for webhooks".to_owned(),
+            message: error.to_string(),
+            kind: std::io::ErrorKind::Other,
+        })?;
+        let keys = Keys::open(&*store).await?;
+        let found = Journal::read_all(&*store).await?;
+        let all: BTreeMap<_, _> = found
+            .into_iter()
+            .map(|(key, subscription, journal)| (key.clone(), Entry::new(key, subscription, journal)))
+            .collect();
+        Ok(Subscriptions(Arc::new(Inner {
+            store,
+            keys,
+            sender,
+            reach,
+            base_url,
+            count: AtomicUsize::new(all.len()),
+            all: RwLock::new(all),
+            grown: Mutex::default(),
+            news: Notify::new(),
+            deliveries: Arc::new(Semaphore::new(limits::WEBHOOKS_MAX)),
+        })))
+    }
+
+    /// A stream grew or went. Costs next to nothing while nobody subscribes.
+    pub(crate) fn changed(&self, name: &StreamName) {
+        if self.0.count.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut grown = self.0.grown.lock().unwrap_or_else(PoisonError::into_inner);
+        if !grown.contains(name) {
+            grown.insert(name.clone());
+            self.0.news.notify_one();
+        }
+    }
+
+    fn get(&self, key: &Key) -> Option<Arc<Entry>> {
+        self.0.all.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+    }
+
+    fn entries(&self) -> Vec<Arc<Entry>> {
+        self.0.all.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    fn insert(&self, entry: Arc<Entry>) {
+        let mut all = self.0.all.write().unwrap_or_else(PoisonError::into_inner);
+        all.insert(entry.key.clone(), entry);
+        self.0.count.store(all.len(), Ordering::Relaxed);
+    }
+
+    fn remove(&self, key: &Key) {
+        let mut all = self.0.all.write().unwrap_or_else(PoisonError::into_inner);
+        all.remove(key);
+        self.0.count.store(all.len(), Ordering::Relaxed);
+    }
+
+    fn store(&self) -> &dyn Store {
+        &*self.0.store
+    }
+
+    /// Where a followed stream ends; one that is not there ends at zero.
+    fn tail(&self, project: &str, stream: &str) -> Offset {
+        let name = StreamName::new(project, stream);
+        name.and_then(|name| self.store().head(&name).ok()).map_or(Offset::ZERO, |head| head.tail)
+    }
+}
+
+impl Entry {
+    fn new(key: Key, subscription: Subscription, journal: Journal) -> Arc<Entry> {
+        let state = State { subscription, journal, is_gone: false };
+        Arc::new(Entry { key, state: tokio::sync::Mutex::new(state) })
+    }
+}
+
+impl State {
+    /// Makes changes durable, then true.
+    async fn write(&mut self, store: &dyn Store, changes: Vec<Change>) -> Result<(), Error> {
+        self.journal.write(store, &mut self.subscription, changes).await
+    }
+}
+
+/// A name for a wake that nobody guesses.
+fn wake_id() -> String {
+    format!("w_{}", keys::random(12))
+}
+
+fn now() -> Timestamp {
+    Timestamp::now()
+}

@@ -1,0 +1,73 @@
+//! Messages as they travel: bytes once, boundaries beside them.
+
+use std::sync::OnceLock;
+
+use bytes::Bytes;
+use towpath_model::stream::offset::Offset;
+
+/// Consecutive messages of one stream.
+///
+/// Cheap to clone pieces of, and shared: every reader that follows a stream gets the same
+/// batch, so whatever is derived from it is worth deriving once ([`Batch::rendered`]).
+#[derive(Debug, Default)]
+pub struct Batch {
+    start: Offset,
+    data: Bytes,
+    /// Where each message ends in `data`. The last one is the length of `data`.
+    ends: Vec<u32>,
+    rendered: OnceLock<Bytes>,
+}
+
+impl Batch {
+    /// Messages that begin at `start`; `ends` are the places in `data` where they end.
+    pub fn new(start: Offset, data: Bytes, ends: Vec<u32>) -> Batch {
+        debug_assert_eq!(ends.last().copied().unwrap_or(0) as usize, data.len(), "{ends:?}");
+        Batch { start, data, ends, rendered: OnceLock::new() }
+    }
+
+    /// The offset of the first byte.
+    pub fn start(&self) -> Offset {
+        self.start
+    }
+
+    /// The offset behind the last byte.
+    pub fn end(&self) -> Offset {
+        self.start.plus(self.data.len() as u64)
+    }
+
+    /// All bytes, without boundaries: what a reader of a byte stream gets.
+    pub fn data(&self) -> &Bytes {
+        &self.data
+    }
+
+    /// Where each message ends in [`Batch::data`].
+    pub fn ends(&self) -> &[u32] {
+        &self.ends
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.data.is_empty()
+    }
+
+    /// The messages one by one, sharing the batch's memory.
+    pub fn messages(&self) -> impl ExactSizeIterator<Item = Bytes> + '_ {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        let spans: Vec<_> = starts.zip(self.ends.iter().copied()).collect();
+        spans.into_iter().map(|(from, to)| self.data.slice(from as usize..to as usize))
+    }
+
+    /// The part behind `from`, if that is inside; a message that `from` cuts keeps its end.
+    pub fn after(&self, from: Offset) -> Batch {
+        let skip = from.bytes().saturating_sub(self.start.bytes()).min(self.data.len() as u64);
+        // Batches are far below 4 GiB: `ends` could not name their boundaries otherwise.
+        let skipped = u32::try_from(skip).expect("a batch is shorter than 4 GiB");
+        let ends = self.ends.iter().filter(|end| **end > skipped).map(|end| end - skipped);
+        Batch::new(self.start.plus(skip), self.data.slice(skip as usize..), ends.collect())
+    }
+
+    /// What `render` makes of this batch, made once and shared by everybody who has it.
+    pub fn rendered(&self, render: impl FnOnce(&Batch) -> Bytes) -> Bytes {
+        self.rendered.get_or_init(|| render(self)).clone()
+    }
+}

@@ -1,0 +1,282 @@
+//! Checkpoints: the index on disk, and the list of segments that count.
+//!
+//! A checkpoint is written while commits go on. It names the place in the log where it was
+//! begun; each stream in it is as it was then or later, and replaying the log from that
+//! place brings all of them to the same point, because a record that is already in has no
+//! effect. It takes the old one's place by a rename, so there is always a whole one.
+//!
+//! ```text
+//! frame: bytes u32 │ crc32c u32 │ payload        frames: beginning, streams …, end
+//! ```
+
+use std::sync::Arc;
+use std::sync::Weak;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use towpath_model::stream::content_type::ContentType;
+use towpath_model::stream::state::Accepted;
+
+use super::codec::{Put, Take, length};
+use super::disk::{Disk, DiskFile};
+use super::index::Index;
+use super::maintain::Pace;
+use super::record::Fork;
+use super::segment::Kind;
+use super::shared::{Position, Shared};
+use super::stream::{More, Piece, Stream};
+use crate::Error;
+use crate::limits::SLOTS_PER_LOCK;
+
+const NAME: &str = "checkpoint";
+const NEW_NAME: &str = "checkpoint.new";
+const VERSION: u32 = 1;
+/// Streams are written in frames of about this size.
+const FRAME_BYTES: usize = 256 << 10;
+
+/// What a checkpoint says besides the streams.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Summary {
+    /// Replay from here.
+    pub(super) position: Position,
+    pub(super) segments: Vec<Listed>,
+}
+
+/// A segment that counts.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Listed {
+    pub(super) number: u32,
+    pub(super) kind: Kind,
+    pub(super) has_index: bool,
+}
+
+/// Writes a checkpoint and answers its size.
+pub(super) fn write(shared: &Shared, pace: &mut Pace) -> Result<u64, Error> {
+    let failed = |error: std::io::Error| Error::io("cannot write a checkpoint", &error);
+    let mut out = Frames { file: shared.disk.create(NEW_NAME).map_err(failed)?, end: 0 };
+    let (position, next_id) = {
+        let index = shared.index();
+        (index.position, index.next_id)
+    };
+    let mut frame = Vec::new();
+    frame.put_u32(VERSION);
+    frame.put_u32(position.segment);
+    frame.put_u64(position.end);
+    frame.put_u64(position.commit);
+    frame.put_u64(next_id);
+    out.put(&mut frame, pace).map_err(failed)?;
+    let (mut next, mut count) = (Some(0), 0u64);
+    while let Some(from) = next {
+        {
+            let index = shared.index();
+            let (streams, after) = index.visit(from, SLOTS_PER_LOCK);
+            for stream in streams {
+                put_stream(&mut frame, stream);
+                count += 1;
+            }
+            next = after;
+        }
+        if frame.len() >= FRAME_BYTES {
+            out.put(&mut frame, pace).map_err(failed)?;
+        }
+    }
+    if !frame.is_empty() {
+        out.put(&mut frame, pace).map_err(failed)?;
+    }
+    // Listed last: streams above may already point into segments begun meanwhile.
+    put_end(&mut frame, &shared.index(), count);
+    out.put(&mut frame, pace).map_err(failed)?;
+    out.file.sync().map_err(failed)?;
+    shared.disk.rename(NEW_NAME, NAME).map_err(failed)?;
+    shared.disk.sync_names().map_err(failed)?;
+    Ok(out.end)
+}
+
+fn put_end(frame: &mut Vec<u8>, index: &Index, count: u64) {
+    frame.put_u32(u32::MAX);
+    frame.put_u64(count);
+    frame.put_u32(length(index.segments.len()));
+    for segment in index.segments.values() {
+        frame.put_u32(segment.number);
+        frame.put_u8(match segment.kind {
+            Kind::Log => 0,
+            Kind::Gathered { level } => level.max(1),
+        });
+        frame.put_u8(segment.index.get().is_some().into());
+    }
+}
+
+struct Frames {
+    file: Arc<dyn DiskFile>,
+    end: u64,
+}
+
+impl Frames {
+    fn put(&mut self, payload: &mut Vec<u8>, pace: &mut Pace) -> std::io::Result<()> {
+        let mut frame = Vec::with_capacity(payload.len() + 8);
+        frame.put_u32(length(payload.len()));
+        frame.put_u32(crc32c::crc32c(payload));
+        frame.append(payload);
+        self.file.write_at(&frame, self.end)?;
+        self.end += frame.len() as u64;
+        pace.spend(frame.len() as u64);
+        Ok(())
+    }
+}
+
+/// Reads the checkpoint into an empty index; `None` if there is none yet.
+pub(super) fn read(disk: &dyn Disk, names: &[String], index: &mut Index) -> Result<Option<Summary>, Error> {
+    if !names.iter().any(|name| name == NAME) {
+        return Ok(None);
+    }
+    let failed = |error: std::io::Error| Error::io("cannot read the checkpoint", &error);
+    let file = disk.open(NAME).map_err(failed)?;
+    let mut bytes = vec![0; file.len().map_err(failed)? as usize];
+    file.read_at(&mut bytes, 0).map_err(failed)?;
+    parse(bytes.into(), index).map(Some).ok_or_else(|| {
+        Error::Corrupt(
+            "the checkpoint of the stream store is damaged: restore the directory from a backup".into(),
+        )
+    })
+}
+
+fn parse(bytes: Bytes, index: &mut Index) -> Option<Summary> {
+    let mut file = Take::new(bytes);
+    let mut begin = frame(&mut file)?;
+    if begin.u32()? != VERSION {
+        return None;
+    }
+    let mut summary = Summary::default();
+    summary.position = Position { segment: begin.u32()?, end: begin.u64()?, commit: begin.u64()? };
+    index.next_id = begin.u64()?;
+    let mut count = 0u64;
+    loop {
+        let mut frame = frame(&mut file)?;
+        let mut look = frame.clone();
+        if look.u32()? == u32::MAX {
+            return (look.u64()? == count)
+                .then_some(())
+                .and_then(|()| look.list(take_listed))
+                .map(|segments| Summary { segments, ..summary });
+        }
+        while !frame.is_empty() {
+            index.insert(take_stream(&mut frame)?);
+            count += 1;
+        }
+    }
+}
+
+fn frame(file: &mut Take) -> Option<Take> {
+    let bytes = file.u32()?;
+    let sum = file.u32()?;
+    let payload = file.bytes(bytes as usize)?;
+    (crc32c::crc32c(&payload) == sum).then(|| Take::new(payload))
+}
+
+fn take_listed(take: &mut Take) -> Option<Listed> {
+    let number = take.u32()?;
+    let kind = match take.u8()? {
+        0 => Kind::Log,
+        level => Kind::Gathered { level },
+    };
+    Some(Listed { number, kind, has_index: take.flag()? })
+}
+
+/// A stream begins with a zero, which tells it from the end.
+fn put_stream(out: &mut Vec<u8>, stream: &Stream) {
+    out.put_u32(0);
+    out.put_u64(stream.id);
+    out.put_name(&stream.name);
+    out.put_text(stream.content_type.as_str());
+    out.put_expiry(stream.expiry);
+    out.put_u64(stream.created_at);
+    out.put_u64(stream.used_at.load(Ordering::Relaxed));
+    out.put_u64(stream.start);
+    out.put_u64(stream.tail);
+    out.put_u8(stream.closed.into());
+    out.put_u8(stream.deleted.into());
+    out.put_u32(length(stream.pieces.len()));
+    for piece in &stream.pieces {
+        out.put_u64(piece.start);
+        out.put_u32(piece.segment);
+        out.put_u32(piece.at);
+        out.put_u32(piece.bytes);
+        out.put_u32(piece.listed);
+    }
+    out.put_option(stream.more.as_deref(), put_more);
+}
+
+fn take_stream(take: &mut Take) -> Option<Stream> {
+    if take.u32()? != 0 {
+        return None;
+    }
+    let (id, name) = (take.u64()?, take.name()?);
+    let content_type = ContentType::parse(&take.text()?)?;
+    let expiry = take.expiry()?;
+    let (created_at, used_at) = (take.u64()?, take.u64()?);
+    Some(Stream {
+        id,
+        name,
+        content_type,
+        expiry,
+        created_at,
+        used_at: AtomicU64::new(used_at),
+        saved_at: AtomicU64::new(used_at),
+        start: take.u64()?,
+        tail: take.u64()?,
+        closed: take.flag()?,
+        deleted: take.flag()?,
+        forks: 0,
+        pieces: take.list(|take| {
+            Some(Piece {
+                start: take.u64()?,
+                segment: take.u32()?,
+                at: take.u32()?,
+                bytes: take.u32()?,
+                listed: take.u32()?,
+            })
+        })?,
+        more: take.option(take_more)?.map(Box::new),
+        live: Weak::new(),
+    })
+}
+
+fn put_more(out: &mut Vec<u8>, more: &More) {
+    out.put_u32(length(more.producers.len()));
+    for (id, accepted) in &more.producers {
+        out.put_text(id);
+        out.put_u64(accepted.epoch);
+        out.put_u64(accepted.seq);
+    }
+    out.put_option(more.stream_seq.as_deref(), Vec::put_text);
+    out.put_option(more.closed_by.as_deref(), Vec::put_producer);
+    put_pairs(out, &more.seen);
+    out.put_option(more.fork.as_deref(), |out, fork| fork.put(out));
+    out.put_retention(more.retention);
+    put_pairs(out, &more.marks);
+}
+
+fn take_more(take: &mut Take) -> Option<More> {
+    let pair = |take: &mut Take| Some((take.u64()?, take.u64()?));
+    let producers = take.list(|take| {
+        let id = take.text()?;
+        Some((id.into(), Accepted { epoch: take.u64()?, seq: take.u64()? }))
+    })?;
+    Some(More {
+        producers: producers.into_iter().collect(),
+        stream_seq: take.option(Take::text)?.map(Into::into),
+        closed_by: take.option(Take::producer)?.map(Box::new),
+        seen: take.list(pair)?,
+        fork: take.option(Fork::take)?.map(Box::new),
+        retention: take.retention()?,
+        marks: take.list(pair)?,
+    })
+}
+
+fn put_pairs(out: &mut Vec<u8>, pairs: &[(u64, u64)]) {
+    out.put_u32(length(pairs.len()));
+    for (first, second) in pairs {
+        out.put_u64(*first);
+        out.put_u64(*second);
+    }
+}

@@ -1,0 +1,162 @@
+//! The committer: the only writer.
+//!
+//! It takes everything that waits, decides it, writes it, syncs it, makes it visible, and
+//! then answers. Whatever came meanwhile is the next commit.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use towpath_model::stream::offset::Offset;
+
+use super::index::{Hear, Place};
+use super::log::{Failure, Log};
+use super::plan::Plan;
+use super::queue::Wanted;
+use super::shared::{Position, Shared};
+use super::stream::Stream;
+use crate::follow::{Live, News};
+use crate::limits::COMMIT_BYTES_MAX;
+use crate::{Batch, Error, Messages};
+
+/// The thread that owns the end of the log.
+pub(super) struct Committer {
+    shared: Arc<Shared>,
+    log: Log,
+    commit: u64,
+}
+
+impl Committer {
+    /// Goes on behind commit number `commit`.
+    pub(super) fn new(shared: Arc<Shared>, log: Log, commit: u64) -> Committer {
+        Committer { shared, log, commit }
+    }
+
+    /// Commits until the queue is shut and empty.
+    pub(super) fn run(mut self) {
+        while let Some(mut wanted) = self.shared.queue.take() {
+            while !wanted.is_empty() {
+                self.commit(&mut wanted);
+            }
+        }
+    }
+
+    /// Makes one commit of what waits, or of a part of it.
+    fn commit(&mut self, wanted: &mut VecDeque<Wanted>) {
+        let shared = self.shared.clone();
+        let index = shared.index();
+        let mut plan = Plan::new(&index, shared.now(), self.commit + 1);
+        while let Some(next) = wanted.pop_front() {
+            if let Some(later) = plan.take(next) {
+                wanted.push_front(later);
+                break;
+            }
+            if plan.bytes.len() >= COMMIT_BYTES_MAX {
+                break;
+            }
+        }
+        let Plan { bytes, records, answers, .. } = plan;
+        drop(index);
+        let failed = match shared.poisoned() {
+            Some(why) => Some(Error::Poisoned(why)),
+            None if bytes.is_empty() => None,
+            None => self.write(&bytes, &records).err(),
+        };
+        for answer in answers {
+            answer(failed.as_ref());
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8], records: &[(super::record::Record, u32)]) -> Result<(), Error> {
+        // A number is never used twice, not even by a commit that failed: what it left
+        // behind the end can then never be taken for a part of another.
+        self.commit += 1;
+        let begin = match self.log.commit(bytes) {
+            Ok(begin) => u32::try_from(begin).expect("segments stay below 4 GiB"),
+            Err(Failure::Refused(error)) => {
+                self.shared.full(matches!(error, Error::DiskFull));
+                return Err(error);
+            }
+            Err(Failure::Unknown(why)) => {
+                tracing::error!(%why, "a sync failed: the stream store takes no more writes until it is restarted");
+                self.shared.poison(&why);
+                return Err(Error::Poisoned(why));
+            }
+        };
+        self.shared.full(false);
+        let mut heard = Heard::default();
+        let mut index = self.shared.index_mut();
+        let segment = self.log.active();
+        let is_new = index.segments.insert(segment.number, segment.clone()).is_none();
+        for (record, block) in records {
+            index.apply(record, Place { segment: segment.number, block: begin + block }, &mut heard);
+        }
+        index.position = Position { segment: segment.number, end: self.log.end(), commit: self.commit };
+        drop(index);
+        heard.tell();
+        self.shared.written(bytes.len() as u64, is_new);
+        Ok(())
+    }
+}
+
+/// What followers will be told, gathered so that each hears once per commit.
+#[derive(Default)]
+struct Heard {
+    by_stream: HashMap<u64, usize>,
+    told: Vec<Told>,
+}
+
+struct Told {
+    live: Arc<Live>,
+    start: u64,
+    messages: Vec<Messages>,
+    news: News,
+}
+
+impl Heard {
+    fn entry(&mut self, stream: &Stream, start: u64) -> Option<&mut Told> {
+        let live = stream.live.upgrade()?;
+        let news = News { tail: Offset::new(stream.tail), closed: stream.closed, gone: stream.deleted };
+        let position = *self.by_stream.entry(stream.id).or_insert(self.told.len());
+        if position == self.told.len() {
+            self.told.push(Told { live, start, messages: Vec::new(), news });
+        }
+        let told = &mut self.told[position];
+        told.news = news;
+        Some(told)
+    }
+
+    fn tell(self) {
+        for Told { live, start, messages, news } in self.told {
+            live.publish(join(start, messages), news);
+        }
+    }
+}
+
+impl Hear for Heard {
+    fn changed(&mut self, stream: &Stream, start: u64, messages: &Messages) {
+        if let Some(told) = self.entry(stream, start).filter(|_| !messages.is_empty()) {
+            told.messages.push(messages.clone());
+        }
+    }
+
+    fn gone(&mut self, stream: &Stream) {
+        self.entry(stream, stream.tail);
+    }
+}
+
+/// One batch of all messages; the bytes are shared if they came in one piece.
+fn join(start: u64, mut messages: Vec<Messages>) -> Option<Batch> {
+    let start = Offset::new(start);
+    if messages.len() <= 1 {
+        return messages.pop().map(|only| Batch::new(start, only.data, only.ends));
+    }
+    let mut data = BytesMut::with_capacity(messages.iter().map(|it| it.data.len()).sum());
+    let mut ends = Vec::with_capacity(messages.iter().map(|it| it.ends.len()).sum());
+    for part in messages {
+        let before = super::codec::length(data.len());
+        ends.extend(part.ends.iter().map(|end| before + end));
+        data.extend_from_slice(&part.data);
+    }
+    Some(Batch::new(start, Bytes::from(data), ends))
+}

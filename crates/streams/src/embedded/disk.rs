@@ -1,0 +1,123 @@
+//! The disk as this store sees it: one flat directory of files with positions.
+//!
+//! Everything the store does to a disk goes through these two traits, so that tests can
+//! put a disk below it that runs full, refuses to sync, or loses power.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::Error;
+
+/// A directory.
+pub trait Disk: Send + Sync + 'static {
+    /// Makes an empty file, in place of one that may be there.
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
+    /// Opens a file for reading and writing.
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
+    /// The names of all files.
+    fn names(&self) -> io::Result<Vec<String>>;
+    /// Removes a file.
+    fn remove(&self, name: &str) -> io::Result<()>;
+    /// Gives a file the name of another, whose place it takes.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    /// Makes names durable: creations, removals, renames.
+    fn sync_names(&self) -> io::Result<()>;
+}
+
+/// A file.
+pub trait DiskFile: Send + Sync {
+    /// How long it is.
+    fn len(&self) -> io::Result<u64>;
+    /// Fills `buffer` from `position`, or fails.
+    fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<()>;
+    /// Writes all of `bytes` at `position`, or fails and may have written some.
+    fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<()>;
+    /// Makes everything written durable.
+    fn sync(&self) -> io::Result<()>;
+    /// Whether it is empty.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+}
+
+/// A directory of the file system, owned by this process while this value lives.
+pub struct Directory {
+    path: PathBuf,
+    /// Closing it gives the directory back.
+    _lock: File,
+}
+
+impl Directory {
+    /// Makes the directory if need be, and takes it for this process.
+    pub fn take(path: impl Into<PathBuf>) -> Result<Directory, Error> {
+        let path = path.into();
+        let shown = path.display().to_string();
+        fs::create_dir_all(&path).map_err(|error| Error::io(format!("cannot create {shown}"), &error))?;
+        let lock = File::options().create(true).truncate(false).write(true).open(path.join("LOCK"));
+        let lock = lock.map_err(|error| Error::io(format!("cannot open {shown}/LOCK"), &error))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Directory { path, _lock: lock }),
+            Err(TryLockError::WouldBlock) => Err(Error::InUse(shown)),
+            Err(TryLockError::Error(error)) => Err(Error::io(format!("cannot lock {shown}"), &error)),
+        }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Disk for Directory {
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let path = self.path.join(name);
+        Ok(Arc::new(File::options().read(true).write(true).create(true).truncate(true).open(path)?))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(Arc::new(File::options().read(true).write(true).open(self.path.join(name))?))
+    }
+
+    fn names(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            if let Ok(name) = entry?.file_name().into_string() {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.path.join(name))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.path.join(from), self.path.join(to))
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        File::open(&self.path)?.sync_all()
+    }
+}
+
+impl DiskFile for File {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<()> {
+        self.read_exact_at(buffer, position)
+    }
+
+    fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<()> {
+        self.write_all_at(bytes, position)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+}

@@ -1,0 +1,431 @@
+//! The store as callers hold it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use tokio::sync::oneshot;
+use towpath_model::stream::content_type::Mode;
+use towpath_model::stream::name::StreamName;
+use towpath_model::stream::offset::{Offset, Start};
+use towpath_model::stream::state::ForkPoint;
+
+use super::Config;
+use super::committer::Committer;
+use super::disk::{Directory, Disk};
+use super::index::Index;
+use super::plan::usable;
+use super::queue::{Reply, Wanted};
+use super::reader::Route;
+use super::record::Fork;
+use super::recover::{Opened, Recovery};
+use super::shared::Shared;
+use super::stream::Stream;
+use crate::follow::{Live, News, Pages};
+use crate::limits::{APPEND_BYTES_MAX, DELIVERY_TARGETS_MAX};
+use crate::{
+    Answer, Append, Appended, Create, Created, Delivered, Delivery, Error, Follower, Head, List, Messages,
+    Page, Retention, Store, StreamId,
+};
+
+/// Streams in a directory of this machine. Cheap to clone; shut down when the last clone
+/// goes, or by [`Embedded::shut_down`].
+#[derive(Clone)]
+pub struct Embedded {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    shared: Arc<Shared>,
+    recovery: Recovery,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// How the store is doing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    /// Streams there are.
+    pub streams: usize,
+    /// Files of the log.
+    pub segments: usize,
+    /// Why nothing may be written any more.
+    pub poisoned: Option<String>,
+    /// Whether the last write found no room.
+    pub disk_full: bool,
+}
+
+impl Embedded {
+    /// Opens the store in the configured directory, or makes one there. Blocks while the
+    /// log is replayed.
+    pub fn open(config: Config) -> Result<Embedded, Error> {
+        let directory = Directory::take(&config.directory)?;
+        Embedded::open_on(Arc::new(directory), config)
+    }
+
+    /// The same on any disk.
+    pub fn open_on(disk: Arc<dyn Disk>, config: Config) -> Result<Embedded, Error> {
+        let Opened { index, log, numbers, commit, recovery, spares } = super::recover::open(&disk, &config)?;
+        let mut shared = Shared::new(config, disk, 0, index);
+        shared.numbers = numbers;
+        shared.spares = spares;
+        let shared = Arc::new(shared);
+        let committer = Committer::new(shared.clone(), log, commit);
+        let inner = Inner { shared: shared.clone(), recovery, threads: Mutex::default() };
+        inner.spawn("stream-committer", move || committer.run())?;
+        if shared.config.background {
+            let (spares, maintainer, keeper) = (shared.clone(), shared.clone(), shared);
+            inner.spawn("stream-spares", move || spares.spares.run(&*spares.disk, &spares.numbers))?;
+            inner.spawn("stream-maintainer", move || super::maintain::run(&maintainer))?;
+            inner.spawn("stream-keeper", move || super::keeper::run(&keeper))?;
+        }
+        Ok(Embedded { inner: Arc::new(inner) })
+    }
+
+    /// What opening found.
+    pub fn recovery(&self) -> &Recovery {
+        &self.inner.recovery
+    }
+
+    /// How it is doing.
+    pub fn status(&self) -> Status {
+        let shared = &self.inner.shared;
+        let index = shared.index();
+        Status {
+            streams: index.count,
+            segments: index.segments.len(),
+            poisoned: shared.poisoned(),
+            disk_full: shared.is_full(),
+        }
+    }
+
+    /// How many streams a project has.
+    pub fn count(&self, project: &str) -> usize {
+        self.inner.shared.index().count_of(project)
+    }
+
+    /// Seals, gathers and checkpoints what is due, now.
+    pub fn maintain(&self) -> Result<(), Error> {
+        super::maintain::run_once(&self.inner.shared)
+    }
+
+    /// Writes a checkpoint, due or not.
+    pub fn checkpoint(&self) -> Result<(), Error> {
+        super::maintain::checkpoint(&self.inner.shared)
+    }
+
+    /// Gathers all sealed segments into one, due or not.
+    pub fn compact(&self) -> Result<(), Error> {
+        super::maintain::compact_all(&self.inner.shared)
+    }
+
+    /// Ends what has expired, writes down renewed lives and drops what retention drops,
+    /// now. Answers how many streams it ended.
+    pub fn keep(&self) -> Result<usize, Error> {
+        super::keeper::run_once(&self.inner.shared)
+    }
+
+    /// Answers what waits, writes down renewed lives and a checkpoint, and stops. Blocks.
+    pub fn shut_down(&self) {
+        self.inner.shut_down();
+    }
+
+    fn wanted<T: Send + 'static>(&self, wanted: impl FnOnce(Reply<T>) -> Wanted) -> Answer<'_, T> {
+        let (reply, answer) = oneshot::channel();
+        let pushed = self.inner.shared.queue.push(wanted(reply));
+        Box::pin(async move {
+            pushed?;
+            answer.await.unwrap_or(Err(Error::ShutDown))
+        })
+    }
+
+    /// Finds a usable stream and renews its life.
+    fn used<T>(&self, name: &StreamName, look: impl FnOnce(&Index, &Stream) -> T) -> Result<T, Error> {
+        let shared = &self.inner.shared;
+        let now = shared.now();
+        let index = shared.index();
+        let stream = usable(&index, name, now)?;
+        if stream.touch(now) {
+            shared.used.lock().unwrap_or_else(PoisonError::into_inner).push(stream.id);
+        }
+        Ok(look(&index, stream))
+    }
+
+    /// Reads along a route, on a thread that may block unless the pages are in memory.
+    async fn fetch(&self, route: Route, active: u32, bytes_max: usize) -> Result<crate::Batch, Error> {
+        if route.is_recent(active) {
+            return route.fetch(bytes_max);
+        }
+        match tokio::task::spawn_blocking(move || route.fetch(bytes_max)).await {
+            Ok(batch) => batch,
+            Err(_) => Err(Error::ShutDown),
+        }
+    }
+
+    /// Finds where a fork leaves its source. What is read for that never changes, so the
+    /// commit needs to check only that the source is still there.
+    async fn resolve(&self, point: &ForkPoint) -> Result<Box<Fork>, Error> {
+        let wrong = |why| Error::ForkPoint { source_name: point.source.clone(), why };
+        let gone = |error| match error {
+            Error::Deleted(name) => Error::Conflict { name, what: "life: the source was deleted" },
+            error => error,
+        };
+        let (head, mode) = {
+            let shared = &self.inner.shared;
+            let index = shared.index();
+            let source = usable(&index, &point.source, shared.now()).map_err(gone)?;
+            (source.head(), source.content_type.mode())
+        };
+        let offset = point.offset.unwrap_or(head.tail);
+        if offset > head.tail {
+            return Err(wrong("the offset is beyond its tail"));
+        }
+        if offset < head.start {
+            return Err(wrong("the offset is before what is kept of it"));
+        }
+        let position = match (mode, point.sub_offset) {
+            (Mode::Json, 0) => {
+                let (route, active) = self.route(head.id, offset, 1)?;
+                let aligned = offset == head.tail || self.boundary(route, active).await? == offset.bytes();
+                aligned.then_some(offset.bytes()).ok_or_else(|| wrong("the offset is inside a message"))?
+            }
+            (_, 0) => offset.bytes(),
+            (mode, sub_offset) => self
+                .sub_position(&head, offset, mode, sub_offset)
+                .await?
+                .ok_or_else(|| wrong("the sub-offset is beyond its data"))?,
+        };
+        let (source, start) = (head.id.0, head.start.bytes());
+        let point = ForkPoint { offset: Some(offset), ..point.clone() };
+        Ok(Box::new(Fork { source, start, position, point }))
+    }
+
+    /// The place so many messages, or bytes of the next message, behind an offset.
+    async fn sub_position(
+        &self,
+        head: &Head,
+        mut offset: Offset,
+        mode: Mode,
+        mut sub_offset: u64,
+    ) -> Result<Option<u64>, Error> {
+        while offset < head.tail {
+            let batch = self.page(head.id, offset, crate::limits::FOLLOW_PAGE_BYTES).await?.batch;
+            let ends = batch.ends();
+            let Some(first) = ends.first().copied().map(u64::from) else { return Ok(None) };
+            if mode != Mode::Json {
+                return Ok((sub_offset <= first).then(|| offset.bytes() + sub_offset));
+            }
+            let count = ends.len() as u64;
+            if sub_offset <= count {
+                return Ok(Some(offset.bytes() + u64::from(ends[sub_offset as usize - 1])));
+            }
+            sub_offset -= count;
+            offset = batch.end();
+        }
+        Ok(None)
+    }
+
+    fn route(&self, id: StreamId, from: Offset, bytes_max: usize) -> Result<(Route, u32), Error> {
+        let index = self.inner.shared.index();
+        let stream = index.get(id.0).ok_or(Error::ShutDown)?;
+        Ok((Route::plan(&index, stream, from.bytes(), bytes_max)?, index.position.segment))
+    }
+
+    async fn boundary(&self, route: Route, active: u32) -> Result<u64, Error> {
+        if route.is_recent(active) {
+            return route.boundary_before();
+        }
+        let found = tokio::task::spawn_blocking(move || route.boundary_before()).await;
+        found.unwrap_or(Err(Error::ShutDown))
+    }
+}
+
+impl Store for Embedded {
+    fn create(&self, name: StreamName, create: Create) -> Answer<'_, Created> {
+        Box::pin(async move {
+            check(&create.messages)?;
+            let fork = match &create.shape.fork {
+                Some(point) => Some(self.resolve(point).await?),
+                None => None,
+            };
+            let create = Box::new(create);
+            self.wanted(|reply| Wanted::Create { name, create, fork, reply }).await
+        })
+    }
+
+    fn append(&self, name: StreamName, append: Append) -> Answer<'_, Appended> {
+        if let Err(error) = check(&append.messages) {
+            return Box::pin(async move { Err(error) });
+        }
+        self.wanted(|reply| Wanted::Append { name, append: Box::new(append), reply })
+    }
+
+    fn append_all(&self, appends: Vec<(StreamName, Append)>) -> Answer<'_, Vec<Result<Appended, Error>>> {
+        if let Some(error) = appends.iter().find_map(|(_, append)| check(&append.messages).err()) {
+            return Box::pin(async move { Err(error) });
+        }
+        self.wanted(|reply| Wanted::AppendAll { appends, reply })
+    }
+
+    fn deliver(&self, delivery: Delivery) -> Answer<'_, Delivered> {
+        let sized = match delivery.targets.len() > DELIVERY_TARGETS_MAX {
+            true => Err(Error::TooLarge(format!("a delivery names at most {DELIVERY_TARGETS_MAX} streams"))),
+            false => check(&delivery.messages),
+        };
+        if let Err(error) = sized {
+            return Box::pin(async move { Err(error) });
+        }
+        self.wanted(|reply| Wanted::Deliver { delivery: Box::new(delivery), reply })
+    }
+
+    fn delete(&self, name: StreamName) -> Answer<'_, ()> {
+        self.wanted(|reply| Wanted::Delete { name, reply })
+    }
+
+    fn trim(&self, name: StreamName, before: Offset) -> Answer<'_, Offset> {
+        Box::pin(async move {
+            let head = self.head(&name)?;
+            let before = before.min(head.tail);
+            let (route, active) = self.route(head.id, before, 1)?;
+            let start = match before == head.tail {
+                true => before.bytes(),
+                false => self.boundary(route, active).await?,
+            };
+            let id = head.id.0;
+            self.wanted(|reply| Wanted::Trim { id, name, start, reply }).await
+        })
+    }
+
+    fn retain(&self, name: StreamName, retention: Retention) -> Answer<'_, ()> {
+        self.wanted(|reply| Wanted::Retain { name, retention, reply })
+    }
+
+    fn head(&self, name: &StreamName) -> Result<Head, Error> {
+        let shared = &self.inner.shared;
+        usable(&shared.index(), name, shared.now()).map(Stream::head)
+    }
+
+    fn touch(&self, name: &StreamName) -> Result<Head, Error> {
+        self.used(name, |_, stream| stream.head())
+    }
+
+    fn read(&self, name: &StreamName, from: Start, bytes_max: usize) -> Answer<'_, Page> {
+        let planned = self.used(name, |index, stream| {
+            let from = from_in(stream, from)?;
+            let route = Route::plan(index, stream, from, bytes_max)?;
+            Ok((stream.head(), route, index.position.segment))
+        });
+        Box::pin(async move {
+            let (head, route, active) = planned.and_then(|planned| planned)?;
+            let batch = self.fetch(route, active, bytes_max).await?;
+            Ok(Page { head, batch })
+        })
+    }
+
+    fn follow(&self, name: &StreamName, from: Start) -> Result<Follower, Error> {
+        let shared = &self.inner.shared;
+        self.touch(name)?;
+        let mut index = shared.index_mut();
+        let stream = usable(&index, name, shared.now())?;
+        let (id, from) = (stream.id, from_in(stream, from)?);
+        let stream = index.get_mut(id).expect("the stream was just found under the same lock");
+        let live = match stream.live.upgrade() {
+            Some(live) => live,
+            None => {
+                let tail = Offset::new(stream.tail);
+                let news = News { tail, closed: stream.closed, gone: stream.deleted };
+                let live = Arc::new(Live::new(news, shared.recent.clone()));
+                stream.live = Arc::downgrade(&live);
+                live
+            }
+        };
+        Ok(Follower::new(StreamId(id), Offset::new(from), Arc::new(self.clone()), live))
+    }
+
+    fn list(&self, list: List) -> Answer<'_, Vec<(StreamName, Head)>> {
+        let store = self.clone();
+        Box::pin(async move {
+            let listed = tokio::task::spawn_blocking(move || super::keeper::list(&store.inner.shared, &list));
+            listed.await.map_err(|_| Error::ShutDown)
+        })
+    }
+}
+
+impl Pages for Embedded {
+    fn page(&self, id: StreamId, from: Offset, bytes_max: usize) -> Answer<'_, Page> {
+        let shared = &self.inner.shared;
+        let index = shared.index();
+        let planned = index.get(id.0).filter(|stream| !stream.deleted).map(|stream| {
+            let route = Route::plan(&index, stream, from_in(stream, Start::At(from))?, bytes_max)?;
+            Ok((stream.head(), route, index.position.segment))
+        });
+        drop(index);
+        Box::pin(async move {
+            let missing = || Error::NotFound(StreamName { project: "".into(), id: id.0.to_string().into() });
+            let (head, route, active) = planned.ok_or_else(missing)??;
+            let batch = self.fetch(route, active, bytes_max).await?;
+            Ok(Page { head, batch })
+        })
+    }
+}
+
+/// The offset a reader begins at.
+fn from_in(stream: &Stream, from: Start) -> Result<u64, Error> {
+    match from {
+        Start::Beginning => Ok(stream.start),
+        Start::Now => Ok(stream.tail),
+        Start::At(offset) if offset.bytes() < stream.start => {
+            Err(Error::Trimmed { name: stream.name.clone(), start: Offset::new(stream.start) })
+        }
+        Start::At(offset) => Ok(offset.bytes()),
+    }
+}
+
+fn check(messages: &Messages) -> Result<(), Error> {
+    if messages.data.len() > APPEND_BYTES_MAX {
+        return Err(Error::TooLarge(format!("an append holds at most {APPEND_BYTES_MAX} bytes")));
+    }
+    let end = messages.ends.last().copied().unwrap_or(0) as usize;
+    assert!(
+        messages.ends.is_sorted() && end == messages.data.len(),
+        "message ends must rise to the data's end"
+    );
+    Ok(())
+}
+
+impl Inner {
+    fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(run);
+        let thread = thread.map_err(|error| Error::io(format!("cannot start {name}"), &error))?;
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+        Ok(())
+    }
+
+    fn shut_down(&self) {
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        if threads.is_empty() {
+            return;
+        }
+        self.shared.shut();
+        if self.shared.config.background {
+            super::keeper::save_uses(&self.shared);
+        }
+        self.shared.queue.shut();
+        for thread in threads {
+            // A thread that drops the last handle itself must not wait for itself.
+            if thread.thread().id() != thread::current().id() && thread.join().is_err() {
+                tracing::error!("a thread of the stream store has panicked");
+            }
+        }
+        if self.shared.config.background
+            && self.shared.poisoned().is_none()
+            && let Err(error) = super::maintain::checkpoint(&self.shared)
+        {
+            tracing::warn!(%error, "no checkpoint at shutdown; the next start replays the log");
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.shut_down();
+    }
+}

@@ -1,0 +1,387 @@
+//! All streams, in memory: by name, by id, and by the time they end.
+//!
+//! [`Index::apply`] is the only way a stream changes, for a new commit and for one that is
+//! replayed; applying a record that is already in has no effect, so that a checkpoint may
+//! be taken while commits go on.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap, HashMap};
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use hashbrown::{DefaultHashBuilder, HashTable};
+use towpath_model::stream::content_type::ContentType;
+use towpath_model::stream::name::StreamName;
+use towpath_model::stream::producer::Producer;
+use towpath_model::stream::state::Accepted;
+
+use super::codec::block_length;
+use super::record::{Append, Birth, Deliver, Record};
+use super::segment::Segment;
+use super::shared::Position;
+use super::stream::{More, Piece, Stream};
+use crate::limits::AGE_MARKS;
+use crate::{Messages, Retention};
+
+/// Every stream, and every segment they point into.
+#[derive(Default)]
+pub(super) struct Index {
+    slots: Vec<Vec<Option<Box<Stream>>>>,
+    free: Vec<u32>,
+    by_name: HashTable<u32>,
+    by_id: HashTable<u32>,
+    hasher: DefaultHashBuilder,
+    /// Texts that many streams share.
+    types: HashMap<Box<str>, ContentType>,
+    projects: HashMap<Arc<str>, usize>,
+    pub(super) segments: HashMap<u32, Arc<Segment>>,
+    /// When to look whether a stream has expired. A renewed life moves its entry then.
+    pub(super) ends: BinaryHeap<Reverse<(u64, u64)>>,
+    /// Streams whose data is dropped by age or size.
+    pub(super) retained: BTreeSet<u64>,
+    pub(super) next_id: u64,
+    pub(super) count: usize,
+    /// How far the log has come with all this.
+    pub(super) position: Position,
+}
+
+/// Where a record was written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    pub(super) segment: u32,
+    /// The block's place in it.
+    pub(super) block: u32,
+}
+
+/// Streams in one part of the table, so that growing it moves little.
+const SLOTS_PER_PART: usize = 4_096;
+
+impl Index {
+    /// The stream of that name, ended ones included.
+    pub(super) fn named(&self, name: &StreamName) -> Option<&Stream> {
+        let hash = self.hasher.hash_one((&*name.project, &*name.id));
+        let slot = self.by_name.find(hash, |slot| self.slot(*slot).is_some_and(|it| it.name == *name))?;
+        self.slot(*slot)
+    }
+
+    pub(super) fn get(&self, id: u64) -> Option<&Stream> {
+        self.slot(self.slot_of(id)?)
+    }
+
+    pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut Stream> {
+        let slot = self.slot_of(id)? as usize;
+        self.slots[slot / SLOTS_PER_PART][slot % SLOTS_PER_PART].as_deref_mut()
+    }
+
+    /// The streams of some slots, and the slot to go on from.
+    pub(super) fn visit(&self, from: usize, count: usize) -> (impl Iterator<Item = &Stream>, Option<usize>) {
+        let all = self.slots.len() * SLOTS_PER_PART;
+        let to = (from + count).min(all);
+        let streams = (from..to).filter_map(|slot| self.slot(slot as u32));
+        (streams, (to < all).then_some(to))
+    }
+
+    fn slot(&self, slot: u32) -> Option<&Stream> {
+        self.slots[slot as usize / SLOTS_PER_PART].get(slot as usize % SLOTS_PER_PART)?.as_deref()
+    }
+
+    fn slot_of(&self, id: u64) -> Option<u32> {
+        let hash = self.hasher.hash_one(id);
+        self.by_id.find(hash, |slot| self.slot(*slot).is_some_and(|it| it.id == id)).copied()
+    }
+
+    /// Takes a stream in. Of two with one name the younger is found by it: a checkpoint
+    /// may hold both lives, and the replay removes the older.
+    pub(super) fn insert(&mut self, mut stream: Stream) {
+        self.next_id = self.next_id.max(stream.id + 1);
+        self.count += 1;
+        self.share_texts(&mut stream);
+        if let Some(ends_at) = stream.ends_at() {
+            self.ends.push(Reverse((ends_at, stream.id)));
+        }
+        if stream.retention() != Retention::default() {
+            self.retained.insert(stream.id);
+        }
+        let rival = self.named(&stream.name).map(|rival| rival.id);
+        if let Some(rival) = rival.filter(|rival| *rival < stream.id) {
+            self.forget_name(rival);
+        }
+        let found_by_name = rival.is_none_or(|rival| rival < stream.id);
+        let (by_name, by_id) = (self.hash_name(&stream.name), self.hasher.hash_one(stream.id));
+        let slot = self.place(Box::new(stream));
+        let (slots, hasher) = (&self.slots, &self.hasher);
+        let at = |slot: u32| -> &Stream {
+            let stream = slots[slot as usize / SLOTS_PER_PART][slot as usize % SLOTS_PER_PART].as_deref();
+            stream.expect("tables hold occupied slots only")
+        };
+        if found_by_name {
+            let rehash = |slot: &u32| hasher.hash_one((&*at(*slot).name.project, &*at(*slot).name.id));
+            self.by_name.insert_unique(by_name, slot, rehash);
+        }
+        self.by_id.insert_unique(by_id, slot, |slot| hasher.hash_one(at(*slot).id));
+    }
+
+    fn hash_name(&self, name: &StreamName) -> u64 {
+        self.hasher.hash_one((&*name.project, &*name.id))
+    }
+
+    fn place(&mut self, stream: Box<Stream>) -> u32 {
+        if let Some(slot) = self.free.pop() {
+            self.slots[slot as usize / SLOTS_PER_PART][slot as usize % SLOTS_PER_PART] = Some(stream);
+            return slot;
+        }
+        if self.slots.last().is_none_or(|part| part.len() == SLOTS_PER_PART) {
+            self.slots.push(Vec::with_capacity(SLOTS_PER_PART));
+        }
+        let parts = self.slots.len();
+        let part = self.slots.last_mut().expect("a part was just made sure of");
+        part.push(Some(stream));
+        u32::try_from((parts - 1) * SLOTS_PER_PART + part.len() - 1).expect("fewer than 2^32 streams")
+    }
+
+    fn share_texts(&mut self, stream: &mut Stream) {
+        let text = stream.content_type.as_str();
+        match self.types.get(text) {
+            Some(shared) => stream.content_type = shared.clone(),
+            None => drop(self.types.insert(text.into(), stream.content_type.clone())),
+        }
+        match self.projects.get_key_value(&stream.name.project) {
+            Some((shared, _)) => stream.name.project = shared.clone(),
+            None => drop(self.projects.insert(stream.name.project.clone(), 0)),
+        }
+        *self.projects.entry(stream.name.project.clone()).or_default() += 1;
+    }
+
+    fn forget_name(&mut self, id: u64) {
+        let Some(slot) = self.slot_of(id) else { return };
+        let Some(hash) = self.get(id).map(|stream| self.hash_name(&stream.name)) else { return };
+        if let Ok(entry) = self.by_name.find_entry(hash, |found| *found == slot) {
+            entry.remove();
+        }
+    }
+
+    fn remove(&mut self, id: u64) -> Option<Box<Stream>> {
+        let slot = self.slot_of(id)?;
+        self.forget_name(id);
+        if let Ok(entry) = self.by_id.find_entry(self.hasher.hash_one(id), |found| *found == slot) {
+            entry.remove();
+        }
+        let stream = self.slots[slot as usize / SLOTS_PER_PART][slot as usize % SLOTS_PER_PART].take()?;
+        self.free.push(slot);
+        self.count -= 1;
+        self.retained.remove(&id);
+        if let Some(count) = self.projects.get_mut(&stream.name.project) {
+            *count -= 1;
+            if *count == 0 {
+                self.projects.remove(&stream.name.project);
+            }
+        }
+        Some(stream)
+    }
+
+    /// How many streams a project has.
+    pub(super) fn count_of(&self, project: &str) -> usize {
+        self.projects.get(project).copied().unwrap_or(0)
+    }
+
+    /// Makes a record true. `heard` learns of every stream that changed.
+    pub(super) fn apply(&mut self, record: &Record, place: Place, heard: &mut impl Hear) {
+        match record {
+            Record::Create(birth) => self.create(birth, place),
+            Record::Append(append) => self.append(append, place, heard),
+            Record::Delete { ids } => ids.iter().for_each(|id| self.delete(*id, heard)),
+            Record::Touch { uses } => self.touch(uses),
+            Record::Deliver(deliver) => self.deliver(deliver, place, heard),
+            Record::Trim { starts } => self.trim(starts),
+            Record::Retain { id, retention } => self.retain(*id, *retention),
+        }
+    }
+
+    fn create(&mut self, birth: &Birth, place: Place) {
+        if self.get(birth.id).is_some() {
+            return;
+        }
+        let position = birth.fork.as_ref().map_or(0, |fork| fork.position);
+        let mut stream = Stream {
+            id: birth.id,
+            name: birth.name.clone(),
+            content_type: birth.content_type.clone(),
+            expiry: birth.expiry,
+            created_at: birth.at,
+            used_at: AtomicU64::new(birth.at),
+            saved_at: AtomicU64::new(birth.at),
+            start: birth.fork.as_ref().map_or(0, |fork| fork.start),
+            tail: position,
+            closed: birth.closed,
+            deleted: false,
+            forks: 0,
+            pieces: Vec::new(),
+            more: None,
+            live: Weak::new(),
+        };
+        if let Some(fork) = &birth.fork {
+            stream.more().fork = Some(Box::new(fork.clone()));
+            if let Some(source) = self.get_mut(fork.source) {
+                source.forks += 1;
+            }
+        }
+        if birth.retention != Retention::default() {
+            stream.more().retention = birth.retention;
+        }
+        grow(&mut stream, &birth.messages, place, birth.at);
+        self.insert(stream);
+    }
+
+    fn append(&mut self, append: &Append, place: Place, heard: &mut impl Hear) {
+        let Some(stream) = self.get_mut(append.id) else { return };
+        if append.start != stream.tail {
+            return;
+        }
+        grow(stream, &append.messages, place, append.at);
+        if let Some(Producer { id, epoch, seq }) = &append.producer {
+            stream.more().producers.insert(id.clone(), Accepted { epoch: *epoch, seq: *seq });
+        }
+        if let Some(stream_seq) = &append.stream_seq {
+            stream.more().stream_seq = Some(stream_seq.as_str().into());
+        }
+        if append.close {
+            stream.closed = true;
+            if let Some(producer) = &append.producer {
+                stream.more().closed_by = Some(Box::new(producer.clone()));
+            }
+        }
+        heard.changed(stream, append.start, &append.messages);
+    }
+
+    fn deliver(&mut self, deliver: &Deliver, place: Place, heard: &mut impl Hear) {
+        for (id, start) in &deliver.targets {
+            let Some(stream) = self.get_mut(*id).filter(|stream| stream.tail == *start) else { continue };
+            grow(stream, &deliver.messages, place, deliver.at);
+            let seen = &mut stream.more().seen;
+            match seen.iter_mut().find(|(source, _)| *source == deliver.source) {
+                Some((_, offset)) => *offset = deliver.source_offset,
+                None => seen.push((deliver.source, deliver.source_offset)),
+            }
+            heard.changed(stream, *start, &deliver.messages);
+        }
+    }
+
+    /// Removes a stream, or hides it while forks read through it; then its source, if that
+    /// was waiting for it.
+    fn delete(&mut self, id: u64, heard: &mut impl Hear) {
+        let Some(stream) = self.get_mut(id).filter(|stream| !stream.deleted) else { return };
+        stream.deleted = true;
+        heard.gone(stream);
+        self.remove_if_unused(id);
+    }
+
+    /// Counts who reads through whom, once a checkpoint is read.
+    pub(super) fn count_forks(&mut self) {
+        let sources: Vec<u64> = self.all().filter_map(|stream| Some(stream.fork()?.source)).collect();
+        for source in sources {
+            if let Some(source) = self.get_mut(source) {
+                source.forks += 1;
+            }
+        }
+    }
+
+    /// Removes hidden streams whose last fork ended while a checkpoint was being written.
+    pub(super) fn remove_zombies(&mut self) {
+        let hidden: Vec<u64> = self.all().filter(|stream| stream.deleted).map(|stream| stream.id).collect();
+        hidden.into_iter().for_each(|id| self.remove_if_unused(id));
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Stream> {
+        self.slots.iter().flatten().filter_map(Option::as_deref)
+    }
+
+    /// Removes what is deleted and not read through, up the chain of sources.
+    pub(super) fn remove_if_unused(&mut self, id: u64) {
+        let mut next = Some(id);
+        while let Some(id) = next.take() {
+            if !self.get(id).is_some_and(|stream| stream.deleted && stream.forks == 0) {
+                return;
+            }
+            let fork = self.remove(id).and_then(|stream| stream.more).and_then(|more| more.fork);
+            if let Some(source) = fork.and_then(|fork| self.get_mut(fork.source)) {
+                source.forks -= 1;
+                next = Some(source.id);
+            }
+        }
+    }
+
+    fn touch(&mut self, uses: &[(u64, u64)]) {
+        for (id, at) in uses {
+            if let Some(stream) = self.get(*id) {
+                stream.used_at.fetch_max(*at, Ordering::Relaxed);
+                stream.saved_at.fetch_max(*at, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn trim(&mut self, starts: &[(u64, u64)]) {
+        for (id, start) in starts {
+            if let Some(stream) = self.get_mut(*id) {
+                stream.start = stream.start.max(*start);
+                stream.drop_trimmed();
+                if let Some(more) = &mut stream.more {
+                    let start = stream.start;
+                    more.marks.retain(|(_, offset)| *offset > start);
+                }
+            }
+        }
+    }
+
+    fn retain(&mut self, id: u64, retention: Retention) {
+        let Some(stream) = self.get_mut(id) else { return };
+        if retention != Retention::default() || stream.more.is_some() {
+            let more: &mut More = stream.more();
+            more.retention = retention;
+        }
+        if retention == Retention::default() {
+            self.retained.remove(&id);
+        } else {
+            self.retained.insert(id);
+        }
+    }
+}
+
+/// Adds messages to a stream's end.
+fn grow(stream: &mut Stream, messages: &Messages, place: Place, at: u64) {
+    stream.used_at.fetch_max(at, Ordering::Relaxed);
+    stream.saved_at.fetch_max(at, Ordering::Relaxed);
+    if messages.is_empty() {
+        return;
+    }
+    let start = stream.tail;
+    if let Some(more) = stream.more.as_mut().filter(|more| more.retention.age_seconds.is_some()) {
+        let step = more.retention.age_seconds.unwrap_or(0).saturating_mul(1000) / AGE_MARKS;
+        if more.marks.last().is_none_or(|(last, _)| *last + step < at) {
+            more.marks.push((at, start));
+        }
+    }
+    // Most streams are short: the first piece gets room for itself only.
+    if stream.pieces.is_empty() {
+        stream.pieces.reserve_exact(1);
+    }
+    let Place { segment, block } = place;
+    stream.pieces.push(Piece { start, segment, at: block, bytes: block_length(messages), listed: 0 });
+    stream.tail += messages.data.len() as u64;
+}
+
+/// Somebody who is told what a record changed.
+pub(super) trait Hear {
+    /// The stream grew by `messages` at `start`, or ended.
+    fn changed(&mut self, stream: &Stream, start: u64, messages: &Messages);
+    /// The stream is no more.
+    fn gone(&mut self, stream: &Stream);
+}
+
+/// Nobody: nothing is followed while a log is replayed.
+pub(super) struct Nobody;
+
+impl Hear for Nobody {
+    fn changed(&mut self, _: &Stream, _: u64, _: &Messages) {}
+    fn gone(&mut self, _: &Stream) {}
+}

@@ -1,0 +1,188 @@
+//! The keeper: ends streams whose time has come, writes down lives that reading has
+//! renewed, and drops what retention drops.
+
+use std::cmp::Reverse;
+use std::pin::pin;
+use std::sync::{Arc, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+
+use tokio::sync::oneshot;
+use towpath_model::stream::name::StreamName;
+
+use super::queue::{Reply, Wanted};
+use super::reader::Route;
+use super::shared::Shared;
+use super::stream::Stream;
+use crate::limits::{KEEPER_EVERY, REAP_STREAMS, SLOTS_PER_LOCK};
+use crate::{Error, Head, List};
+
+/// Keeps until shut.
+pub(super) fn run(shared: &Shared) {
+    while shared.pause(KEEPER_EVERY) {
+        match run_once(shared) {
+            Ok(_) | Err(Error::ShutDown | Error::Poisoned(_) | Error::Busy(_) | Error::DiskFull) => {}
+            Err(error) => tracing::warn!(%error, "cannot look after the lives of streams; trying again"),
+        }
+    }
+}
+
+/// Does what is due, and answers how many streams it ended.
+pub(super) fn run_once(shared: &Shared) -> Result<usize, Error> {
+    save_uses(shared);
+    trim(shared)?;
+    let mut ended = 0;
+    loop {
+        let due = due(shared);
+        if due.is_empty() {
+            return Ok(ended);
+        }
+        let expired = want(shared, |reply| Wanted::Expire { ids: due.clone(), reply });
+        // What could not be ended now is looked at again, soon.
+        again(shared, &due);
+        ended += expired?;
+    }
+}
+
+/// Streams whose time has come, at most as many as one change ends.
+fn due(shared: &Shared) -> Vec<u64> {
+    let now = shared.now();
+    let mut index = shared.index_mut();
+    let mut due = Vec::new();
+    while due.len() < REAP_STREAMS {
+        let Some(Reverse((at, id))) = index.ends.peek().copied() else { break };
+        if at > now {
+            break;
+        }
+        index.ends.pop();
+        match index.get(id).filter(|stream| !stream.deleted).and_then(Stream::ends_at) {
+            Some(ends_at) if ends_at > now => index.ends.push(Reverse((ends_at, id))),
+            Some(_) => due.push(id),
+            None => {}
+        }
+    }
+    due
+}
+
+fn again(shared: &Shared, ids: &[u64]) {
+    let soon = shared.now() + 1_000;
+    let mut index = shared.index_mut();
+    for id in ids {
+        if let Some(ends_at) = index.get(*id).filter(|stream| !stream.deleted).and_then(Stream::ends_at) {
+            index.ends.push(Reverse((ends_at.max(soon), *id)));
+        }
+    }
+}
+
+/// Writes down the lives that reading has renewed.
+pub(super) fn save_uses(shared: &Shared) {
+    let ids = std::mem::take(&mut *shared.used.lock().unwrap_or_else(PoisonError::into_inner));
+    let uses: Vec<(u64, u64)> = {
+        let index = shared.index();
+        let used = |id| Some((id, index.get(id)?.used_at.load(std::sync::atomic::Ordering::Relaxed)));
+        ids.into_iter().filter_map(used).collect()
+    };
+    if !uses.is_empty()
+        && let Err(error) = want(shared, |reply| Wanted::Touch { uses, reply })
+    {
+        tracing::debug!(%error, "renewed lives of streams are not written down");
+    }
+}
+
+/// Drops what is older or larger than a stream's retention.
+fn trim(shared: &Shared) -> Result<(), Error> {
+    let ids: Vec<u64> = shared.index().retained.iter().copied().collect();
+    for id in ids {
+        let Some((name, route)) = trim_point(shared, id)? else { continue };
+        let start = route.boundary_before()?;
+        match want(shared, |reply| Wanted::Trim { id, name, start, reply }) {
+            Ok(_) | Err(Error::NotFound(_) | Error::Deleted(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Where a stream should begin, if that is further on than it does.
+fn trim_point(shared: &Shared, id: u64) -> Result<Option<(StreamName, Route)>, Error> {
+    let now = shared.now();
+    let index = shared.index();
+    let Some(stream) = index.get(id).filter(|stream| !stream.deleted) else { return Ok(None) };
+    let retention = stream.retention();
+    let by_size = retention.bytes.map_or(0, |bytes| stream.tail.saturating_sub(bytes));
+    let by_age = match (retention.age_seconds, &stream.more) {
+        (Some(age), Some(more)) => {
+            let cutoff = now.saturating_sub(age.saturating_mul(1000));
+            let old = more.marks.iter().take_while(|(at, _)| *at <= cutoff);
+            old.last().map_or(0, |(_, offset)| *offset)
+        }
+        _ => 0,
+    };
+    let before = by_size.max(by_age);
+    // A 16th of slack, so that a stream at its limit is not trimmed message by message.
+    let slack = retention.bytes.unwrap_or(0) / 16;
+    if before <= stream.start || (before == by_size && before - stream.start < slack) {
+        return Ok(None);
+    }
+    Ok(Some((stream.name.clone(), Route::plan(&index, stream, before, 1)?)))
+}
+
+/// A project's streams, in the order of their ids.
+///
+/// There is no sorted list of names in memory: this looks at all streams, a few at a time,
+/// and keeps the first ones. People list; machines know their names.
+pub(super) fn list(shared: &Shared, list: &List) -> Vec<(StreamName, Head)> {
+    let now = shared.now();
+    let mut found: Vec<(StreamName, Head)> = Vec::new();
+    let mut next = Some(0);
+    while let Some(from) = next {
+        let index = shared.index();
+        let (streams, after) = index.visit(from, SLOTS_PER_LOCK);
+        let wanted = streams.filter(|stream| {
+            let Stream { name, deleted, .. } = stream;
+            *name.project == *list.project
+                && name.id.starts_with(&list.prefix)
+                && list.after.as_deref().is_none_or(|after| *name.id > *after)
+                && !deleted
+                && !stream.has_expired(now)
+        });
+        found.extend(wanted.map(|stream| (stream.name.clone(), stream.head())));
+        next = after;
+        drop(index);
+        if found.len() > 2 * list.limit + SLOTS_PER_LOCK {
+            keep_first(&mut found, list.limit);
+        }
+    }
+    keep_first(&mut found, list.limit);
+    found
+}
+
+fn keep_first(found: &mut Vec<(StreamName, Head)>, limit: usize) {
+    found.sort_unstable_by(|(a, _), (b, _)| a.id.cmp(&b.id));
+    found.truncate(limit);
+}
+
+/// Asks the committer and waits for its answer, on a thread of our own.
+fn want<T>(shared: &Shared, wanted: impl FnOnce(Reply<T>) -> Wanted) -> Result<T, Error> {
+    let (reply, answer) = oneshot::channel();
+    shared.queue.push(wanted(reply))?;
+    wait(answer)
+}
+
+/// tokio's own blocking receive refuses to run where the last handle may be dropped.
+fn wait<T>(answer: oneshot::Receiver<Result<T, Error>>) -> Result<T, Error> {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut answer = pin!(answer);
+    loop {
+        match answer.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(answered) => return answered.unwrap_or(Err(Error::ShutDown)),
+            Poll::Pending => thread::park(),
+        }
+    }
+}

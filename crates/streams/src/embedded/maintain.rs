@@ -1,0 +1,275 @@
+//! The maintainer: seals segments, gathers them, drops what nobody needs, and checkpoints.
+//!
+//! One thread does all of it, one thing after the other, so that none of it meets another
+//! of its kind. What it replaces is removed from the disk when a checkpoint no longer
+//! names it.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::checkpoint;
+use super::compact;
+use super::extents::{self, Extent};
+use super::segment::{Kind, Segment, file_name, index_name};
+use super::shared::Shared;
+use super::stream::{Piece, Stream};
+use crate::Error;
+use crate::limits::{GATHER_BYTES_MAX, GATHER_SEGMENTS, MAINTAIN_EVERY, SLOTS_PER_LOCK};
+
+/// What the maintainer remembers from one round to the next.
+#[derive(Default)]
+pub(super) struct Upkeep {
+    /// Sealed segments that need no index, because no stream has two blocks in them.
+    plain: HashSet<u32>,
+    /// Files to remove once a checkpoint does without them.
+    replaced: Vec<u32>,
+    replaced_bytes: u64,
+    checkpoint_bytes: u64,
+}
+
+/// Maintains until shut.
+pub(super) fn run(shared: &Shared) {
+    while shared.wait_for_maintenance(MAINTAIN_EVERY) {
+        match run_once(shared) {
+            Ok(()) | Err(Error::ShutDown) => {}
+            Err(error) => {
+                tracing::warn!(%error, "cannot look after the segments of streams; trying again");
+                shared.pause(MAINTAIN_EVERY);
+            }
+        }
+    }
+}
+
+/// Does what is due.
+pub(super) fn run_once(shared: &Shared) -> Result<(), Error> {
+    let mut upkeep = lock(shared);
+    if shared.poisoned().is_some() {
+        return Ok(());
+    }
+    seal(shared, &mut upkeep)?;
+    while let Some((victims, level)) = choose(shared, &upkeep)? {
+        compact(shared, &mut upkeep, &victims, level)?;
+    }
+    let since = shared.since_checkpoint.load(Ordering::Relaxed);
+    let enough = shared.config.checkpoint_after_bytes.max(2 * upkeep.checkpoint_bytes);
+    if since >= enough || upkeep.replaced_bytes >= enough {
+        write_checkpoint(shared, &mut upkeep)?;
+    }
+    Ok(())
+}
+
+/// Writes a checkpoint now.
+pub(super) fn checkpoint(shared: &Shared) -> Result<(), Error> {
+    write_checkpoint(shared, &mut lock(shared))
+}
+
+/// Gathers everything that is sealed, now.
+pub(super) fn compact_all(shared: &Shared) -> Result<(), Error> {
+    let mut upkeep = lock(shared);
+    seal(shared, &mut upkeep)?;
+    let mut sealed = sealed(shared);
+    sealed.sort_unstable_by_key(|segment| segment.number);
+    let numbers: Vec<u32> = sealed.iter().map(|segment| segment.number).collect();
+    if !numbers.is_empty() {
+        compact(shared, &mut upkeep, &numbers, 1)?;
+    }
+    write_checkpoint(shared, &mut upkeep)
+}
+
+fn lock(shared: &Shared) -> MutexGuard<'_, Upkeep> {
+    shared.upkeep.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn write_checkpoint(shared: &Shared, upkeep: &mut Upkeep) -> Result<(), Error> {
+    let since = shared.since_checkpoint.load(Ordering::Relaxed);
+    upkeep.checkpoint_bytes = checkpoint::write(shared, &mut Pace::of(shared))?;
+    shared.since_checkpoint.fetch_sub(since, Ordering::Relaxed);
+    for number in upkeep.replaced.drain(..) {
+        for name in [file_name(number), index_name(number)] {
+            if let Err(error) = shared.disk.remove(&name)
+                && error.kind() != std::io::ErrorKind::NotFound
+            {
+                tracing::warn!(%error, name, "cannot remove a replaced file; the next start does");
+            }
+        }
+    }
+    upkeep.replaced_bytes = 0;
+    Ok(())
+}
+
+/// Everything but the segment that is being written.
+fn sealed(shared: &Shared) -> Vec<Arc<Segment>> {
+    let index = shared.index();
+    let active = index.position.segment;
+    index.segments.values().filter(|segment| segment.number != active).cloned().collect()
+}
+
+/// Moves the block lists of sealed segments from memory to their index files.
+fn seal(shared: &Shared, upkeep: &mut Upkeep) -> Result<(), Error> {
+    for segment in sealed(shared) {
+        let done = segment.index.get().is_some() || upkeep.plain.contains(&segment.number);
+        if segment.kind != Kind::Log || done {
+            continue;
+        }
+        let runs = find_runs(shared, segment.number);
+        if runs.list.is_empty() {
+            upkeep.plain.insert(segment.number);
+            continue;
+        }
+        write_index(shared, &segment, &runs.extents)?;
+        for some in runs.list.chunks(SLOTS_PER_LOCK) {
+            let mut index = shared.index_mut();
+            for (id, end, run) in some {
+                if let Some(stream) = index.get_mut(*id) {
+                    replace_run(stream, &[segment.number], run.start..*end, &[*run]);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Writes a segment's index file.
+pub(super) fn write_index(shared: &Shared, segment: &Segment, extents: &[Extent]) -> Result<(), Error> {
+    let name = index_name(segment.number);
+    let failed = |error: std::io::Error| Error::io(format!("cannot write {name}"), &error);
+    let file = shared.disk.create(&name).map_err(failed)?;
+    file.write_at(&extents::encode(extents), 0).and_then(|()| file.sync()).map_err(failed)?;
+    shared.disk.sync_names().map_err(failed)?;
+    let _ = segment.index.set(file);
+    Ok(())
+}
+
+/// Streams with several blocks in one segment, and those blocks.
+#[derive(Default)]
+struct Runs {
+    /// Stream, end of the blocks, and the piece that will stand for them.
+    list: Vec<(u64, u64, Piece)>,
+    extents: Vec<Extent>,
+}
+
+fn find_runs(shared: &Shared, segment: u32) -> Runs {
+    let mut runs = Runs::default();
+    let mut next = Some(0);
+    while let Some(from) = next {
+        let index = shared.index();
+        let (streams, after) = index.visit(from, SLOTS_PER_LOCK);
+        for stream in streams {
+            let Some(first) = stream.pieces.iter().position(|piece| piece.segment == segment) else {
+                continue;
+            };
+            let behind = &stream.pieces[first..];
+            let run = &behind[..behind.iter().take_while(|piece| piece.segment == segment).count()];
+            if run.len() < 2 {
+                continue;
+            }
+            let at = super::codec::length(runs.extents.len());
+            let bytes = run.iter().map(|piece| piece.bytes).sum();
+            let piece =
+                Piece { start: run[0].start, segment, at, bytes, listed: super::codec::length(run.len()) };
+            let end = behind.get(run.len()).map_or(stream.tail, |next| next.start);
+            runs.list.push((stream.id, end, piece));
+            runs.extents.extend(run.iter().map(|it| Extent { start: it.start, at: it.at, bytes: it.bytes }));
+        }
+        next = after;
+    }
+    runs
+}
+
+/// Puts `new` in place of the pieces of `old` segments that begin in `range`. A trim may
+/// have taken some of them meanwhile: then the first new piece begins before the stream
+/// does, which readers allow. If it has taken all of them, nothing is put in their place.
+pub(super) fn replace_run(stream: &mut Stream, old: &[u32], range: Range<u64>, new: &[Piece]) {
+    let is_old = |piece: &Piece| range.contains(&piece.start) && old.contains(&piece.segment);
+    let Some(first) = stream.pieces.iter().position(is_old) else { return };
+    let count = stream.pieces[first..].iter().take_while(|piece| is_old(piece)).count();
+    stream.pieces.splice(first..first + count, new.iter().copied());
+    stream.pieces.shrink_to_fit();
+    stream.drop_trimmed();
+}
+
+/// Chooses segments to gather, and how often the result has been gathered.
+fn choose(shared: &Shared, upkeep: &Upkeep) -> Result<Option<(Vec<u32>, u8)>, Error> {
+    let live = live_bytes(shared);
+    let mut by_level: HashMap<u8, Vec<(u32, u64)>> = HashMap::new();
+    for segment in sealed(shared) {
+        let size = segment.file.len().map_err(|error| Error::io("cannot measure a segment", &error))?;
+        let level = match segment.kind {
+            Kind::Log if segment.index.get().is_none() && !upkeep.plain.contains(&segment.number) => continue,
+            Kind::Log => 0,
+            Kind::Gathered { level } => level,
+        };
+        let live = live.get(&segment.number).copied().unwrap_or(0);
+        if live < size / 2 {
+            return Ok(Some((vec![segment.number], level.max(1))));
+        }
+        if size < GATHER_BYTES_MAX {
+            by_level.entry(level).or_default().push((segment.number, size));
+        }
+    }
+    for (level, mut segments) in by_level {
+        if segments.len() >= GATHER_SEGMENTS {
+            segments.sort_unstable();
+            let mut room = 2 * GATHER_BYTES_MAX;
+            let fits = |(_, size): &&(u32, u64)| {
+                room = room.saturating_sub(*size);
+                room > 0
+            };
+            let chosen: Vec<u32> =
+                segments.iter().take(GATHER_SEGMENTS).take_while(fits).map(|(number, _)| *number).collect();
+            return Ok(Some((chosen, level.saturating_add(1))));
+        }
+    }
+    Ok(None)
+}
+
+/// Bytes that streams point to, per segment. What many streams share counts many times:
+/// that makes a segment look fuller than it is, never emptier.
+fn live_bytes(shared: &Shared) -> HashMap<u32, u64> {
+    let mut live = HashMap::new();
+    let mut next = Some(0);
+    while let Some(from) = next {
+        let index = shared.index();
+        let (streams, after) = index.visit(from, SLOTS_PER_LOCK);
+        for piece in streams.flat_map(|stream| &stream.pieces) {
+            *live.entry(piece.segment).or_default() += u64::from(piece.bytes);
+        }
+        next = after;
+    }
+    live
+}
+
+fn compact(shared: &Shared, upkeep: &mut Upkeep, victims: &[u32], level: u8) -> Result<(), Error> {
+    let bytes = compact::gather(shared, victims, level, &mut Pace::of(shared))?;
+    upkeep.replaced.extend_from_slice(victims);
+    upkeep.replaced_bytes += bytes;
+    upkeep.plain.retain(|number| !victims.contains(number));
+    Ok(())
+}
+
+/// Keeps background work to so many bytes a second.
+pub(super) struct Pace {
+    per_second: u64,
+    since: Instant,
+    spent: u64,
+}
+
+impl Pace {
+    fn of(shared: &Shared) -> Pace {
+        Pace { per_second: shared.config.compaction_bytes_per_second.max(1), since: Instant::now(), spent: 0 }
+    }
+
+    /// Counts bytes, and waits when there were too many.
+    pub(super) fn spend(&mut self, bytes: u64) {
+        self.spent += bytes;
+        let due = Duration::from_secs_f64(self.spent as f64 / self.per_second as f64);
+        if let Some(early) = due.checked_sub(self.since.elapsed()).filter(|it| *it > Duration::from_millis(5))
+        {
+            thread::sleep(early);
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! What waits for the committer.
+//!
+//! Everything that waits when the committer comes is one commit. The queue is bounded by
+//! number and by bytes; beyond that the caller hears that the store is busy.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+use towpath_model::stream::name::StreamName;
+use towpath_model::stream::offset::Offset;
+
+use super::record::Fork;
+use crate::limits::{QUEUE_BYTES_MAX, QUEUE_CHANGES_MAX};
+use crate::{Append, Appended, Create, Created, Delivered, Delivery, Error, Retention};
+
+/// How a waiting caller hears.
+pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
+
+/// A change that somebody wants.
+pub(super) enum Wanted {
+    Create { name: StreamName, create: Box<Create>, fork: Option<Box<Fork>>, reply: Reply<Created> },
+    Append { name: StreamName, append: Box<Append>, reply: Reply<Appended> },
+    AppendAll { appends: Vec<(StreamName, Append)>, reply: Reply<Vec<Result<Appended, Error>>> },
+    Deliver { delivery: Box<Delivery>, reply: Reply<Delivered> },
+    Delete { name: StreamName, reply: Reply<()> },
+    Expire { ids: Vec<u64>, reply: Reply<usize> },
+    Touch { uses: Vec<(u64, u64)>, reply: Reply<()> },
+    Trim { id: u64, name: StreamName, start: u64, reply: Reply<Offset> },
+    Retain { name: StreamName, retention: Retention, reply: Reply<()> },
+}
+
+impl Wanted {
+    fn bytes(&self) -> usize {
+        let body = match self {
+            Wanted::Create { create, .. } => create.messages.data.len(),
+            Wanted::Append { append, .. } => append.messages.data.len(),
+            Wanted::AppendAll { appends, .. } => appends.iter().map(|(_, it)| it.messages.data.len()).sum(),
+            Wanted::Deliver { delivery, .. } => delivery.messages.data.len() + 16 * delivery.targets.len(),
+            _ => 0,
+        };
+        body + size_of::<Wanted>()
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Queue {
+    waiting: Mutex<Waiting>,
+    arrived: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    wanted: VecDeque<Wanted>,
+    bytes: usize,
+    idle: bool,
+    shut: bool,
+}
+
+impl Queue {
+    /// Adds a change, or says why not.
+    pub(super) fn push(&self, wanted: Wanted) -> Result<(), Error> {
+        let mut waiting = self.lock();
+        if waiting.shut {
+            return Err(Error::ShutDown);
+        }
+        if waiting.wanted.len() >= QUEUE_CHANGES_MAX || waiting.bytes >= QUEUE_BYTES_MAX {
+            return Err(Error::Busy("too many changes wait for the disk; try again later"));
+        }
+        waiting.bytes += wanted.bytes();
+        waiting.wanted.push_back(wanted);
+        if waiting.idle {
+            waiting.idle = false;
+            self.arrived.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Waits for changes and takes all of them; `None` once shut and empty.
+    pub(super) fn take(&self) -> Option<VecDeque<Wanted>> {
+        let mut waiting = self.lock();
+        while waiting.wanted.is_empty() {
+            if waiting.shut {
+                return None;
+            }
+            waiting.idle = true;
+            waiting = self.arrived.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        }
+        waiting.idle = false;
+        waiting.bytes = 0;
+        Some(std::mem::take(&mut waiting.wanted))
+    }
+
+    /// Takes no more changes; those that wait are still made.
+    pub(super) fn shut(&self) {
+        self.lock().shut = true;
+        self.arrived.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

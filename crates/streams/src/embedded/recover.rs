@@ -1,0 +1,316 @@
+//! Opening: the checkpoint, then the log behind it, up to the last whole record.
+//!
+//! A power cut may leave anything of the commit that was being written, and nothing else.
+//! So the log is cut at the first record that is not whole. If that happens before the
+//! end of what must have been durable, the disk has lost promised data: the cut part is
+//! then kept aside and the loss is reported, loudly.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use bytes::Bytes;
+
+use super::Config;
+use super::checkpoint::{self, Summary};
+use super::disk::{Disk, DiskFile};
+use super::index::{Index, Nobody, Place};
+use super::log::{self, Log};
+use super::record::{HEAD_BYTES, Record};
+use super::segment::{HEADER_BYTES, Header, Kind, Segment, file_name, index_name, number_of};
+use super::shared::Position;
+use super::spare::Spares;
+use crate::Error;
+
+/// What opening found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// Records replayed behind the checkpoint.
+    pub replayed_records: usize,
+    /// Their bytes.
+    pub replayed_bytes: u64,
+    /// Bytes of an unfinished commit that were cut off. Nothing of it was acknowledged.
+    pub torn_bytes: u64,
+    /// What was lost although it had been acknowledged, and where it was put.
+    pub damage: Option<String>,
+}
+
+/// An opened store, ready for its threads.
+pub(super) struct Opened {
+    pub(super) index: Index,
+    pub(super) log: Log,
+    pub(super) numbers: Arc<AtomicU32>,
+    pub(super) commit: u64,
+    pub(super) recovery: Recovery,
+    pub(super) spares: Arc<Spares>,
+}
+
+const VERSION_NAME: &str = "VERSION";
+const VERSION: &[u8] = b"towpath-streams 1\n";
+
+pub(super) fn open(disk: &Arc<dyn Disk>, config: &Config) -> Result<Opened, Error> {
+    let names = disk.names().map_err(|error| Error::io("cannot list the stream store", &error))?;
+    check_version(&**disk, &names)?;
+    let mut index = Index::default();
+    let summary = checkpoint::read(&**disk, &names, &mut index)?;
+    index.count_forks();
+    let mut headers = log_headers(&**disk, &names)?;
+    let highest = names.iter().filter_map(|name| number_of(name)).max().unwrap_or(0);
+    let mut recovery = Recovery::default();
+    let replay = Replay { disk: &**disk, index: &mut index, recovery: &mut recovery };
+    let end = replay.run(summary.as_ref(), &mut headers)?;
+    index.remove_zombies();
+    let (active, end, commit) = match end {
+        Some(end) => end,
+        None => (log::first(&**disk, highest + 1, 0, 0)?, HEADER_BYTES, 0),
+    };
+    index.segments.insert(active.number, active.clone());
+    index.position = Position { segment: active.number, end, commit };
+    remove_strays(&**disk, &names, &index);
+    let numbers = Arc::new(AtomicU32::new(highest.max(active.number) + 1));
+    let spares: Arc<Spares> = Arc::default();
+    let log = Log::new(disk.clone(), numbers.clone(), spares.clone(), active, end, config.segment_bytes)?;
+    spares.want(config.segment_bytes.min(4 * crate::limits::FIRST_SEGMENT_BYTES));
+    report(&recovery, &index);
+    Ok(Opened { index, log, numbers, commit, recovery, spares })
+}
+
+fn report(recovery: &Recovery, index: &Index) {
+    let Recovery { replayed_records, replayed_bytes, torn_bytes, damage } = recovery;
+    if let Some(damage) = damage {
+        tracing::error!(%damage, "ACKNOWLEDGED STREAM DATA IS LOST: the disk did not keep what it had confirmed");
+    }
+    if *torn_bytes > 0 {
+        tracing::warn!(torn_bytes, "cut off an unfinished commit; nothing of it had been acknowledged");
+    }
+    tracing::info!(streams = index.count, replayed_records, replayed_bytes, "the stream store is open");
+}
+
+fn check_version(disk: &dyn Disk, names: &[String]) -> Result<(), Error> {
+    let failed = |error: std::io::Error| Error::io("cannot read the store's version", &error);
+    if names.iter().any(|name| name == VERSION_NAME) {
+        let file = disk.open(VERSION_NAME).map_err(failed)?;
+        let mut text = vec![0; file.len().map_err(failed)?.min(64) as usize];
+        file.read_at(&mut text, 0).map_err(failed)?;
+        let unfinished = !names.iter().any(|name| number_of(name).is_some());
+        if text == VERSION {
+            return Ok(());
+        }
+        if !unfinished {
+            let text = String::from_utf8_lossy(&text);
+            return Err(Error::Unsupported(format!(
+                "the stream store was written as {:?}; this version reads {:?}; use the version that wrote it",
+                text.trim(),
+                String::from_utf8_lossy(VERSION).trim()
+            )));
+        }
+    }
+    let file = disk.create(VERSION_NAME).map_err(failed)?;
+    file.write_at(VERSION, 0).and_then(|()| file.sync()).map_err(failed)?;
+    disk.sync_names().map_err(failed)
+}
+
+/// The log segments there are. What has no whole header was never part of a commit.
+fn log_headers(disk: &dyn Disk, names: &[String]) -> Result<BTreeMap<u32, Header>, Error> {
+    let mut headers = BTreeMap::new();
+    for name in names.iter().filter(|name| name.ends_with(".log")) {
+        let Some(number) = number_of(name) else { continue };
+        let file = disk.open(name).map_err(|error| Error::io(format!("cannot open {name}"), &error))?;
+        let mut bytes = vec![0; HEADER_BYTES as usize];
+        if file.read_at(&mut bytes, 0).is_ok()
+            && let Some(header) = Header::decode(&bytes)
+            && header.number == number
+            && header.kind == Kind::Log
+        {
+            headers.insert(number, header);
+        }
+    }
+    Ok(headers)
+}
+
+struct Replay<'a> {
+    disk: &'a dyn Disk,
+    index: &'a mut Index,
+    recovery: &'a mut Recovery,
+}
+
+/// The last segment, where its records end, and the last commit.
+type End = (Arc<Segment>, u64, u64);
+
+impl Replay<'_> {
+    fn run(
+        mut self,
+        summary: Option<&Summary>,
+        headers: &mut BTreeMap<u32, Header>,
+    ) -> Result<Option<End>, Error> {
+        let (mut number, mut from, mut commit) = match summary {
+            Some(summary) => {
+                self.open_listed(summary)?;
+                (summary.position.segment, summary.position.end, summary.position.commit)
+            }
+            None => match headers.values().find(|header| header.before == 0) {
+                Some(first) => (first.number, HEADER_BYTES, 0),
+                None => return Ok(None),
+            },
+        };
+        loop {
+            let segment = self.segment(number, Kind::Log)?;
+            let next = headers.values().find(|header| header.before == number).copied();
+            let limit = next.map(|next| next.before_end);
+            let stop = self.replay(&segment, from, limit, &mut commit)?;
+            match next {
+                Some(next) if stop.whole => (number, from) = (next.number, HEADER_BYTES),
+                _ => {
+                    self.cut(&segment, &stop, next.is_some(), headers)?;
+                    return Ok(Some((segment, stop.at, commit)));
+                }
+            }
+        }
+    }
+
+    fn open_listed(&mut self, summary: &Summary) -> Result<(), Error> {
+        for listed in &summary.segments {
+            let segment = self.segment(listed.number, listed.kind)?;
+            if listed.has_index {
+                let name = index_name(listed.number);
+                let file = self.disk.open(&name);
+                let file = file.map_err(|error| Error::io(format!("cannot open {name}"), &error))?;
+                let _ = segment.index.set(file);
+            }
+        }
+        Ok(())
+    }
+
+    fn segment(&mut self, number: u32, kind: Kind) -> Result<Arc<Segment>, Error> {
+        if let Some(segment) = self.index.segments.get(&number) {
+            return Ok(segment.clone());
+        }
+        let name = file_name(number);
+        let file = self.disk.open(&name);
+        let file =
+            file.map_err(|error| Error::io(format!("cannot open {name}, which streams need"), &error))?;
+        let segment = Arc::new(Segment::new(number, kind, file));
+        self.index.segments.insert(number, segment.clone());
+        Ok(segment)
+    }
+
+    /// Applies whole records up to `limit`, or to the first that is not whole.
+    fn replay(
+        &mut self,
+        segment: &Segment,
+        from: u64,
+        limit: Option<u64>,
+        commit: &mut u64,
+    ) -> Result<Stop, Error> {
+        let failed =
+            |error: std::io::Error| Error::io(format!("cannot read segment {}", segment.number), &error);
+        let length = segment.file.len().map_err(failed)?;
+        let end = limit.unwrap_or(length).min(length).max(from);
+        let mut bytes = vec![0; (end - from) as usize];
+        segment.file.read_at(&mut bytes, from).map_err(failed)?;
+        let bytes = Bytes::from(bytes);
+        let mut at = 0;
+        while at < bytes.len() {
+            let Some(found) = Record::take(&bytes.slice(at..)) else { break };
+            if found.commit < *commit {
+                break;
+            }
+            *commit = found.commit;
+            let block = u32::try_from(from).expect("segments stay below 4 GiB") + at as u32 + found.block;
+            self.index.apply(&found.record, Place { segment: segment.number, block }, &mut Nobody);
+            at += found.length as usize;
+            self.recovery.replayed_records += 1;
+            self.recovery.replayed_bytes += u64::from(found.length);
+        }
+        let whole = limit.is_some_and(|limit| from + at as u64 == limit);
+        Ok(Stop { at: from + at as u64, whole, rest: bytes.slice(at..), commit: *commit })
+    }
+
+    /// Makes the place where records stop the end of the log.
+    fn cut(
+        &mut self,
+        segment: &Segment,
+        stop: &Stop,
+        has_next: bool,
+        headers: &BTreeMap<u32, Header>,
+    ) -> Result<(), Error> {
+        let failed = |error: std::io::Error| Error::io("cannot cut the end of the log", &error);
+        let torn = stop.rest.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        if torn == 0 && !has_next {
+            return Ok(());
+        }
+        if has_next || stop.is_damage(torn) {
+            let aside = format!("damaged-{}-{}", file_name(segment.number), stop.at);
+            let copy = self.disk.create(&aside).map_err(failed)?;
+            copy.write_at(&stop.rest, 0).and_then(|()| copy.sync()).map_err(failed)?;
+            for header in headers.values().filter(|header| header.number > segment.number) {
+                let name = file_name(header.number);
+                self.disk.rename(&name, &format!("damaged-{name}")).map_err(failed)?;
+            }
+            let lost =
+                format!("segment {} at byte {}; what follows is kept in {aside}", segment.number, stop.at);
+            self.recovery.damage = Some(lost);
+        } else {
+            self.recovery.torn_bytes = torn as u64;
+        }
+        // Zeros behind the end: nothing old may be taken for the continuation of a new commit.
+        write_zeros(&*segment.file, stop.at, torn as u64).map_err(failed)?;
+        segment.file.sync().and_then(|()| self.disk.sync_names()).map_err(failed)
+    }
+}
+
+/// Where whole records stop.
+struct Stop {
+    at: u64,
+    /// Everything that was promised is there.
+    whole: bool,
+    rest: Bytes,
+    /// The last whole record's commit.
+    commit: u64,
+}
+
+impl Stop {
+    /// Whether something behind belongs to a later commit than what is broken here. Commits
+    /// are written one after the other was synced, so what is broken had been promised.
+    fn is_damage(&self, torn: usize) -> bool {
+        let broken =
+            self.rest.get(8..16).map(|bytes| u64::from_le_bytes(bytes.try_into().expect("eight bytes")));
+        let broken = broken.filter(|commit| *commit == self.commit).unwrap_or(self.commit + 1);
+        let mut at = 1;
+        while let Some(rest) = self.rest.get(at..torn).filter(|rest| rest.len() > HEAD_BYTES) {
+            let commit = u64::from_le_bytes(rest[8..16].try_into().expect("eight bytes"));
+            let plausible = commit > self.commit.saturating_sub(1) && commit - self.commit < 1 << 32;
+            match plausible.then(|| Record::take(&self.rest.slice(at..))).flatten() {
+                Some(found) if found.commit > broken => return true,
+                Some(found) => at += found.length as usize,
+                None => at += 1,
+            }
+        }
+        false
+    }
+}
+
+fn write_zeros(file: &dyn DiskFile, mut at: u64, mut bytes: u64) -> std::io::Result<()> {
+    let zeros = vec![0; bytes.min(1 << 20) as usize];
+    while bytes > 0 {
+        let step = bytes.min(zeros.len() as u64);
+        file.write_at(&zeros[..step as usize], at)?;
+        at += step;
+        bytes -= step;
+    }
+    Ok(())
+}
+
+/// Removes what nothing points to: spares, half-made files, what compaction replaced.
+fn remove_strays(disk: &dyn Disk, names: &[String], index: &Index) {
+    for name in names {
+        let stray = match number_of(name).map(|number| index.segments.get(&number)) {
+            Some(Some(segment)) => name.ends_with(".index") && segment.index.get().is_none(),
+            Some(None) => true,
+            None => name.ends_with(".new"),
+        };
+        if stray && let Err(error) = disk.remove(name) {
+            tracing::debug!(%error, name, "cannot remove a file nothing points to");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! What the store's threads and handles share.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+
+use super::Config;
+use super::disk::Disk;
+use super::index::Index;
+use super::maintain::Upkeep;
+use super::queue::Queue;
+use super::spare::Spares;
+use super::stream::millis;
+
+/// How far the log has come.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Position {
+    pub(super) segment: u32,
+    pub(super) end: u64,
+    pub(super) commit: u64,
+}
+
+pub(super) struct Shared {
+    pub(super) config: Config,
+    pub(super) disk: Arc<dyn Disk>,
+    pub(super) queue: Queue,
+    pub(super) spares: Arc<Spares>,
+    /// The next segment's number.
+    pub(super) numbers: Arc<AtomicU32>,
+    /// Bytes that followed streams keep.
+    pub(super) recent: Arc<AtomicUsize>,
+    /// Streams whose renewed life waits to be written down.
+    pub(super) used: Mutex<Vec<u64>>,
+    /// Log written since the last checkpoint.
+    pub(super) since_checkpoint: AtomicU64,
+    /// The maintainer's memory; holding it is the right to maintain.
+    pub(super) upkeep: Mutex<Upkeep>,
+    index: RwLock<Index>,
+    poison: OnceLock<String>,
+    full: AtomicBool,
+    wake: Mutex<Wake>,
+    woken: Condvar,
+}
+
+#[derive(Default)]
+struct Wake {
+    maintain: bool,
+    shut: bool,
+}
+
+impl Shared {
+    pub(super) fn new(config: Config, disk: Arc<dyn Disk>, numbers: u32, index: Index) -> Shared {
+        Shared {
+            config,
+            disk,
+            queue: Queue::default(),
+            spares: Arc::default(),
+            numbers: Arc::new(AtomicU32::new(numbers)),
+            recent: Arc::default(),
+            used: Mutex::default(),
+            since_checkpoint: AtomicU64::new(0),
+            upkeep: Mutex::default(),
+            index: RwLock::new(index),
+            poison: OnceLock::new(),
+            full: AtomicBool::new(false),
+            wake: Mutex::default(),
+            woken: Condvar::new(),
+        }
+    }
+
+    /// The streams, to look at. A panic of another thread left them whole or is fatal to
+    /// the writer anyway, so the lock's own poison is ignored here and below.
+    pub(super) fn index(&self) -> RwLockReadGuard<'_, Index> {
+        self.index.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn index_mut(&self) -> RwLockWriteGuard<'_, Index> {
+        self.index.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn now(&self) -> u64 {
+        millis((self.config.clock)())
+    }
+
+    /// Why nothing may be written any more.
+    pub(super) fn poisoned(&self) -> Option<String> {
+        self.poison.get().cloned()
+    }
+
+    pub(super) fn poison(&self, why: &str) {
+        let _ = self.poison.set(why.to_owned());
+    }
+
+    /// Remembers whether the disk is full, and says so once each way.
+    pub(super) fn full(&self, full: bool) {
+        if self.full.load(Ordering::Relaxed) != full && self.full.swap(full, Ordering::Relaxed) != full {
+            match full {
+                true => {
+                    tracing::error!("the disk is full: appends to streams are refused until there is room")
+                }
+                false => tracing::info!("there is room on the disk again: streams take appends"),
+            }
+        }
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
+    }
+
+    /// Counts what was written, and calls the maintainer when a segment was sealed.
+    pub(super) fn written(&self, bytes: u64, sealed: bool) {
+        let since = self.since_checkpoint.fetch_add(bytes, Ordering::Relaxed);
+        if sealed || since >= self.config.checkpoint_after_bytes {
+            self.wake_maintainer();
+        }
+    }
+
+    pub(super) fn wake_maintainer(&self) {
+        self.wake.lock().unwrap_or_else(PoisonError::into_inner).maintain = true;
+        self.woken.notify_all();
+    }
+
+    pub(super) fn shut(&self) {
+        self.wake.lock().unwrap_or_else(PoisonError::into_inner).shut = true;
+        self.woken.notify_all();
+        self.spares.shut();
+    }
+
+    pub(super) fn is_shut(&self) -> bool {
+        self.wake.lock().unwrap_or_else(PoisonError::into_inner).shut
+    }
+
+    /// Waits until called, or for so long. False once shut.
+    pub(super) fn wait_for_maintenance(&self, patience: Duration) -> bool {
+        let wake = self.wake.lock().unwrap_or_else(PoisonError::into_inner);
+        let calm = |wake: &mut Wake| !wake.maintain && !wake.shut;
+        let (mut wake, _) =
+            self.woken.wait_timeout_while(wake, patience, calm).unwrap_or_else(PoisonError::into_inner);
+        wake.maintain = false;
+        !wake.shut
+    }
+
+    /// Waits for so long. False once shut.
+    pub(super) fn pause(&self, patience: Duration) -> bool {
+        let wake = self.wake.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = |wake: &mut Wake| !wake.shut;
+        let waited = self.woken.wait_timeout_while(wake, patience, open);
+        !waited.unwrap_or_else(PoisonError::into_inner).0.shut
+    }
+}

@@ -1,0 +1,169 @@
+//! One stream as it is kept in memory.
+//!
+//! The rare parts are boxed away, because there may be millions of streams of which most
+//! have one message and no producer.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use jiff::Timestamp;
+use towpath_model::stream::content_type::ContentType;
+use towpath_model::stream::expiry::Expiry;
+use towpath_model::stream::name::StreamName;
+use towpath_model::stream::offset::Offset;
+use towpath_model::stream::producer::Producer;
+use towpath_model::stream::state::{Accepted, Shape};
+
+use super::record::Fork;
+use crate::follow::Live;
+use crate::limits::{RENEWAL_FRACTION, RENEWAL_MILLIS_MAX};
+use crate::{Head, Retention, StreamId};
+
+/// A stream: where it stands, and where its bytes are.
+pub(super) struct Stream {
+    pub(super) id: u64,
+    pub(super) name: StreamName,
+    pub(super) content_type: ContentType,
+    pub(super) expiry: Expiry,
+    pub(super) created_at: u64,
+    /// When it was last read or written; moved by readers.
+    pub(super) used_at: AtomicU64,
+    /// What the log knows of `used_at`.
+    pub(super) saved_at: AtomicU64,
+    pub(super) start: u64,
+    pub(super) tail: u64,
+    pub(super) closed: bool,
+    /// Deleted, and kept for the forks that read through it.
+    pub(super) deleted: bool,
+    /// Forks that read through it.
+    pub(super) forks: u32,
+    /// In the order of their starts; each ends where the next begins, the last at the tail.
+    pub(super) pieces: Vec<Piece>,
+    pub(super) more: Option<Box<More>>,
+    pub(super) live: Weak<Live>,
+}
+
+/// What most streams do not have.
+#[derive(Default)]
+pub(super) struct More {
+    pub(super) producers: BTreeMap<Arc<str>, Accepted>,
+    pub(super) stream_seq: Option<Arc<str>>,
+    pub(super) closed_by: Option<Box<Producer>>,
+    /// Per source the last offset that was delivered.
+    pub(super) seen: Vec<(u64, u64)>,
+    pub(super) fork: Option<Box<Fork>>,
+    pub(super) retention: Retention,
+    /// Times and the tail at that time, for an age limit.
+    pub(super) marks: Vec<(u64, u64)>,
+}
+
+/// Where some of a stream's bytes are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Piece {
+    /// The stream's offset of its first byte.
+    pub(super) start: u64,
+    pub(super) segment: u32,
+    /// One block: its place in the segment. Many: their place in the segment's index.
+    pub(super) at: u32,
+    /// The blocks' bytes.
+    pub(super) bytes: u32,
+    /// How many blocks the index lists; 0 if this is one block.
+    pub(super) listed: u32,
+}
+
+impl Stream {
+    pub(super) fn more(&mut self) -> &mut More {
+        self.more.get_or_insert_default()
+    }
+
+    pub(super) fn fork(&self) -> Option<&Fork> {
+        self.more.as_ref()?.fork.as_deref()
+    }
+
+    pub(super) fn retention(&self) -> Retention {
+        self.more.as_ref().map(|more| more.retention).unwrap_or_default()
+    }
+
+    pub(super) fn accepted(&self, producer: &str) -> Option<Accepted> {
+        self.more.as_ref()?.producers.get(producer).copied()
+    }
+
+    pub(super) fn seen(&self, source: u64) -> Option<u64> {
+        let seen = &self.more.as_ref()?.seen;
+        seen.iter().find(|(of, _)| *of == source).map(|(_, offset)| *offset)
+    }
+
+    /// When it ends, in milliseconds, if nobody uses it.
+    pub(super) fn ends_at(&self) -> Option<u64> {
+        match self.expiry {
+            Expiry::Never => None,
+            Expiry::At(at) => Some(millis(at)),
+            Expiry::Sliding { seconds } => {
+                Some(self.used_at.load(Ordering::Relaxed).saturating_add(seconds.saturating_mul(1000)))
+            }
+        }
+    }
+
+    pub(super) fn has_expired(&self, now: u64) -> bool {
+        self.ends_at().is_some_and(|ends_at| ends_at <= now)
+    }
+
+    /// Renews a sliding life. True if it has moved far enough to be written down.
+    pub(super) fn touch(&self, now: u64) -> bool {
+        let Expiry::Sliding { seconds } = self.expiry else { return false };
+        self.used_at.fetch_max(now, Ordering::Relaxed);
+        let step = (seconds.saturating_mul(1000) / RENEWAL_FRACTION).min(RENEWAL_MILLIS_MAX);
+        let saved = self.saved_at.load(Ordering::Relaxed);
+        let due = now > saved.saturating_add(step);
+        // Only one of many readers passes this on.
+        due && self.saved_at.compare_exchange(saved, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// What makes creating it again the same creation.
+    pub(super) fn shape(&self) -> Shape {
+        Shape {
+            content_type: Some(self.content_type.clone()),
+            expiry: Some(self.expiry),
+            closed: self.closed,
+            fork: self.fork().map(|fork| fork.point.clone()),
+        }
+    }
+
+    pub(super) fn head(&self) -> Head {
+        let used = time(self.used_at.load(Ordering::Relaxed));
+        Head {
+            id: StreamId(self.id),
+            content_type: self.content_type.clone(),
+            start: Offset::new(self.start),
+            tail: Offset::new(self.tail),
+            closed: self.closed,
+            expiry: self.expiry,
+            ends_at: self.expiry.ends_at(used),
+            created_at: time(self.created_at),
+        }
+    }
+
+    /// Forgets pieces that lie wholly before the start. Forks may still read them.
+    pub(super) fn drop_trimmed(&mut self) {
+        if self.forks > 0 || self.pieces.is_empty() {
+            return;
+        }
+        let (start, tail) = (self.start, self.tail);
+        let kept = match start == tail {
+            true => self.pieces.len(),
+            false => self.pieces.partition_point(|piece| piece.start <= start).saturating_sub(1),
+        };
+        self.pieces.drain(..kept);
+    }
+}
+
+/// A time as the log keeps it.
+pub(super) fn millis(time: Timestamp) -> u64 {
+    u64::try_from(time.as_millisecond()).unwrap_or(0)
+}
+
+/// A time as the log keeps it, for people.
+pub(super) fn time(millis: u64) -> Timestamp {
+    i64::try_from(millis).ok().and_then(|at| Timestamp::from_millisecond(at).ok()).unwrap_or(Timestamp::MAX)
+}

@@ -1,0 +1,98 @@
+//! What can go wrong with a stream, one variant per reaction of a caller.
+
+use std::io;
+
+use towpath_model::stream::name::StreamName;
+use towpath_model::stream::offset::Offset;
+use towpath_model::stream::state::Refusal;
+
+/// Everything a store can answer besides success.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// There is no such stream, or it has expired.
+    #[error("there is no stream {0}")]
+    NotFound(StreamName),
+    /// The stream was deleted and its name is kept, because forks read through it.
+    #[error("stream {0} was deleted; its name is free again when its forks are gone")]
+    Deleted(StreamName),
+    /// The stream exists and is not what was asked for.
+    #[error("stream {name} exists with another {what}")]
+    Conflict {
+        /// The stream.
+        name: StreamName,
+        /// What differs.
+        what: &'static str,
+    },
+    /// A fork cannot begin where it was asked to.
+    #[error("stream {source_name} cannot be forked there: {why}")]
+    ForkPoint {
+        /// The stream to continue.
+        source_name: StreamName,
+        /// Why not.
+        why: &'static str,
+    },
+    /// The append was refused.
+    #[error("append to {name} refused: {refusal:?}")]
+    Refused {
+        /// The stream.
+        name: StreamName,
+        /// Why.
+        refusal: Refusal,
+        /// The tail at that moment.
+        tail: Offset,
+        /// Whether the stream had ended at that moment.
+        closed: bool,
+    },
+    /// The data was dropped by retention.
+    #[error("stream {name} begins at {start}; what was before is gone")]
+    Trimmed {
+        /// The stream.
+        name: StreamName,
+        /// The oldest offset that is still there.
+        start: Offset,
+    },
+    /// More is waiting than may wait. Try again later.
+    #[error("the stream store is busy: {0}")]
+    Busy(&'static str),
+    /// Something is larger than it may be.
+    #[error("{0}")]
+    TooLarge(String),
+    /// The disk is full. Reads go on; writes resume when there is room.
+    #[error("no room on the disk for streams; free some space and writes resume")]
+    DiskFull,
+    /// The disk did not confirm a write, so nobody knows what it holds. Restart to find out.
+    #[error("the stream store stopped taking writes after a failed sync ({0}); check the disk and restart")]
+    Poisoned(String),
+    /// Stored bytes do not match their checksum.
+    #[error("{0}")]
+    Corrupt(String),
+    /// Another process owns the directory.
+    #[error("{0} is in use by another process")]
+    InUse(String),
+    /// The directory was written by a version this one does not know.
+    #[error("{0}")]
+    Unsupported(String),
+    /// The store is shutting down.
+    #[error("the stream store is shut down")]
+    ShutDown,
+    /// Anything else the disk said.
+    #[error("{context}: {message}")]
+    Io {
+        /// What was being done.
+        context: String,
+        /// What the system said.
+        message: String,
+        /// Its kind.
+        kind: io::ErrorKind,
+    },
+}
+
+impl Error {
+    /// A failed system call, or a full disk.
+    pub(crate) fn io(context: impl Into<String>, error: &io::Error) -> Error {
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::DiskFull,
+            kind => Error::Io { context: context.into(), message: error.to_string(), kind },
+        }
+    }
+}

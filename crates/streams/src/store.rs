@@ -1,0 +1,231 @@
+//! The one interface to durable streams.
+//!
+//! Every change is durable before its answer, and decided inside the commit that carries it
+//! (`towpath_model::stream::state`). Readers see only what is durable.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use towpath_model::stream::content_type::ContentType;
+use towpath_model::stream::expiry::Expiry;
+use towpath_model::stream::name::StreamName;
+use towpath_model::stream::offset::{Offset, Start};
+use towpath_model::stream::producer::Producer;
+use towpath_model::stream::state::{Accepted, Shape};
+
+use crate::{Batch, Error, Follower};
+
+/// What a store answers, when it does.
+pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
+
+/// Durable streams.
+pub trait Store: Send + Sync + 'static {
+    /// Creates a stream, or finds the one that is there and the same.
+    fn create(&self, name: StreamName, create: Create) -> Answer<'_, Created>;
+
+    /// Appends, closes, or both.
+    fn append(&self, name: StreamName, append: Append) -> Answer<'_, Appended>;
+
+    /// Appends to many streams in one commit. Each is decided on its own, in order.
+    fn append_all(&self, appends: Vec<(StreamName, Append)>) -> Answer<'_, Vec<Result<Appended, Error>>>;
+
+    /// Writes one payload to many streams in one commit, stored once.
+    fn deliver(&self, delivery: Delivery) -> Answer<'_, Delivered>;
+
+    /// Deletes a stream. While forks read through it, its name answers [`Error::Deleted`].
+    fn delete(&self, name: StreamName) -> Answer<'_, ()>;
+
+    /// Drops a stream's oldest data up to `before`, rounded down to a message.
+    fn trim(&self, name: StreamName, before: Offset) -> Answer<'_, Offset>;
+
+    /// Sets how long a stream's data is kept; [`Retention::default`] is for ever.
+    fn retain(&self, name: StreamName, retention: Retention) -> Answer<'_, ()>;
+
+    /// What is known of a stream. Does not renew a sliding life.
+    fn head(&self, name: &StreamName) -> Result<Head, Error>;
+
+    /// Renews a sliding life, and says what is known.
+    fn touch(&self, name: &StreamName) -> Result<Head, Error>;
+
+    /// Reads what is there, up to about `bytes_max` and always whole messages; one message
+    /// at least if there is one. Renews a sliding life.
+    fn read(&self, name: &StreamName, from: Start, bytes_max: usize) -> Answer<'_, Page>;
+
+    /// Follows a stream from an offset on. Renews a sliding life.
+    fn follow(&self, name: &StreamName, from: Start) -> Result<Follower, Error>;
+
+    /// A project's streams in the order of their ids.
+    fn list(&self, list: List) -> Answer<'_, Vec<(StreamName, Head)>>;
+}
+
+/// A stream to create.
+#[derive(Debug, Clone)]
+pub struct Create {
+    /// What makes it the same stream when it is created again.
+    pub shape: Shape,
+    /// Its first messages.
+    pub messages: Messages,
+    /// How long its data is kept.
+    pub retention: Retention,
+}
+
+/// What creating answered.
+#[derive(Debug, Clone)]
+pub struct Created {
+    /// False if it was there before, and the same.
+    pub is_new: bool,
+    /// What it is.
+    pub head: Head,
+}
+
+/// Messages to write: the bytes, and where each message ends in them.
+///
+/// A byte stream's append is one message; a JSON append is one per value.
+#[derive(Debug, Clone, Default)]
+pub struct Messages {
+    /// All bytes, one message after the other.
+    pub data: Bytes,
+    /// Where each message ends in `data`. The last one is its length.
+    pub ends: Vec<u32>,
+}
+
+impl Messages {
+    /// One message, or none if there are no bytes.
+    pub fn one(data: impl Into<Bytes>) -> Messages {
+        let data: Bytes = data.into();
+        let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        Messages { ends: if data.is_empty() { Vec::new() } else { vec![length] }, data }
+    }
+
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.data.is_empty()
+    }
+}
+
+/// Something to append.
+#[derive(Debug, Clone, Default)]
+pub struct Append {
+    /// What; may be empty if `close` is set.
+    pub messages: Messages,
+    /// The type of the body, compared inside the commit. `None` is not compared.
+    pub content_type: Option<ContentType>,
+    /// Closes the stream with it.
+    pub close: bool,
+    /// Makes retries harmless.
+    pub producer: Option<Producer>,
+    /// Must be larger than any before.
+    pub stream_seq: Option<Arc<str>>,
+    /// `If-Match`: the tail must be here.
+    pub expected_tail: Option<Offset>,
+}
+
+/// What appending answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Appended {
+    /// The tail behind it, or the tail now if nothing was written.
+    pub tail: Offset,
+    /// Whether the stream has ended.
+    pub closed: bool,
+    /// Nothing was written, because it had been before.
+    pub is_duplicate: bool,
+    /// The newest accepted request of the producer that asked.
+    pub producer: Option<Accepted>,
+}
+
+/// One payload for many streams.
+#[derive(Debug, Clone)]
+pub struct Delivery {
+    /// The stream it comes from. Together with `source_offset` it tells duplicates.
+    pub source: StreamId,
+    /// The offset behind the message in its source.
+    pub source_offset: Offset,
+    /// What to write.
+    pub messages: Messages,
+    /// The streams to write to.
+    pub targets: Arc<[StreamId]>,
+}
+
+/// What became of a delivery.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Delivered {
+    /// Streams that got it now.
+    pub written: usize,
+    /// Streams that had it before.
+    pub duplicates: usize,
+    /// Streams that are no more.
+    pub gone: Vec<StreamId>,
+    /// Streams that have ended.
+    pub closed: Vec<StreamId>,
+}
+
+/// One life of a stream: a deleted and re-created stream has another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamId(pub u64);
+
+/// How long data is kept. Whatever is older or beyond is dropped, a little later.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Retention {
+    /// Drop what is older.
+    pub age_seconds: Option<u64>,
+    /// Drop the oldest data beyond so many bytes.
+    pub bytes: Option<u64>,
+}
+
+/// What is known of a stream.
+#[derive(Debug, Clone)]
+pub struct Head {
+    /// Which life of this name it is; part of an entity tag.
+    pub id: StreamId,
+    /// Its type, as it was given.
+    pub content_type: ContentType,
+    /// The oldest offset there is.
+    pub start: Offset,
+    /// Where the next byte goes.
+    pub tail: Offset,
+    /// Whether it has ended.
+    pub closed: bool,
+    /// Its life.
+    pub expiry: Expiry,
+    /// When it ends if nobody uses it any more.
+    pub ends_at: Option<Timestamp>,
+    /// When it was created.
+    pub created_at: Timestamp,
+}
+
+/// Something read.
+#[derive(Debug)]
+pub struct Page {
+    /// The stream at that moment.
+    pub head: Head,
+    /// The messages. Starts where the reader asked, or at the tail if that is before.
+    pub batch: Batch,
+}
+
+impl Page {
+    /// Whether there was nothing more at that moment.
+    pub fn is_up_to_date(&self) -> bool {
+        self.batch.end() >= self.head.tail
+    }
+
+    /// Whether the reader has everything there will ever be.
+    pub fn is_the_end(&self) -> bool {
+        self.head.closed && self.is_up_to_date()
+    }
+}
+
+/// Which streams to list.
+#[derive(Debug, Clone)]
+pub struct List {
+    /// The tenant.
+    pub project: Arc<str>,
+    /// How the ids begin.
+    pub prefix: String,
+    /// List what comes behind this id.
+    pub after: Option<String>,
+    /// How many at most.
+    pub limit: usize,
+}

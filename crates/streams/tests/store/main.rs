@@ -1,0 +1,11 @@
+//! What the store promises, tried to break: random histories against a model, power cuts
+//! at every byte, killed processes, full disks and syncs that fail.
+
+mod behaviour;
+mod faults;
+mod histories;
+mod kill;
+mod model;
+mod power;
+mod sim;
+mod support;
