@@ -4,23 +4,31 @@
 -- 'TRUE', ' true ', 'yes' or an empty string are closed (Q06). A number that cannot be
 -- read, or lies outside its bounds, counts as its default.
 
--- _gate_open: the one place that decides whether a gate is open.
+-- _gate_open: the one rule that decides whether a gate is open. This and its neighbours are
+-- plpgsql because its plans are cached: as SQL functions they are planned at every call.
+-- The hottest functions (claim, ack, enqueue) read the value themselves, by the same rule.
 create or replace function towpath._gate_open(p_gate text) returns boolean
-    language sql stable
+    language plpgsql stable
     set search_path = pg_catalog, pg_temp
 as $$
-    select coalesce((select c.value = 'true' from towpath.config c
-                      where c.key = p_gate and c.kind = 'gate'), false)
+begin
+    return coalesce((select c.value = 'true' from towpath.config c
+                      where c.key = p_gate and c.kind = 'gate'), false);
+end;
 $$;
 
 -- _gate_refusal: null while the gate is open, otherwise the answer every function
 -- behind it gives. Callers return it before they write anything.
 create or replace function towpath._gate_refusal(p_gate text) returns jsonb
-    language sql stable
+    language plpgsql stable
     set search_path = pg_catalog, pg_temp
 as $$
-    select case when not towpath._gate_open(p_gate) then
-        jsonb_build_object('ok', false, 'error', 'gate_closed', 'gate', p_gate) end
+begin
+    if not towpath._gate_open(p_gate) then
+        return jsonb_build_object('ok', false, 'error', 'gate_closed', 'gate', p_gate);
+    end if;
+    return null;
+end;
 $$;
 
 -- _config_value_error: why a value does not fit a key, or null. Spelled out so that the
@@ -49,13 +57,18 @@ $$;
 
 -- _config_number: a number that is always usable, whatever stands in the row.
 create or replace function towpath._config_number(p_key text) returns numeric
-    language sql stable
+    language plpgsql stable
     set search_path = pg_catalog, pg_temp
 as $$
-    select case when towpath._config_value_error(c, c.value) is null
-                then c.value::numeric else c.default_value::numeric end
-      from towpath.config c
-     where c.key = p_key and c.kind = 'number'
+declare
+    _config towpath.config;
+begin
+    select * into _config from towpath.config c where c.key = p_key and c.kind = 'number';
+    if towpath._config_value_error(_config, _config.value) is null then
+        return _config.value::numeric;
+    end if;
+    return _config.default_value::numeric;
+end;
 $$;
 
 -- fn_config_list: every key with its value, whether it is readable, who changed it and why.

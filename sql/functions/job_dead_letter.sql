@@ -292,7 +292,8 @@ begin
     end if;
     if not towpath._job_take_out(p_job_id) then
         return case when exists (select 1 from towpath.job j where j.job_id = p_job_id)
-            then jsonb_build_object('ok', false, 'error', 'conflict', 'job_id', p_job_id, 'detail', 'the job has finished')
+            then jsonb_build_object('ok', false, 'error', 'conflict', 'job_id', p_job_id,
+                                    'detail', 'the job has finished')
             else jsonb_build_object('ok', false, 'error', 'not_found', 'job_id', p_job_id) end;
     end if;
     select * into _live from towpath.job_live v where v.job_id = p_job_id;
@@ -335,8 +336,10 @@ begin
     if _refusal is not null then
         return _refusal;
     end if;
-    select jsonb_build_object('ok', true, 'dead_letters', coalesce(jsonb_agg(to_jsonb(d) order by d.dead_letter_id), '[]'),
-               'cursor', case when count(*) = _limit then (array_agg(d.dead_letter_id order by d.dead_letter_id desc))[1] end)
+    select jsonb_build_object('ok', true,
+               'dead_letters', coalesce(jsonb_agg(to_jsonb(d) order by d.dead_letter_id), '[]'),
+               'cursor', case when count(*) = _limit
+                              then (array_agg(d.dead_letter_id order by d.dead_letter_id desc))[1] end)
       into _answer
       from towpath._dead_letters(p_filter, p_cursor, _limit) d;
     return _answer;

@@ -136,7 +136,8 @@ declare
 begin
     select (select c.value from towpath.config c where c.key = 'queue.job_substrate.enabled' and c.kind = 'gate'),
            (select c.value from towpath.config c where c.key = 'queue.notify.enabled' and c.kind = 'gate'),
-           (select c.value from towpath.config c where c.key = 'queue.retry.max_attempts_default' and c.kind = 'number'),
+           (select c.value from towpath.config c
+             where c.key = 'queue.retry.max_attempts_default' and c.kind = 'number'),
            l.lane,
            (select f.floor_at from towpath.job_floor f where f.lane = l.lane order by f.floor_no desc limit 1),
            (select w.armed from towpath.job_wake w where w.job_kind = l.job_kind and w.executor = l.executor

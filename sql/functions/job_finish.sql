@@ -153,7 +153,8 @@ as $$
 declare
     _same text := case when cardinality(p_errors) = 1 then p_errors[1] end;
 begin
-    insert into towpath.job_run (job_id, attempt, refunded, picked_at, finished_at, outcome, lease_owner, ended_by, error)
+    insert into towpath.job_run (job_id, attempt, refunded, picked_at, finished_at, outcome, lease_owner, ended_by,
+            error)
     select v.job_id, v.attempts + case when v.state in (1, 2) then 0 else 1 end,
            v.refunded + case when v.state in (1, 2) then 0 else 1 end,
            case when v.state in (1, 2) then v.picked_at end, p_now, p_outcome, v.lease_owner, p_ended_by,
@@ -208,7 +209,8 @@ begin
                    or coalesce(p_permanent[array_position(p_job_ids, v.job_id)], false) as over
               from towpath.job_live v where v.job_id = any(p_job_ids)) v;
     if retried <> '{}' then
-        insert into towpath.job_run (job_id, attempt, refunded, picked_at, finished_at, outcome, lease_owner, ended_by, error)
+        insert into towpath.job_run (job_id, attempt, refunded, picked_at, finished_at, outcome, lease_owner, ended_by,
+            error)
         select v.job_id, v.attempts, v.refunded, v.picked_at, p_now, p_outcome, v.lease_owner, p_ended_by,
                coalesce(_same, p_errors[array_position(p_job_ids, v.job_id)])
           from towpath.job_live v where v.job_id = any(retried);

@@ -55,21 +55,30 @@ select h.executor_name,
                union all
                select d.outcome, d.n from towpath.job_counter_delta d) c) done
  cross join (
-       select coalesce(sum(s.n) filter (where s.triage_status = 'pending'), 0)::bigint as dead_letters_pending,
-              coalesce(sum(s.n) filter (where s.triage_status = 'acknowledged'), 0)::bigint as dead_letters_acknowledged,
-              coalesce(sum(s.n) filter (where s.triage_status = 'manual_replay'), 0)::bigint as dead_letters_manual_replay,
-              coalesce(sum(s.n) filter (where s.triage_status = 'escalated'), 0)::bigint as dead_letters_escalated,
-              coalesce(sum(s.n) filter (where s.triage_status = 'closed'), 0)::bigint as dead_letters_closed
+       select coalesce(sum(s.n) filter (where s.triage_status = 'pending'), 0)::bigint
+                  as dead_letters_pending,
+              coalesce(sum(s.n) filter (where s.triage_status = 'acknowledged'), 0)::bigint
+                  as dead_letters_acknowledged,
+              coalesce(sum(s.n) filter (where s.triage_status = 'manual_replay'), 0)::bigint
+                  as dead_letters_manual_replay,
+              coalesce(sum(s.n) filter (where s.triage_status = 'escalated'), 0)::bigint
+                  as dead_letters_escalated,
+              coalesce(sum(s.n) filter (where s.triage_status = 'closed'), 0)::bigint
+                  as dead_letters_closed
          from (select d.triage_status, count(*) as n from towpath.job_dead_letter d group by d.triage_status) s) letter
  cross join (
        select coalesce(sum(s.rules), 0)::bigint as subscription_rules,
               coalesce(sum(s.enabled_rules), 0)::bigint as subscriptions_enabled
          from towpath.v_executor_subscription_health s) subscription
  cross join (
-       select coalesce(bool_or(c.value = 'true') filter (where c.key = 'queue.job_substrate.enabled'), false) as job_substrate_enabled,
-              coalesce(bool_or(c.value = 'true') filter (where c.key = 'queue.worker.enabled'), false) as worker_enabled,
-              coalesce(bool_or(c.value = 'true') filter (where c.key = 'queue.notify.enabled'), false) as notify_enabled,
-              coalesce(bool_or(c.value = 'true') filter (where c.key = 'queue.heartbeat.enabled'), false) as heartbeat_enabled
+       select coalesce(bool_or(c.value = 'true') filter (where c.key = 'queue.job_substrate.enabled'), false)
+                  as job_substrate_enabled,
+              coalesce(bool_or(c.value = 'true') filter (where c.key = 'queue.worker.enabled'), false)
+                  as worker_enabled,
+              coalesce(bool_or(c.value = 'true') filter (where c.key = 'queue.notify.enabled'), false)
+                  as notify_enabled,
+              coalesce(bool_or(c.value = 'true') filter (where c.key = 'queue.heartbeat.enabled'), false)
+                  as heartbeat_enabled
          from towpath.config c where c.kind = 'gate') gate
   left join towpath.v_queue_heartbeat h on true;
 
