@@ -102,6 +102,19 @@ fn links_lead_somewhere() {
     }
 }
 
+/// Every setting is explained, and nothing is explained that does not exist.
+#[test]
+fn settings_are_documented() {
+    let shown = crate::towpath::Place::new().ok(&["settings", "--json"]);
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    let known: BTreeSet<&str> = shown.as_array().unwrap().iter().filter_map(|s| s["key"].as_str()).collect();
+    let page = read(&root().join("docs/settings.md"));
+    let table = page.split("| setting |").nth(1).unwrap().split("\n\n").next().unwrap();
+    let documented: BTreeSet<&str> =
+        table.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    assert_eq!(documented, known);
+}
+
 /// Only `db` speaks SQL, and `model` does no I/O: Cargo keeps the crates out.
 #[test]
 fn arrows_point_one_way() {

@@ -263,6 +263,19 @@ mod tests {
         crate::Cli::command().debug_assert();
     }
 
+    /// An argument of a command with a setting's name would be taken for the setting.
+    #[test]
+    fn no_command_reuses_the_name_of_a_setting() {
+        fn walk(command: &clap::Command, settings: &[(String, String)]) {
+            for argument in command.get_arguments().filter(|argument| !argument.is_global_set()) {
+                let taken = settings.iter().any(|(key, _)| argument.get_id() == key.as_str());
+                assert!(!taken, "{} has an argument {}", command.get_name(), argument.get_id());
+            }
+            command.get_subcommands().for_each(|command| walk(command, settings));
+        }
+        walk(&crate::Cli::command(), &known());
+    }
+
     /// One name everywhere: the variable is the key in capitals.
     #[test]
     fn each_setting_has_one_name() {
