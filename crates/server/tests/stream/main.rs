@@ -1,0 +1,8 @@
+//! The stream routes over a real connection and a real store: what the official suite does
+//! not ask for.
+
+mod beyond;
+mod kit;
+mod limits;
+mod live;
+mod subscription;
