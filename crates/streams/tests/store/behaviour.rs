@@ -74,10 +74,8 @@ async fn producers_survive_a_restart() {
 async fn an_expected_tail_is_compared_inside_the_commit() {
     let (store, ..) = with_stream("a").await;
     let at_zero = |data: &[u8]| Append { expected_tail: Some(Offset::ZERO), ..bytes(data) };
-    let both = tokio::join!(
-        store.append(name("a"), at_zero(b"first")),
-        store.append(name("a"), at_zero(b"second"))
-    );
+    let both =
+        tokio::join!(store.append(name("a"), at_zero(b"first")), store.append(name("a"), at_zero(b"second")));
     assert!(both.0.is_ok());
     let refused = both.1.unwrap_err();
     assert!(
@@ -397,8 +395,7 @@ async fn followers_hear_that_a_stream_is_gone() {
 #[tokio::test]
 async fn many_followers_share_one_batch() {
     let (store, ..) = with_stream("a").await;
-    let mut followers: Vec<_> =
-        (0..10).map(|_| store.follow(&name("a"), Start::Now).unwrap()).collect();
+    let mut followers: Vec<_> = (0..10).map(|_| store.follow(&name("a"), Start::Now).unwrap()).collect();
     store.append(name("a"), bytes(b"x")).await.unwrap();
     let mut batches = Vec::new();
     for follower in &mut followers {
