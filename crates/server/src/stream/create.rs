@@ -24,7 +24,7 @@ impl Streams {
         let retention = retention(&parts.headers)?;
         let body = request::body(body, self.settings().body_bytes_max).await?;
         let messages = self.first_messages(&shape, body)?;
-        let url = request::base_url(&parts) + &name.path();
+        let url = request::base_url(&parts, &self.0.base_url) + &name.path();
         let has_data = !messages.is_empty();
         let created = self.store().create(name.clone(), Create { shape, messages, retention }).await?;
         if created.is_new && has_data {

@@ -2,6 +2,7 @@
 
 use reqwest::Method;
 use serde_json::json;
+use towpath_server::tls::Tls;
 
 use crate::kit::{Server, header};
 
@@ -145,4 +146,25 @@ async fn http2_is_spoken_where_it_is_begun() {
     assert_eq!(read.text().await.unwrap(), "[1,2]");
     let health = http2.get(server.url("/health")).send().await.unwrap();
     assert_eq!(health.status(), 200);
+}
+
+#[tokio::test]
+async fn tls_carries_both_versions_of_http() {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let (certificate, key) = (directory.path().join("cert.pem"), directory.path().join("key.pem"));
+    std::fs::write(&certificate, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let server = Server::secure(Tls::read(&certificate, &key).unwrap()).await;
+    let url = format!("https://localhost:{}/v1/stream/a", server.address.port());
+    let client = || reqwest::Client::builder().no_proxy().tls_danger_accept_invalid_certs(true);
+    let http2 = client().build().unwrap();
+    let created = http2.put(&url).header("content-type", "text/plain").body("x").send().await.unwrap();
+    assert_eq!(created.version(), reqwest::Version::HTTP_2);
+    assert_eq!(header(&created, "location"), url);
+    let http1 = client().http1_only().build().unwrap();
+    let read = http1.get(&url).send().await.unwrap();
+    assert_eq!(read.version(), reqwest::Version::HTTP_11);
+    assert_eq!(read.text().await.unwrap(), "x");
+    assert!(Tls::read(&key, &certificate).is_err());
 }

@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use towpath_server::Config;
 use towpath_server::stream::Settings;
+use towpath_server::tls::Tls;
 use towpath_streams::embedded::{self, Embedded};
 
 pub(crate) struct Server {
@@ -40,10 +41,20 @@ impl Server {
 
     pub(crate) async fn configured(settings: Settings, connections_max: Option<usize>) -> Server {
         let directory = Arc::new(tempfile::tempdir().unwrap());
-        Server::on(directory, settings, connections_max).await
+        Server::on(directory, settings, connections_max, None).await
     }
 
-    async fn on(directory: Arc<TempDir>, settings: Settings, connections_max: Option<usize>) -> Server {
+    pub(crate) async fn secure(tls: Tls) -> Server {
+        let directory = Arc::new(tempfile::tempdir().unwrap());
+        Server::on(directory, settings(), None, Some(tls)).await
+    }
+
+    async fn on(
+        directory: Arc<TempDir>,
+        settings: Settings,
+        connections_max: Option<usize>,
+        tls: Option<Tls>,
+    ) -> Server {
         let path: PathBuf = directory.path().join("streams");
         let store = tokio::task::spawn_blocking(|| Embedded::open(embedded::Config::new(path)))
             .await
@@ -56,6 +67,7 @@ impl Server {
             database: None,
             streams: Some((Arc::new(store.clone()), settings.clone())),
             connections_max,
+            tls,
         };
         let running = tokio::spawn(towpath_server::run(listener, config, shutdown.clone()));
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
@@ -66,7 +78,7 @@ impl Server {
     pub(crate) async fn restart(self) -> Server {
         let (directory, settings) = (self.directory.clone(), self.settings.clone());
         self.stop().await;
-        Server::on(directory, settings, None).await
+        Server::on(directory, settings, None, None).await
     }
 
     pub(crate) async fn stop(self) {
