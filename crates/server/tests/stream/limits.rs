@@ -1,5 +1,6 @@
 //! S06: every limit has its answer.
 
+use reqwest::Method;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use towpath_server::stream::Settings;
@@ -88,4 +89,21 @@ async fn too_many_connections_hear_503() {
     third.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
     assert!(answer.contains("too many connections"));
+}
+
+#[tokio::test]
+async fn streams_of_a_project_are_counted() {
+    let server = Server::with(Settings { streams_max: 3, ..settings() }).await;
+    for n in 0..3 {
+        assert_eq!(server.put(&format!("/v1/p/stream/{n}"), "text/plain", "").await.status(), 201);
+    }
+    assert_eq!(server.put("/v1/p/stream/3", "text/plain", "").await.status(), 429);
+    assert_eq!(
+        server.put("/v1/p/stream/2", "text/plain", "").await.status(),
+        200,
+        "one that is there is no more"
+    );
+    assert_eq!(server.put("/v1/q/stream/3", "text/plain", "").await.status(), 201);
+    server.request(Method::DELETE, "/v1/p/stream/0").send().await.unwrap();
+    assert_eq!(server.put("/v1/p/stream/3", "text/plain", "").await.status(), 201);
 }

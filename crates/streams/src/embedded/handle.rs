@@ -97,11 +97,6 @@ impl Embedded {
         }
     }
 
-    /// How many streams a project has.
-    pub fn count(&self, project: &str) -> usize {
-        self.inner.shared.index().count_of(project)
-    }
-
     /// Seals, gathers and checkpoints what is due, now.
     pub fn maintain(&self) -> Result<(), Error> {
         super::maintain::run_once(&self.inner.shared)
@@ -345,6 +340,10 @@ impl Store for Embedded {
             let listed = tokio::task::spawn_blocking(move || super::keeper::list(&store.inner.shared, &list));
             listed.await.map_err(|_| Error::ShutDown)
         })
+    }
+
+    fn count(&self, project: &str) -> usize {
+        self.inner.shared.index().count_of(project)
     }
 }
 
