@@ -58,6 +58,12 @@ pub(crate) struct Settings {
     /// Open connections; more are refused with 503
     #[arg(long, global = true, env = "TOWPATH_CONNECTIONS_MAX", value_name = "N", default_value_t = 20_000)]
     pub(crate) connections_max: u32,
+    /// Certificates in PEM, the server's own first; with them it speaks TLS
+    #[arg(long, global = true, env = "TOWPATH_TLS_CERT", value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The key of the first certificate, in PEM
+    #[arg(long, global = true, env = "TOWPATH_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
     /// Server that `towpath stream` talks to [default: http://LISTEN]
     #[arg(long, global = true, env = "TOWPATH_URL", value_name = "URL")]
     pub(crate) url: Option<String>,

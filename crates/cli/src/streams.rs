@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use towpath_server::stream;
+use towpath_server::tls::Tls;
 use towpath_streams::embedded::{self, Embedded};
 
 use crate::settings::Settings;
@@ -83,4 +84,12 @@ pub(crate) async fn open(settings: &Settings) -> anyhow::Result<Embedded> {
 /// Writes what waits and lets go of the directory.
 pub(crate) async fn shut_down(store: Embedded) {
     let _ = tokio::task::spawn_blocking(move || store.shut_down()).await;
+}
+
+/// TLS, if there is a certificate.
+pub(crate) fn tls(settings: &Settings) -> anyhow::Result<Option<Tls>> {
+    match (&settings.tls_cert, &settings.tls_key) {
+        (Some(certificates), Some(key)) => Ok(Some(Tls::read(certificates, key)?)),
+        _ => Ok(None),
+    }
 }

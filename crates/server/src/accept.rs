@@ -9,7 +9,7 @@ use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -18,12 +18,14 @@ use tokio_util::task::TaskTracker;
 use crate::front::Front;
 use crate::io::WriteBound;
 use crate::limits;
+use crate::tls::Tls;
 
 /// Accepts until `shutdown`, then waits for the connections that are busy.
 pub(crate) async fn run(
     listener: TcpListener,
     front: Front,
     connections_max: usize,
+    tls: Option<Tls>,
     shutdown: CancellationToken,
 ) {
     let connections = TaskTracker::new();
@@ -44,9 +46,9 @@ pub(crate) async fn run(
             refuse(stream).await;
             continue;
         };
-        let (front, shutdown) = (front.clone(), shutdown.clone());
+        let (front, tls, shutdown) = (front.clone(), tls.clone(), shutdown.clone());
         connections.spawn(async move {
-            serve(stream, front, shutdown).await;
+            serve(stream, front, tls, shutdown).await;
             drop(slot);
         });
     }
@@ -66,20 +68,42 @@ async fn refuse(mut stream: TcpStream) {
     let _ = tokio::time::timeout(limits::ACCEPT_REST, stream.write_all(answer.as_bytes())).await;
 }
 
-/// Speaks HTTP/2 with clients that begin with its preface, HTTP/1.1 with all others.
+async fn serve(stream: TcpStream, front: Front, tls: Option<Tls>, shutdown: CancellationToken) {
+    // Small answers must not wait for the acknowledgement of the one before.
+    let _ = stream.set_nodelay(true);
+    match tls {
+        None => {
+            let Some(is_http2) = begins_with_http2(&stream).await else { return };
+            speak(WriteBound::new(stream, limits::WRITE_WAIT_MAX), is_http2, front, shutdown).await;
+        }
+        Some(tls) => {
+            let bound = WriteBound::new(stream, limits::WRITE_WAIT_MAX);
+            let accepted = tokio::time::timeout(limits::TLS_WAIT_MAX, tls.acceptor().accept(bound)).await;
+            let Ok(Ok(secure)) = accepted else { return };
+            let is_http2 = secure.get_ref().1.alpn_protocol() == Some(b"h2");
+            speak(secure, is_http2, front, shutdown).await;
+        }
+    }
+}
+
+/// Whether a connection opens with the preface of HTTP/2; `None` if it says nothing at all.
 ///
 /// Looking at the first bytes without taking them costs one system call a connection, and
 /// leaves HTTP/1.1 at half the memory of hyper-util's automatic connection.
-async fn serve(stream: TcpStream, front: Front, shutdown: CancellationToken) {
-    // Small answers must not wait for the acknowledgement of the one before.
-    let _ = stream.set_nodelay(true);
+async fn begins_with_http2(stream: &TcpStream) -> Option<bool> {
     let mut first = [0; 3];
     match tokio::time::timeout(limits::IDLE_WAIT_MAX, stream.peek(&mut first)).await {
-        Ok(Ok(length)) if length > 0 => {}
-        _ => return,
+        Ok(Ok(length)) if length > 0 => Some(first == *b"PRI"),
+        _ => None,
     }
-    let is_http2 = first == *b"PRI";
-    let io = TokioIo::new(WriteBound::new(stream, limits::WRITE_WAIT_MAX));
+}
+
+/// Answers requests until the peer, its silence or `shutdown` ends it.
+async fn speak<T>(io: T, is_http2: bool, front: Front, shutdown: CancellationToken)
+where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let io = TokioIo::new(io);
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         let front = front.clone();
         async move { front.answer(request).await }

@@ -10,6 +10,7 @@ mod io;
 mod limits;
 mod ready;
 pub mod stream;
+pub mod tls;
 
 use std::sync::Arc;
 
@@ -22,6 +23,7 @@ use towpath_streams::Store;
 
 use front::Front;
 use stream::Streams;
+use tls::Tls;
 
 /// What the server needs. Each part may be missing; what needs it then answers 404.
 #[derive(Clone, Default)]
@@ -33,18 +35,22 @@ pub struct Config {
     /// Open connections; more are refused with 503. `None` is a default that fits a small
     /// machine.
     pub connections_max: Option<usize>,
+    /// Speaks TLS with this; `None` is plain HTTP.
+    pub tls: Option<Tls>,
 }
 
 /// Serves on `listener` until `shutdown`, then lets requests in flight finish.
 pub async fn run(listener: TcpListener, config: Config, shutdown: CancellationToken) {
-    let address = listener.local_addr().map(|address| format!("http://{address}")).unwrap_or_default();
+    let scheme = if config.tls.is_some() { "https" } else { "http" };
+    let address = listener.local_addr().map(|address| format!("{scheme}://{address}")).unwrap_or_default();
     let streams = match config.streams.clone() {
         Some((store, settings)) => Some(Streams::open(store, settings, address, shutdown.clone()).await),
         None => None,
     };
     let connections_max = config.connections_max.unwrap_or(limits::CONNECTIONS_MAX);
+    let tls = config.tls.clone();
     let front = Front { streams, router: router(config) };
-    accept::run(listener, front, connections_max, shutdown).await;
+    accept::run(listener, front, connections_max, tls, shutdown).await;
 }
 
 fn router(config: Config) -> Router {

@@ -8,6 +8,8 @@ pub(crate) const CONNECTIONS_MAX: usize = 20_000;
 /// in it. Load balancers keep connections for 60 seconds; closing first would race with
 /// the next request.
 pub(crate) const IDLE_WAIT_MAX: Duration = Duration::from_secs(75);
+/// A TLS handshake is a few packets each way.
+pub(crate) const TLS_WAIT_MAX: Duration = Duration::from_secs(10);
 /// A request's head, which is read into memory before anything is known about it.
 pub(crate) const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// A peer that takes no byte for this long has gone, and holds memory.

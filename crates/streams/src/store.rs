@@ -59,6 +59,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// A project's streams in the order of their ids.
     fn list(&self, list: List) -> Answer<'_, Vec<(StreamName, Head)>>;
+
+    /// How many streams a project has, about; for limits.
+    fn count(&self, project: &str) -> usize;
 }
 
 /// A stream to create.

@@ -14,19 +14,22 @@ use crate::{shutdown, streams};
 pub(crate) async fn run(settings: &Settings, origins: &Origins, output: &Output) -> anyhow::Result<ExitCode> {
     let shutdown = shutdown::on_signal()?;
     tracing::info!("towpath {}: {}", env!("CARGO_PKG_VERSION"), origins.in_words());
+    let tls = streams::tls(settings)?;
     let listener = super::up::listen(settings).await?;
     let store = streams::open(settings).await?;
     let database = match &settings.database_url {
         Some(url) => Some(Database::connect(url).await?),
         None => None,
     };
-    let address = format!("http://{}", listener.local_addr()?);
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let address = format!("{scheme}://{}", listener.local_addr()?);
     tracing::info!("ready at {address}; Ctrl-C stops it");
     output.show(&json!({ "ready": address }), |_| format!("towpath is ready: {address}/v1/stream/"));
     let config = towpath_server::Config {
         database: database.clone(),
         streams: Some((Arc::new(store.clone()), settings.stream.for_server())),
         connections_max: Some(settings.connections_max as usize),
+        tls,
     };
     towpath_server::run(listener, config, shutdown).await;
     if let Some(database) = database {

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use towpath_db::cluster::Cluster;
 use towpath_db::migrate::{self, Mode};
 use towpath_db::{Attribution, Database, GateMove};
+use towpath_server::tls::Tls;
 use towpath_streams::embedded::Embedded;
 
 use super::migrate::report_in_words;
@@ -34,10 +35,11 @@ pub(crate) async fn run(
 ) -> anyhow::Result<ExitCode> {
     let shutdown = shutdown::on_signal()?;
     tracing::info!("towpath {}: {}", env!("CARGO_PKG_VERSION"), origins.in_words());
+    let tls = streams::tls(settings)?;
     // The port first: if it is taken, nothing has been written or started yet.
     let listener = listen(settings).await?;
     tokio::select! {
-        running = Running::start(&up, settings) => running?.serve(listener, settings, output, shutdown).await,
+        running = Running::start(&up, settings) => running?.serve(listener, tls, settings, output, shutdown).await,
         () = shutdown.cancelled() => bail!("interrupted while starting"),
     }
 }
@@ -72,17 +74,20 @@ impl Running {
     async fn serve(
         self,
         listener: TcpListener,
+        tls: Option<Tls>,
         settings: &Settings,
         output: &Output,
         shutdown: CancellationToken,
     ) -> anyhow::Result<ExitCode> {
-        let address = format!("http://{}", listener.local_addr()?);
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let address = format!("{scheme}://{}", listener.local_addr()?);
         tracing::info!("ready at {address}; Ctrl-C stops it");
         output.show(&json!({ "ready": address }), |_| format!("towpath is ready: {address}/ready"));
         let config = towpath_server::Config {
             database: Some(self.database.clone()),
             streams: Some((Arc::new(self.streams.clone()), settings.stream.for_server())),
             connections_max: Some(settings.connections_max as usize),
+            tls,
         };
         towpath_server::run(listener, config, shutdown).await;
         streams::shut_down(self.streams).await;

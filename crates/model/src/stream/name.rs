@@ -72,10 +72,22 @@ impl Place {
 }
 
 impl StreamName {
-    /// A name, if both parts can be one.
+    /// A name, if both parts can be one. Ids that belong to the protocol cannot: whatever
+    /// a client names, and however it encodes it, it does not reach them.
     pub fn new(project: &str, id: &str) -> Option<StreamName> {
-        let ok = is_project(project) && is_id(id);
+        let ok = is_project(project) && is_id(id) && !is_reserved(id);
         ok.then(|| StreamName { project: project.into(), id: id.into() })
+    }
+
+    /// A name below `__ds/`, for what a server keeps about its streams.
+    pub fn reserved(project: &str, rest: &str) -> Option<StreamName> {
+        let id = format!("{RESERVED}/{rest}");
+        (is_project(project) && is_id(&id)).then(|| StreamName { project: project.into(), id: id.into() })
+    }
+
+    /// Whether it is one of those.
+    pub fn is_reserved(&self) -> bool {
+        is_reserved(&self.id)
     }
 
     /// Reads the path or URL that names another stream of this server, as in
@@ -118,6 +130,10 @@ fn is_project(text: &str) -> bool {
 fn is_id(text: &str) -> bool {
     let sized = !text.is_empty() && text.len() <= ID_LENGTH_MAX && !text.chars().any(char::is_control);
     sized && text.split('/').all(|segment| !matches!(segment, "" | "." | ".."))
+}
+
+fn is_reserved(id: &str) -> bool {
+    id.split('/').next() == Some(RESERVED)
 }
 
 /// Percent-decoding; `None` if it is malformed or not UTF-8.
@@ -190,6 +206,11 @@ mod tests {
         let reserved = |rest: &str| Place::Reserved { project: "default".into(), rest: rest.into() };
         assert_eq!(Place::parse("/v1/stream/__ds/jwks.json"), Some(reserved("jwks.json")));
         assert_eq!(Place::parse("/v1/stream/__ds"), Some(reserved("")));
+        for path in ["/v1/stream/__ds%2Fkeys", "/v1/stream/%5F_ds/keys", "/v1/a/stream/%5f%5fds"] {
+            assert_eq!(Place::parse(path), None, "{path}");
+        }
+        assert_eq!(StreamName::new("default", "__ds/keys"), None);
+        assert!(StreamName::reserved("default", "keys").unwrap().is_reserved());
         assert_eq!(stream("/v1/stream/__dsx"), Some(("default".into(), "__dsx".into())));
         assert_eq!(Place::parse("/v1/a/streams"), Some(Place::List { project: "a".into() }));
     }
@@ -207,7 +228,6 @@ mod tests {
         #[test]
         fn a_name_is_found_at_its_path(id in "[^\\x00-\\x1f]{1,30}", project in "[a-z0-9-]{1,10}") {
             if let Some(name) = StreamName::new(&project, &id) {
-                prop_assume!(!id.starts_with("__ds"));
                 prop_assert_eq!(Place::parse(&name.path()), Some(Place::Stream(name)));
             }
         }

@@ -86,7 +86,7 @@ impl Streams {
 }
 
 fn append(project: &str, item: Item<'_>) -> Result<(StreamName, Append), Refusal> {
-    let name = StreamName::new(project, &item.stream).filter(|name| !name.id.starts_with("__ds"));
+    let name = StreamName::new(project, &item.stream);
     let name = name.ok_or_else(|| Refusal::invalid("stream is not a stream's id"))?;
     let (default_type, data) = match (item.json, item.text, item.base64) {
         (Some(json), None, None) => ("application/json", Bytes::copy_from_slice(json.get().as_bytes())),

@@ -24,7 +24,8 @@ impl Streams {
         let retention = retention(&parts.headers)?;
         let body = request::body(body, self.settings().body_bytes_max).await?;
         let messages = self.first_messages(&shape, body)?;
-        let url = request::base_url(&parts) + &name.path();
+        let url = request::base_url(&parts, &self.0.base_url) + &name.path();
+        self.refuse_one_more(&name)?;
         let has_data = !messages.is_empty();
         let created = self.store().create(name.clone(), Create { shape, messages, retention }).await?;
         if created.is_new && has_data {
@@ -33,6 +34,15 @@ impl Streams {
         let mut response = empty(if created.is_new { StatusCode::CREATED } else { StatusCode::OK });
         describe(response.headers_mut(), &created, &url);
         Ok(response)
+    }
+
+    /// A project that is full takes no new stream; one that is there may be created again.
+    fn refuse_one_more(&self, name: &StreamName) -> Result<(), Refusal> {
+        let max = self.settings().streams_max;
+        match self.store().count(&name.project) >= max && self.store().head(name).is_err() {
+            true => Err(Refusal::too_many("streams", max)),
+            false => Ok(()),
+        }
     }
 
     /// A fork's body is of its source's type unless it says otherwise. `[]` is a fine

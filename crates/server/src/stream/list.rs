@@ -15,9 +15,6 @@ use super::{Answer, Streams, headers, with_body};
 use crate::body::Body;
 use crate::limits::LIST_MAX;
 
-/// Ids that begin so belong to the protocol, not to users.
-const RESERVED: &str = "__ds/";
-
 impl Streams {
     pub(super) async fn list_streams(&self, project: Arc<str>, request: &Request<Incoming>) -> Answer {
         let text = request.uri().query();
@@ -34,7 +31,7 @@ impl Streams {
         let next =
             (found.len() == limit).then(|| found.last().map(|(name, _)| name.id.to_string())).flatten();
         let streams: Vec<Value> =
-            found.iter().filter(|(name, _)| !name.id.starts_with(RESERVED)).map(describe).collect();
+            found.iter().filter(|(name, _)| !name.is_reserved()).map(describe).collect();
         let body = json!({ "streams": streams, "next": next }).to_string();
         let mut response = with_body(StatusCode::OK, Body::from(body));
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

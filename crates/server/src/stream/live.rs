@@ -15,7 +15,7 @@ use towpath_model::stream::offset::Start;
 use towpath_model::stream::sse::{self, Control, State};
 use towpath_streams::{Batch, Follower, Step};
 
-use super::read::next_cursor;
+use super::read::{next_cursor, refuse_beyond};
 use super::refusal::Refusal;
 use super::{Answer, Streams, headers, with_body};
 use crate::body::Body;
@@ -26,6 +26,7 @@ impl Streams {
     pub(super) fn events(&self, name: StreamName, start: Start, sent_cursor: Option<&str>) -> Answer {
         let reader = self.0.readers.enter(&name.project)?;
         let head = self.store().head(&name)?;
+        refuse_beyond(start, head.tail)?;
         let follower = self.store().follow(&name, start)?;
         let mode = head.content_type.mode();
         let beat = match head.expiry {

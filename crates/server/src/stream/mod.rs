@@ -39,6 +39,8 @@ struct Inner {
     store: Arc<dyn Store>,
     settings: Settings,
     readers: Readers,
+    /// Where this server is reached.
+    base_url: String,
     /// `None` if what is kept of them could not be read.
     subscriptions: Option<Subscriptions>,
     shutdown: CancellationToken,
@@ -58,7 +60,7 @@ impl Streams {
     ) -> Streams {
         let base_url = settings.public_url.clone().unwrap_or(base_url);
         let base_url = base_url.trim_end_matches('/').to_owned();
-        let subscriptions = match Subscriptions::open(store.clone(), &settings, base_url).await {
+        let subscriptions = match Subscriptions::open(store.clone(), &settings, base_url.clone()).await {
             Ok(subscriptions) => {
                 tokio::spawn(subscriptions.clone().run(shutdown.clone()));
                 Some(subscriptions)
@@ -69,7 +71,7 @@ impl Streams {
             }
         };
         let readers = Readers::new(settings.live_readers_max);
-        Streams(Arc::new(Inner { store, settings, readers, subscriptions, shutdown }))
+        Streams(Arc::new(Inner { store, settings, readers, base_url, subscriptions, shutdown }))
     }
 
     /// Answers one request.

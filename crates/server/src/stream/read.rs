@@ -42,6 +42,7 @@ impl Streams {
 
     async fn catch_up(&self, name: &StreamName, start: Start, asked: &HeaderMap) -> Answer {
         let read = self.store().read(name, start, self.settings().page_bytes_max).await?;
+        refuse_beyond(start, read.head.tail)?;
         let page = Page {
             life: read.head.id.0,
             content_type: &read.head.content_type,
@@ -65,6 +66,7 @@ impl Streams {
     ) -> Answer {
         let _reader = self.0.readers.enter(&name.project)?;
         let head = self.store().head(name)?;
+        refuse_beyond(start, head.tail)?;
         let mut follower = self.store().follow(name, start)?;
         let from = follower.offset();
         let step = tokio::select! {
@@ -97,6 +99,15 @@ impl Streams {
 fn start(text: &str) -> Result<Start, Refusal> {
     Start::parse(text)
         .ok_or_else(|| Refusal::invalid("offset is -1, now, or an offset from Stream-Next-Offset"))
+}
+
+/// An offset that the stream has not reached belongs to another life of its name. Answering
+/// with the tail would send the reader back without telling it.
+pub(super) fn refuse_beyond(start: Start, tail: Offset) -> Result<(), Refusal> {
+    match start {
+        Start::At(offset) if offset > tail => Err(Refusal::beyond(tail)),
+        _ => Ok(()),
+    }
 }
 
 /// The cursor for an answer to somebody who sent `sent`.

@@ -4,6 +4,7 @@ use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue,
 use hyper::{Response, StatusCode};
 use serde_json::json;
 use towpath_model::stream::content_type;
+use towpath_model::stream::offset::Offset;
 use towpath_model::stream::state::Refusal as Append;
 use towpath_model::stream::{expiry, json as json_mode, producer};
 use towpath_streams::Error;
@@ -34,6 +35,11 @@ impl Refusal {
 
     pub(super) fn invalid(detail: impl Into<String>) -> Refusal {
         Refusal::new(StatusCode::BAD_REQUEST, "invalid", detail)
+    }
+
+    pub(super) fn beyond(tail: Offset) -> Refusal {
+        let detail = format!("the stream ends at {tail}; was it created anew? read it from -1");
+        Refusal::invalid(detail).with(headers::NEXT_OFFSET, headers::offset(tail))
     }
 
     pub(super) fn gone() -> Refusal {

@@ -46,14 +46,16 @@ pub(super) fn query(text: Option<&str>, name: &str) -> Result<Option<String>, Re
 
 /// Scheme and host as the client sees them, for URLs in answers; empty if it does not say.
 ///
-/// A proxy that ends TLS says so in `X-Forwarded-Proto`.
-pub(super) fn base_url(parts: &hyper::http::request::Parts) -> String {
+/// `own` is where the server thinks it is; a proxy that ends TLS before it says so in
+/// `X-Forwarded-Proto`.
+pub(super) fn base_url(parts: &hyper::http::request::Parts, own: &str) -> String {
     let host = parts.headers.get(HOST).and_then(|host| host.to_str().ok());
     let Some(host) = host.or(parts.uri.authority().map(Authority::as_str)) else {
         return String::new();
     };
     let scheme = parts.headers.get("x-forwarded-proto").map(HeaderValue::as_bytes);
-    let scheme = if scheme == Some(b"https") { "https" } else { "http" };
+    let secure = scheme == Some(b"https") || own.starts_with("https:");
+    let scheme = if secure { "https" } else { "http" };
     format!("{scheme}://{host}")
 }
 

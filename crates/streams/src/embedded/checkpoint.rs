@@ -146,18 +146,16 @@ fn parse(bytes: Bytes, index: &mut Index) -> Option<Summary> {
     if begin.u32()? != VERSION {
         return None;
     }
-    let mut summary = Summary::default();
-    summary.position = Position { segment: begin.u32()?, end: begin.u64()?, commit: begin.u64()? };
+    let position = Position { segment: begin.u32()?, end: begin.u64()?, commit: begin.u64()? };
     index.next_id = begin.u64()?;
     let mut count = 0u64;
     loop {
         let mut frame = frame(&mut file)?;
         let mut look = frame.clone();
         if look.u32()? == u32::MAX {
-            return (look.u64()? == count)
-                .then_some(())
-                .and_then(|()| look.list(take_listed))
-                .map(|segments| Summary { segments, ..summary });
+            let is_complete = look.u64()? == count;
+            let segments = look.list(take_listed)?;
+            return is_complete.then_some(Summary { position, segments });
         }
         while !frame.is_empty() {
             index.insert(take_stream(&mut frame)?);

@@ -44,7 +44,7 @@ pub(super) fn encode(extents: &[Extent]) -> Vec<u8> {
     out
 }
 
-/// The blocks of a range that hold `from` and what follows, as many as hold about `room`.
+/// The blocks of a range that hold `from` and the `room` bytes that follow.
 pub(super) fn find(
     segment: &Segment,
     first: u32,
@@ -60,8 +60,7 @@ pub(super) fn find(
         if begins <= from { low = middle } else { high = middle - 1 }
     }
     let mut found: Vec<Extent> = Vec::new();
-    let (last, mut bytes) = ((first + count - 1) / PER_PAGE, 0usize);
-    for number in low..=last {
+    for number in low..=(first + count - 1) / PER_PAGE {
         let all = page(segment, number)?;
         let begin = first.saturating_sub(number * PER_PAGE).min(PER_PAGE) as usize;
         let end = (first + count - number * PER_PAGE).min(PER_PAGE) as usize;
@@ -70,13 +69,11 @@ pub(super) fn find(
             true => all.partition_point(|extent| extent.start <= from).saturating_sub(1),
             false => 0,
         };
-        for extent in &all[skipped..] {
-            // One more than needed, because the first may lie mostly before `from`.
-            if bytes > room && found.len() > 1 {
-                return Ok(found);
-            }
-            bytes += extent.bytes as usize;
-            found.push(*extent);
+        let needed = all[skipped..].iter().take_while(|it| it.start < from.saturating_add(room as u64));
+        let before = found.len();
+        found.extend(needed);
+        if found.len() - before < all.len() - skipped {
+            break;
         }
     }
     Ok(found)

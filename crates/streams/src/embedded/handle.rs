@@ -97,11 +97,6 @@ impl Embedded {
         }
     }
 
-    /// How many streams a project has.
-    pub fn count(&self, project: &str) -> usize {
-        self.inner.shared.index().count_of(project)
-    }
-
     /// Seals, gathers and checkpoints what is due, now.
     pub fn maintain(&self) -> Result<(), Error> {
         super::maintain::run_once(&self.inner.shared)
@@ -181,18 +176,17 @@ impl Embedded {
         if offset < head.start {
             return Err(wrong("the offset is before what is kept of it"));
         }
-        let position = match (mode, point.sub_offset) {
-            (Mode::Json, 0) => {
-                let (route, active) = self.route(head.id, offset, 1)?;
-                let aligned = offset == head.tail || self.boundary(route, active).await? == offset.bytes();
-                aligned.then_some(offset.bytes()).ok_or_else(|| wrong("the offset is inside a message"))?
+        if mode == Mode::Json && offset < head.tail {
+            let (route, active) = self.route(head.id, offset, 1)?;
+            if self.boundary(route, active).await? != offset.bytes() {
+                return Err(wrong("the offset is inside a message"));
             }
-            (_, 0) => offset.bytes(),
-            (mode, sub_offset) => self
-                .sub_position(&head, offset, mode, sub_offset)
-                .await?
-                .ok_or_else(|| wrong("the sub-offset is beyond its data"))?,
+        }
+        let position = match point.sub_offset {
+            0 => Some(offset.bytes()),
+            sub_offset => self.sub_position(&head, offset, mode, sub_offset).await?,
         };
+        let position = position.ok_or_else(|| wrong("the sub-offset is beyond its data"))?;
         let (source, start) = (head.id.0, head.start.bytes());
         let point = ForkPoint { offset: Some(offset), ..point.clone() };
         Ok(Box::new(Fork { source, start, position, point }))
@@ -346,6 +340,10 @@ impl Store for Embedded {
             let listed = tokio::task::spawn_blocking(move || super::keeper::list(&store.inner.shared, &list));
             listed.await.map_err(|_| Error::ShutDown)
         })
+    }
+
+    fn count(&self, project: &str) -> usize {
+        self.inner.shared.index().count_of(project)
     }
 }
 

@@ -300,15 +300,18 @@ impl<'a> Plan<'a> {
         Decided::Now(Ok(()))
     }
 
+    /// Ends streams together. Their ends may share sources: the record is applied in one go.
     fn expire(&mut self, ids: &[u64]) -> usize {
-        let mut ended = Vec::new();
+        let (mut ended, mut fixed) = (Vec::new(), Vec::new());
         for stream in ids.iter().filter_map(|id| self.index.get(*id)) {
             let due = !stream.deleted && stream.has_expired(self.now) && !self.names.contains(&stream.name);
-            if due && self.fix_chain(stream) {
+            if let Some(chain) = self.chain(stream).filter(|_| due) {
+                fixed.extend(chain);
                 self.names.insert(stream.name.clone());
                 ended.push(stream.id);
             }
         }
+        self.fixed.extend(fixed);
         let count = ended.len();
         if count > 0 {
             self.write(Record::Delete { ids: ended });
@@ -319,18 +322,22 @@ impl<'a> Plan<'a> {
     /// Fixes a stream that ends and every source its end may remove. False if this commit
     /// has touched one of them already.
     fn fix_chain(&mut self, stream: &Stream) -> bool {
+        let chain = self.chain(stream);
+        let is_free = chain.is_some();
+        self.fixed.extend(chain.into_iter().flatten());
+        is_free
+    }
+
+    /// A stream and its sources, if this commit has touched none of them yet.
+    fn chain(&self, stream: &Stream) -> Option<Vec<u64>> {
         let mut chain = vec![stream.id];
         let mut fork = stream.fork();
         while let Some(source) = fork.and_then(|fork| self.index.get(fork.source)) {
             chain.push(source.id);
             fork = source.fork();
         }
-        let taken = |id: &u64| self.moved.contains_key(id) || self.fixed.contains(id);
-        if chain.iter().any(taken) {
-            return false;
-        }
-        self.fixed.extend(chain);
-        true
+        let is_taken = |id: &u64| self.moved.contains_key(id) || self.fixed.contains(id);
+        (!chain.iter().any(is_taken)).then_some(chain)
     }
 
     fn deliver(&mut self, delivery: &Delivery) -> Decided<Delivered> {

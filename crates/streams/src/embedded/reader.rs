@@ -78,7 +78,7 @@ impl Route {
     pub(super) fn fetch(&self, bytes_max: usize) -> Result<Batch, Error> {
         let mut gathered = Gathered::new(self.from, self.to, bytes_max);
         for leg in &self.legs {
-            let extents = leg.extents(self.from, gathered.room())?;
+            let extents = leg.extents(gathered.next, gathered.room())?;
             let mut rest = &extents[..];
             while !rest.is_empty() && !gathered.is_full() {
                 let (span, after) = split_span(rest);
@@ -91,6 +91,14 @@ impl Route {
             }
             if gathered.is_full() {
                 break;
+            }
+            if gathered.next != leg.end {
+                // Better no answer than one with a hole in it.
+                let number = leg.segment.number;
+                return Err(Error::Corrupt(format!(
+                    "bytes from {} on are missing in segment {number}",
+                    gathered.next
+                )));
             }
         }
         Ok(gathered.into_batch())
@@ -108,7 +116,7 @@ impl Route {
 }
 
 impl Leg {
-    /// The blocks of this piece from `from` on, as many as hold about `room`.
+    /// The blocks of this piece that hold `from` and the `room` bytes that follow.
     fn extents(&self, from: u64, room: usize) -> Result<Vec<Extent>, Error> {
         let Piece { start, at, bytes, listed, .. } = self.piece;
         if listed == 0 {

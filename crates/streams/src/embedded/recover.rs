@@ -66,6 +66,7 @@ pub(super) fn open(disk: &Arc<dyn Disk>, config: &Config) -> Result<Opened, Erro
     };
     index.segments.insert(active.number, active.clone());
     index.position = Position { segment: active.number, end, commit };
+    keep_headless(&**disk, &names, active.number, commit, &mut recovery)?;
     remove_strays(&**disk, &names, &index);
     let numbers = Arc::new(AtomicU32::new(highest.max(active.number) + 1));
     let spares: Arc<Spares> = Arc::default();
@@ -276,18 +277,66 @@ impl Stop {
         let broken =
             self.rest.get(8..16).map(|bytes| u64::from_le_bytes(bytes.try_into().expect("eight bytes")));
         let broken = broken.filter(|commit| *commit == self.commit).unwrap_or(self.commit + 1);
-        let mut at = 1;
-        while let Some(rest) = self.rest.get(at..torn).filter(|rest| rest.len() > HEAD_BYTES) {
-            let commit = u64::from_le_bytes(rest[8..16].try_into().expect("eight bytes"));
-            let plausible = commit > self.commit.saturating_sub(1) && commit - self.commit < 1 << 32;
-            match plausible.then(|| Record::take(&self.rest.slice(at..))).flatten() {
-                Some(found) if found.commit > broken => return true,
-                Some(found) => at += found.length as usize,
+        commits_behind(&self.rest.slice(..torn), self.commit).any(|commit| commit > broken)
+    }
+}
+
+/// The commits of whole records that lie anywhere in `bytes`, if they can follow `commit`.
+fn commits_behind(bytes: &Bytes, commit: u64) -> impl Iterator<Item = u64> + '_ {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        while let Some(rest) = bytes.get(at..).filter(|rest| rest.len() > HEAD_BYTES) {
+            let found = u64::from_le_bytes(rest[8..16].try_into().expect("eight bytes"));
+            // Cheap to tell, and true for nearly nothing but records.
+            let is_plausible = found >= commit.max(1) && found - commit < 1 << 32;
+            match is_plausible.then(|| Record::take(&bytes.slice(at..))).flatten() {
+                Some(record) => {
+                    at += record.length as usize;
+                    return Some(record.commit);
+                }
                 None => at += 1,
             }
         }
-        false
+        None
+    })
+}
+
+/// Looks at segments behind the end whose header is broken. A commit that was never synced
+/// may have left one; so may a disk that lost what it had confirmed. Neither is removed as
+/// long as it holds a whole record.
+fn keep_headless(
+    disk: &dyn Disk,
+    names: &[String],
+    active: u32,
+    commit: u64,
+    recovery: &mut Recovery,
+) -> Result<(), Error> {
+    let behind = |name: &&String| name.ends_with(".log") && number_of(name).is_some_and(|it| it > active);
+    for name in names.iter().filter(behind) {
+        let failed = |error: std::io::Error| Error::io(format!("cannot look at {name}"), &error);
+        let Ok(file) = disk.open(name) else { continue };
+        let mut bytes = vec![0; file.len().map_err(failed)? as usize];
+        file.read_at(&mut bytes, 0).map_err(failed)?;
+        let bytes = Bytes::from(bytes);
+        let has_header = bytes.get(..HEADER_BYTES as usize).and_then(Header::decode).is_some();
+        let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        if has_header || end == 0 {
+            continue;
+        }
+        recovery.torn_bytes += end as u64;
+        let mut commits: Vec<u64> = commits_behind(&bytes.slice(..end), commit).collect();
+        commits.dedup();
+        if commits.is_empty() {
+            continue;
+        }
+        let aside = format!("damaged-{name}");
+        disk.rename(name, &aside).and_then(|()| disk.sync_names()).map_err(failed)?;
+        // Two commits in it: the first had been synced before the second was written.
+        if commits.len() > 1 {
+            recovery.damage = Some(format!("the header of {name}; the segment is kept as {aside}"));
+        }
     }
+    Ok(())
 }
 
 fn write_zeros(file: &dyn DiskFile, mut at: u64, mut bytes: u64) -> std::io::Result<()> {

@@ -94,11 +94,10 @@ impl Shared {
     /// Remembers whether the disk is full, and says so once each way.
     pub(super) fn full(&self, full: bool) {
         if self.full.load(Ordering::Relaxed) != full && self.full.swap(full, Ordering::Relaxed) != full {
-            match full {
-                true => {
-                    tracing::error!("the disk is full: appends to streams are refused until there is room")
-                }
-                false => tracing::info!("there is room on the disk again: streams take appends"),
+            if full {
+                tracing::error!("the disk is full: appends to streams are refused until there is room");
+            } else {
+                tracing::info!("there is room on the disk again: streams take appends");
             }
         }
     }

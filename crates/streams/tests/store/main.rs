@@ -1,6 +1,8 @@
 //! What the store promises, tried to break: random histories against a model, power cuts
 //! at every byte, killed processes, full disks and syncs that fail.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+
 mod behaviour;
 mod faults;
 mod histories;

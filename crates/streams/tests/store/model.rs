@@ -1,1 +1,311 @@
-//! (empty)
+//! The store as it should be: every stream a list of messages, every rule in the open.
+
+use std::collections::BTreeMap;
+
+use towpath_model::stream::content_type::{ContentType, Mode};
+use towpath_model::stream::expiry::Expiry;
+use towpath_model::stream::offset::Offset;
+use towpath_model::stream::producer::Producer;
+use towpath_model::stream::state::{self, Accepted, Refusal, Standing, Verdict, Wish};
+use towpath_streams::{Append, Create, Error, Messages};
+
+/// What went wrong, without the words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Wrong {
+    NotFound,
+    Deleted,
+    Conflict,
+    ForkPoint,
+    Refused(Refusal),
+}
+
+impl Wrong {
+    pub(crate) fn of(error: &Error) -> Wrong {
+        match error {
+            Error::NotFound(_) => Wrong::NotFound,
+            Error::Deleted(_) => Wrong::Deleted,
+            Error::Conflict { .. } => Wrong::Conflict,
+            Error::ForkPoint { .. } => Wrong::ForkPoint,
+            Error::Refused { refusal, .. } => Wrong::Refused(*refusal),
+            other => panic!("the store answered {other:?}"),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Stream {
+    pub(crate) id: u64,
+    pub(crate) content_type: ContentType,
+    pub(crate) expiry: Expiry,
+    /// The first bytes that a fork has of its source are here too.
+    pub(crate) messages: Vec<Vec<u8>>,
+    /// The offset of the first message.
+    pub(crate) start: u64,
+    pub(crate) closed: bool,
+    pub(crate) used_at: i64,
+    /// When it was last written to: what a crash cannot take back.
+    pub(crate) written_at: i64,
+    closed_by: Option<Producer>,
+    stream_seq: Option<String>,
+    producers: BTreeMap<String, Accepted>,
+    seen: BTreeMap<u64, u64>,
+    source: Option<String>,
+    deleted: bool,
+    shape: state::Shape,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Model {
+    pub(crate) streams: BTreeMap<String, Stream>,
+    pub(crate) now: i64,
+}
+
+impl Stream {
+    pub(crate) fn tail(&self) -> u64 {
+        self.start + self.messages.iter().map(|message| message.len() as u64).sum::<u64>()
+    }
+
+    fn has_expired(&self, now: i64) -> bool {
+        match self.expiry {
+            Expiry::Never => false,
+            Expiry::Sliding { seconds } => self.used_at + seconds as i64 * 1000 <= now,
+            Expiry::At(at) => at.as_millisecond() <= now,
+        }
+    }
+
+    fn push(&mut self, messages: &Messages, now: i64) {
+        let mut from = 0;
+        for end in &messages.ends {
+            self.messages.push(messages.data[from..*end as usize].to_vec());
+            from = *end as usize;
+        }
+        self.used_at = now;
+        self.written_at = now;
+    }
+}
+
+impl Model {
+    pub(crate) fn usable(&self, id: &str) -> Result<&Stream, Wrong> {
+        let stream = self.streams.get(id).ok_or(Wrong::NotFound)?;
+        let expired = stream.has_expired(self.now);
+        match stream.deleted || (expired && self.forks(id) > 0) {
+            true => Err(Wrong::Deleted),
+            false if expired => Err(Wrong::NotFound),
+            false => Ok(stream),
+        }
+    }
+
+    pub(crate) fn usable_mut(&mut self, id: &str) -> Result<&mut Stream, Wrong> {
+        self.usable(id)?;
+        Ok(self.streams.get_mut(id).unwrap())
+    }
+
+    fn forks(&self, id: &str) -> usize {
+        self.streams.values().filter(|stream| stream.source.as_deref() == Some(id)).count()
+    }
+
+    /// Creates, and answers whether it is new. The store says which id it gave.
+    pub(crate) fn create(&mut self, id: &str, create: &Create) -> Result<bool, Wrong> {
+        let fork = match &create.shape.fork {
+            Some(point) => {
+                let source = self.usable(&point.source.id).map_err(|wrong| match wrong {
+                    Wrong::Deleted => Wrong::Conflict,
+                    wrong => wrong,
+                })?;
+                Some(cut(source, point.offset.map(Offset::bytes), point.sub_offset).ok_or(Wrong::ForkPoint)?)
+            }
+            None => None,
+        };
+        if let Ok(there) = self.usable(id) {
+            let there = state::Shape { closed: there.closed, ..there.shape.clone() };
+            return if state::same_creation(&there, &create.shape) {
+                Ok(false)
+            } else {
+                Err(Wrong::Conflict)
+            };
+        }
+        if matches!(self.usable(id), Err(Wrong::Deleted)) {
+            return Err(Wrong::Conflict);
+        }
+        let source = create.shape.fork.as_ref().map(|point| point.source.id.to_string());
+        let source_stream = source.as_ref().map(|source| self.streams[source].clone());
+        let content_type = match (&create.shape.content_type, &source_stream) {
+            (Some(asked), Some(source)) if *asked != source.content_type => return Err(Wrong::Conflict),
+            (Some(asked), _) => asked.clone(),
+            (None, Some(source)) => source.content_type.clone(),
+            (None, None) => ContentType::default(),
+        };
+        let inherited = source_stream.as_ref().map_or(Expiry::Never, |source| source.expiry);
+        let expiry = create.shape.expiry.unwrap_or(inherited);
+        let mut shape = create.shape.clone();
+        shape.content_type = Some(content_type.clone());
+        shape.expiry = Some(expiry);
+        if let (Some(point), Some(source)) = (&mut shape.fork, &source_stream) {
+            point.offset = Some(point.offset.unwrap_or(Offset::new(source.tail())));
+        }
+        self.remove(id);
+        let mut stream = Stream {
+            id: 0,
+            content_type,
+            expiry,
+            messages: fork.unwrap_or_default(),
+            start: source_stream.map_or(0, |source| source.start),
+            closed: create.shape.closed,
+            used_at: self.now,
+            written_at: self.now,
+            closed_by: None,
+            stream_seq: None,
+            producers: BTreeMap::new(),
+            seen: BTreeMap::new(),
+            source,
+            deleted: false,
+            shape,
+        };
+        stream.push(&create.messages, self.now);
+        self.streams.insert(id.to_owned(), stream);
+        Ok(true)
+    }
+
+    pub(crate) fn append(&mut self, id: &str, append: &Append) -> Result<(u64, bool), Wrong> {
+        let now = self.now;
+        let stream = self.usable_mut(id)?;
+        let producer = append.producer.as_ref();
+        let standing = Standing {
+            content_type: &stream.content_type,
+            tail: Offset::new(stream.tail()),
+            closed: stream.closed,
+            closed_by: stream.closed_by.as_ref(),
+            stream_seq: stream.stream_seq.as_deref(),
+            producer: producer.and_then(|producer| stream.producers.get(&*producer.id).copied()),
+        };
+        let wish = Wish {
+            content_type: append.content_type.as_ref(),
+            has_data: !append.messages.is_empty(),
+            close: append.close,
+            producer,
+            stream_seq: append.stream_seq.as_deref(),
+            expected_tail: append.expected_tail,
+        };
+        match state::append(standing, wish) {
+            Verdict::Refuse(refusal) => Err(Wrong::Refused(refusal)),
+            Verdict::Duplicate(_) | Verdict::AlreadyClosed => Ok((stream.tail(), true)),
+            Verdict::Write => {
+                stream.push(&append.messages, now);
+                if let Some(Producer { id, epoch, seq }) = producer {
+                    stream.producers.insert(id.to_string(), Accepted { epoch: *epoch, seq: *seq });
+                }
+                if let Some(stream_seq) = &append.stream_seq {
+                    stream.stream_seq = Some(stream_seq.to_string());
+                }
+                if append.close {
+                    stream.closed = true;
+                    stream.closed_by = producer.cloned();
+                }
+                Ok((stream.tail(), false))
+            }
+        }
+    }
+
+    /// Delivers, and answers how many streams got it now.
+    pub(crate) fn deliver(
+        &mut self,
+        source: u64,
+        offset: u64,
+        messages: &Messages,
+        targets: &[String],
+    ) -> usize {
+        let now = self.now;
+        let mut written = 0;
+        for target in targets {
+            let Ok(stream) = self.usable_mut(target) else { continue };
+            let had = stream.seen.get(&source).is_some_and(|seen| offset <= *seen);
+            if !had && !stream.closed {
+                stream.push(messages, now);
+                stream.seen.insert(source, offset);
+                written += 1;
+            }
+        }
+        written
+    }
+
+    pub(crate) fn delete(&mut self, id: &str) -> Result<(), Wrong> {
+        self.usable_mut(id)?.deleted = true;
+        self.remove_unused();
+        Ok(())
+    }
+
+    pub(crate) fn trim(&mut self, id: &str, before: u64) -> Result<u64, Wrong> {
+        let stream = self.usable_mut(id)?;
+        while stream.messages.first().is_some_and(|first| stream.start + first.len() as u64 <= before) {
+            stream.start += stream.messages.remove(0).len() as u64;
+        }
+        Ok(stream.start)
+    }
+
+    /// Ends what has expired, and answers how many.
+    pub(crate) fn keep(&mut self) -> usize {
+        let now = self.now;
+        let due = self.streams.values_mut().filter(|stream| !stream.deleted && stream.has_expired(now));
+        let ended = due.map(|stream| stream.deleted = true).count();
+        self.remove_unused();
+        ended
+    }
+
+    fn remove(&mut self, id: &str) {
+        if let Some(stream) = self.streams.get_mut(id) {
+            stream.deleted = true;
+            self.remove_unused();
+        }
+    }
+
+    fn remove_unused(&mut self) {
+        while let Some(id) = self
+            .streams
+            .iter()
+            .find_map(|(id, stream)| (stream.deleted && self.forks(id) == 0).then(|| id.clone()))
+        {
+            self.streams.remove(&id);
+        }
+    }
+}
+
+/// What a fork inherits; `None` if it cannot begin there.
+fn cut(source: &Stream, offset: Option<u64>, sub_offset: u64) -> Option<Vec<Vec<u8>>> {
+    let is_json = source.content_type.mode() == Mode::Json;
+    let offset = offset.unwrap_or(source.tail());
+    if offset > source.tail() || offset < source.start {
+        return None;
+    }
+    let (mut position, mut kept, mut rest) = (source.start, Vec::new(), Vec::new());
+    for message in &source.messages {
+        let end = position + message.len() as u64;
+        if end <= offset {
+            kept.push(message.clone());
+        } else if position >= offset {
+            rest.push(message.clone());
+        } else if is_json {
+            return None;
+        } else {
+            let (before, after) = message.split_at((offset - position) as usize);
+            kept.push(before.to_vec());
+            rest.push(after.to_vec());
+        }
+        position = end;
+    }
+    match (sub_offset as usize, is_json) {
+        (0, _) => {}
+        (count, true) => kept.extend_from_slice(rest.get(..count)?),
+        (bytes, false) => {
+            let more = rest.first()?.get(..bytes)?;
+            // Bytes behind a cut belong to the message that was cut.
+            let is_cut = kept.iter().map(|message| message.len() as u64).sum::<u64>()
+                == offset - source.start
+                && source.messages.get(kept.len().wrapping_sub(1)) != kept.last();
+            match kept.last_mut().filter(|_| is_cut) {
+                Some(last) => last.extend_from_slice(more),
+                None => kept.push(more.to_vec()),
+            }
+        }
+    }
+    Some(kept)
+}

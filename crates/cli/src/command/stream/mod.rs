@@ -101,3 +101,28 @@ fn list_in_words(list: &Value) -> String {
         .collect();
     table(["STREAM", "TYPE", "NEXT OFFSET", "STATE", "EXPIRES"], &rows)
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, FromArgMatches};
+
+    /// A name that a setting has already would only fail when it is used.
+    #[test]
+    fn every_action_can_be_typed() {
+        for line in [
+            "create a --ttl 5 --content-type text/plain --retain-bytes 9",
+            "append a hello --close --if-match x",
+            "append a --lines",
+            "read a --offset -1",
+            "tail a --offset now",
+            "close a",
+            "delete a",
+            "list --prefix p --after q --limit 5",
+            "fork a b --offset x --sub-offset 3",
+        ] {
+            let words = ["towpath", "stream", "--project", "p"].into_iter().chain(line.split(' '));
+            let matches = crate::Cli::command().try_get_matches_from(words).unwrap();
+            crate::Cli::from_arg_matches(&matches).unwrap();
+        }
+    }
+}

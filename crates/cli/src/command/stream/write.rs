@@ -41,9 +41,9 @@ pub(super) struct Append {
     /// The stream
     stream: String,
     /// What to append; standard input if it is left out
-    body: Option<String>,
+    message: Option<String>,
     /// Append each line of standard input by itself, as it comes
-    #[arg(long, conflicts_with = "body")]
+    #[arg(long, conflicts_with = "message")]
     lines: bool,
     /// Close the stream with it
     #[arg(long)]
@@ -100,7 +100,7 @@ pub(super) async fn append(client: &Client, append: Append) -> anyhow::Result<Va
     if append.lines {
         return append_lines(client, &append, &content_type).await;
     }
-    let data = match append.body {
+    let data = match append.message {
         Some(data) => data.into_bytes(),
         None if std::io::stdin().is_terminal() => {
             bail!("nothing to append; give it as an argument or pipe it in")

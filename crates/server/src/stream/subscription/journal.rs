@@ -8,6 +8,7 @@ use towpath_model::stream::state::Shape;
 use towpath_model::stream::subscription::{Change, Subscription};
 use towpath_streams::{Append, Create, Error, List, Messages, Retention, Store};
 
+/// How the ids of such streams begin.
 const PREFIX: &str = "__ds/subscription/";
 /// Changes are summed up when they outweigh the sum this many times, and this many bytes.
 const SUM_UP_FACTOR: u64 = 4;
@@ -35,7 +36,7 @@ impl Key {
     /// The stream of its changes; `None` if the id is too long for one.
     fn journal(&self) -> Option<StreamName> {
         let id = encode(&self.id).replace('/', "%2F");
-        StreamName::new(DEFAULT_PROJECT, &format!("{PREFIX}{}/{id}", self.project))
+        StreamName::reserved(DEFAULT_PROJECT, &format!("subscription/{}/{id}", self.project))
     }
 
     fn of(journal: &StreamName) -> Option<Key> {

@@ -51,7 +51,7 @@ pub(super) enum BadToken {
 impl Keys {
     /// Reads the keys, or makes them. Whoever comes second reads those of the first.
     pub(super) async fn open(store: &dyn Store) -> Result<Keys, Error> {
-        let name = StreamName::new(DEFAULT_PROJECT, "__ds/keys").expect("a constant name is a name");
+        let name = StreamName::reserved(DEFAULT_PROJECT, "keys").expect("a constant name is a name");
         let fresh = Stored { ed25519_seed: random(32), token_key: random(32) };
         let text = serde_json::to_vec(&fresh).expect("our own types serialise");
         let shape = Shape { content_type: None, expiry: None, closed: false, fork: None };

@@ -7,7 +7,7 @@ use hyper::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::{Value, json};
-use towpath_model::stream::name::decode;
+use towpath_model::stream::name::{StreamName, decode};
 use towpath_model::stream::subscription::{
     Change, Config, Fence, Kind, Refusal, Subscription, Worked, named_streams,
 };
@@ -85,10 +85,17 @@ impl Subscriptions {
             Ok(_) => return Ok(invalid("the subscription's id is too long")),
             Err(why) => return Ok(invalid(why.0)),
         };
-        if let Kind::Webhook { url } = &config.kind
-            && let Err(why) = webhook::check(url, self.0.reach)
-        {
-            return Ok(failure(StatusCode::BAD_REQUEST, "WEBHOOK_URL_REJECTED", why));
+        match &config.kind {
+            Kind::Webhook { url } => {
+                if let Err(why) = webhook::check(url, self.0.reach) {
+                    return Ok(failure(StatusCode::BAD_REQUEST, "WEBHOOK_URL_REJECTED", why));
+                }
+            }
+            Kind::PullWake { wake_stream } => {
+                if StreamName::new(&key.project, wake_stream).is_none() {
+                    return Ok(invalid("wake_stream is not the name of a stream"));
+                }
+            }
         }
         if let Some(entry) = self.get(&key) {
             let state = entry.state.lock().await;

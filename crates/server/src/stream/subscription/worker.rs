@@ -230,7 +230,7 @@ impl Subscriptions {
                 List { project: project.into(), prefix: prefix.clone(), after, limit: limits::LIST_MAX };
             let page = self.store().list(list).await?;
             let fits = page.iter().filter(|(name, _)| subscription.matches(&name.id));
-            let users = fits.filter(|(name, _)| !name.id.starts_with("__ds/"));
+            let users = fits.filter(|(name, _)| !name.is_reserved());
             found.extend(users.map(|(name, head)| (name.id.to_string(), head.tail)));
             match page.last() {
                 Some((name, _)) if page.len() == limits::LIST_MAX => after = Some(name.id.to_string()),

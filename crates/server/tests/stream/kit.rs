@@ -1,0 +1,121 @@
+//! A server on a store of its own.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::{Method, RequestBuilder, Response};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use towpath_server::Config;
+use towpath_server::stream::Settings;
+use towpath_server::tls::Tls;
+use towpath_streams::embedded::{self, Embedded};
+
+pub(crate) struct Server {
+    pub(crate) address: std::net::SocketAddr,
+    http: reqwest::Client,
+    settings: Settings,
+    store: Embedded,
+    running: JoinHandle<()>,
+    shutdown: CancellationToken,
+    directory: Arc<TempDir>,
+}
+
+/// Short waits, so that tests do not wait.
+pub(crate) fn settings() -> Settings {
+    Settings { long_poll: Duration::from_millis(300), webhook_local: true, ..Settings::default() }
+}
+
+impl Server {
+    pub(crate) async fn start() -> Server {
+        Server::with(settings()).await
+    }
+
+    pub(crate) async fn with(settings: Settings) -> Server {
+        Server::configured(settings, None).await
+    }
+
+    pub(crate) async fn configured(settings: Settings, connections_max: Option<usize>) -> Server {
+        let directory = Arc::new(tempfile::tempdir().unwrap());
+        Server::on(directory, settings, connections_max, None).await
+    }
+
+    pub(crate) async fn secure(tls: Tls) -> Server {
+        let directory = Arc::new(tempfile::tempdir().unwrap());
+        Server::on(directory, settings(), None, Some(tls)).await
+    }
+
+    async fn on(
+        directory: Arc<TempDir>,
+        settings: Settings,
+        connections_max: Option<usize>,
+        tls: Option<Tls>,
+    ) -> Server {
+        let path: PathBuf = directory.path().join("streams");
+        let store = tokio::task::spawn_blocking(|| Embedded::open(embedded::Config::new(path)))
+            .await
+            .unwrap()
+            .unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let shutdown = CancellationToken::new();
+        let config = Config {
+            database: None,
+            streams: Some((Arc::new(store.clone()), settings.clone())),
+            connections_max,
+            tls,
+        };
+        let running = tokio::spawn(towpath_server::run(listener, config, shutdown.clone()));
+        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        Server { address, http, settings, store, running, shutdown, directory }
+    }
+
+    /// Stops the server and starts another one on the same store.
+    pub(crate) async fn restart(self) -> Server {
+        let (directory, settings) = (self.directory.clone(), self.settings.clone());
+        self.stop().await;
+        Server::on(directory, settings, None, None).await
+    }
+
+    pub(crate) async fn stop(self) {
+        self.shutdown.cancel();
+        self.running.await.unwrap();
+        let store = self.store;
+        tokio::task::spawn_blocking(move || store.shut_down()).await.unwrap();
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.http.request(method, self.url(path))
+    }
+
+    pub(crate) async fn put(&self, path: &str, content_type: &str, body: &str) -> Response {
+        let request = self.request(Method::PUT, path).header("content-type", content_type);
+        request.body(body.to_owned()).send().await.unwrap()
+    }
+
+    pub(crate) async fn post(&self, path: &str, content_type: &str, body: &str) -> Response {
+        let request = self.request(Method::POST, path).header("content-type", content_type);
+        request.body(body.to_owned()).send().await.unwrap()
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Response {
+        self.request(Method::GET, path).send().await.unwrap()
+    }
+
+    pub(crate) async fn json(&self, method: Method, path: &str, body: Value) -> (u16, Value) {
+        let response = self.request(method, path).json(&body).send().await.unwrap();
+        (response.status().as_u16(), response.json().await.unwrap_or_default())
+    }
+}
+
+pub(crate) fn header(response: &Response, name: &str) -> String {
+    response.headers().get(name).map(|value| value.to_str().unwrap().to_owned()).unwrap_or_default()
+}

@@ -1,0 +1,109 @@
+//! S06: every limit has its answer.
+
+use reqwest::Method;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use towpath_server::stream::Settings;
+
+use crate::kit::{Server, header, settings};
+
+#[tokio::test]
+async fn a_body_over_the_limit_is_413_however_it_comes() {
+    let server = Server::with(Settings { body_bytes_max: 1000, ..settings() }).await;
+    server.put("/v1/stream/a", "text/plain", "").await;
+    let large = "x".repeat(3_000_000);
+    assert_eq!(server.post("/v1/stream/a", "text/plain", &large).await.status(), 413);
+    let mut connection = TcpStream::connect(server.address).await.unwrap();
+    let head = "POST /v1/stream/a HTTP/1.1\r\nhost: x\r\ncontent-type: text/plain\r\ntransfer-encoding: chunked\r\n\r\n";
+    connection.write_all(head.as_bytes()).await.unwrap();
+    for _ in 0..3 {
+        connection.write_all(format!("190\r\n{}\r\n", "y".repeat(400)).as_bytes()).await.unwrap();
+    }
+    connection.write_all(b"0\r\n\r\n").await.unwrap();
+    let mut answer = [0; 12];
+    connection.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 413");
+    assert_eq!(server.get("/v1/stream/a").await.text().await.unwrap(), "");
+    assert_eq!(server.post("/v1/stream/a", "text/plain", "fits").await.status(), 204);
+}
+
+#[tokio::test]
+async fn pages_are_bounded_and_end_between_values() {
+    let server = Server::with(Settings { page_bytes_max: 4096, ..settings() }).await;
+    server.put("/v1/stream/a", "application/json", "").await;
+    let values: Vec<String> =
+        (0..200).map(|n| format!("{{\"n\":{n},\"pad\":\"{}\"}}", "p".repeat(100))).collect();
+    server.post("/v1/stream/a", "application/json", &format!("[{}]", values.join(","))).await;
+    let (mut offset, mut seen, mut pages) = ("-1".to_owned(), vec![], 0);
+    loop {
+        let page = server.get(&format!("/v1/stream/a?offset={offset}")).await;
+        offset = header(&page, "stream-next-offset");
+        let last = header(&page, "stream-up-to-date") == "true";
+        let cached = header(&page, "cache-control");
+        assert_eq!(cached.contains("max-age"), !last, "{cached}");
+        let body = page.text().await.unwrap();
+        assert!(body.len() <= 4096 + 200, "{}", body.len());
+        let values: Vec<serde_json::Value> = serde_json::from_str(&body).unwrap();
+        seen.extend(values.iter().map(|value| value["n"].as_u64().unwrap()));
+        pages += 1;
+        if last {
+            break;
+        }
+    }
+    assert_eq!(seen, (0..200).collect::<Vec<_>>());
+    assert!(pages > 4, "{pages}");
+}
+
+#[tokio::test]
+async fn live_readers_of_a_project_are_counted() {
+    let server = Server::with(Settings { live_readers_max: 2, ..settings() }).await;
+    server.put("/v1/stream/a", "text/plain", "").await;
+    server.put("/v1/other/stream/a", "text/plain", "").await;
+    let first = server.get("/v1/stream/a?offset=now&live=sse").await;
+    let second = server.get("/v1/stream/a?offset=now&live=sse").await;
+    assert_eq!((first.status().as_u16(), second.status().as_u16()), (200, 200));
+    let third = server.get("/v1/stream/a?offset=now&live=long-poll").await;
+    assert_eq!(third.status(), 429);
+    assert_eq!(header(&third, "retry-after"), "1");
+    assert_eq!(server.get("/v1/other/stream/a?offset=now&live=long-poll").await.status(), 204);
+    drop(first);
+    for _ in 0..50 {
+        if server.get("/v1/stream/a?offset=now&live=long-poll").await.status() == 204 {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    panic!("a reader that left still counts");
+}
+
+#[tokio::test]
+async fn too_many_connections_hear_503() {
+    let server = Server::configured(settings(), Some(2)).await;
+    let _held = [
+        TcpStream::connect(server.address).await.unwrap(),
+        TcpStream::connect(server.address).await.unwrap(),
+    ];
+    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    let mut third = TcpStream::connect(server.address).await.unwrap();
+    let mut answer = String::new();
+    third.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+    assert!(answer.contains("too many connections"));
+}
+
+#[tokio::test]
+async fn streams_of_a_project_are_counted() {
+    let server = Server::with(Settings { streams_max: 3, ..settings() }).await;
+    for n in 0..3 {
+        assert_eq!(server.put(&format!("/v1/p/stream/{n}"), "text/plain", "").await.status(), 201);
+    }
+    assert_eq!(server.put("/v1/p/stream/3", "text/plain", "").await.status(), 429);
+    assert_eq!(
+        server.put("/v1/p/stream/2", "text/plain", "").await.status(),
+        200,
+        "one that is there is no more"
+    );
+    assert_eq!(server.put("/v1/q/stream/3", "text/plain", "").await.status(), 201);
+    server.request(Method::DELETE, "/v1/p/stream/0").send().await.unwrap();
+    assert_eq!(server.put("/v1/p/stream/3", "text/plain", "").await.status(), 201);
+}

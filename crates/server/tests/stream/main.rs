@@ -1,0 +1,10 @@
+//! The stream routes over a real connection and a real store: what the official suite does
+//! not ask for.
+
+#![expect(clippy::unwrap_used, reason = "a failing step fails the test")]
+
+mod beyond;
+mod kit;
+mod limits;
+mod live;
+mod subscription;
