@@ -43,7 +43,11 @@ exception when lock_not_available then
 end;
 $$;
 
--- fn_job_partition_tick: today's partitions and those of the days ahead.
+-- fn_job_partition_tick: the partitions of the days ahead.
+--
+-- Today's is never made: an enqueue that was already on its way into the default partition
+-- would then be refused there. Where maintenance has not run for days, today's jobs stay in
+-- the default partition, and retention deletes them from it in steps.
 --
 -- Answers: {ok, created: [name], deferred: [{partition, reason}], busy}; gate_closed.
 create or replace function towpath.fn_job_partition_tick(p_move_limit integer default 50000) returns jsonb
@@ -65,7 +69,7 @@ begin
     if not towpath._tick_lock(3) then
         return jsonb_build_object('ok', true, 'busy', true);
     end if;
-    for _i in 0..towpath._config_number('queue.retention.partitions_ahead_days')::integer loop
+    for _i in 1..towpath._config_number('queue.retention.partitions_ahead_days')::integer loop
         _day := _today + _i * interval '1 day';
         foreach _table in array array['job', 'job_run'] loop
             _outcome := towpath._job_partition_ensure(_table, _day, coalesce(p_move_limit, 50000));
