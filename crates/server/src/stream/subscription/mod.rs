@@ -41,6 +41,8 @@ struct Inner {
     base_url: String,
     all: RwLock<BTreeMap<Key, Arc<Entry>>>,
     count: AtomicUsize,
+    /// Held while a subscription is created, so that two of one name cannot be.
+    creating: tokio::sync::Mutex<()>,
     /// Streams that grew or went since the worker looked last: a set, so that a busy stream
     /// is looked at once.
     grown: Mutex<HashSet<StreamName>>,
@@ -89,6 +91,7 @@ impl Subscriptions {
             base_url,
             count: AtomicUsize::new(all.len()),
             all: RwLock::new(all),
+            creating: tokio::sync::Mutex::default(),
             grown: Mutex::default(),
             news: Notify::new(),
             deliveries: Arc::new(Semaphore::new(limits::WEBHOOKS_MAX)),
@@ -105,6 +108,12 @@ impl Subscriptions {
             grown.insert(name.clone());
             self.0.news.notify_one();
         }
+    }
+
+    /// Streams of a project that grew since the worker looked last.
+    fn grown_in(&self, project: &str) -> Vec<StreamName> {
+        let grown = self.0.grown.lock().unwrap_or_else(PoisonError::into_inner);
+        grown.iter().filter(|name| *name.project == *project).cloned().collect()
     }
 
     fn get(&self, key: &Key) -> Option<Arc<Entry>> {

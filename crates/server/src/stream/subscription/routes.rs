@@ -97,6 +97,7 @@ impl Subscriptions {
                 }
             }
         }
+        let _one_at_a_time = self.0.creating.lock().await;
         if let Some(entry) = self.get(&key) {
             let state = entry.state.lock().await;
             return Ok(match state.subscription.config == config {
@@ -113,7 +114,6 @@ impl Subscriptions {
             let tail = self.tail(&key.project, &stream);
             subscription.apply(Subscription::link_named(&stream, tail));
         }
-        // Counted before the streams are listed, so that none can slip in between.
         for (stream, tail) in self.matching(&key.project, &subscription).await? {
             if let Some(linked) = subscription.link_matching(&stream, Some(tail)) {
                 subscription.apply(linked);
@@ -122,7 +122,9 @@ impl Subscriptions {
         let journal = Journal::create(self.store(), &key, &subscription).await?;
         let entry = Entry::new(key, subscription.clone(), journal);
         let answer = reply(StatusCode::CREATED, &self.describe(&entry, &subscription));
-        self.insert(entry);
+        self.insert(entry.clone());
+        // Whatever appeared since the streams were listed was not seen by anybody.
+        self.catch_up_one(&entry).await;
         Ok(answer)
     }
 
@@ -201,8 +203,9 @@ impl Subscriptions {
             return Ok(invalid("worker must be named"));
         };
         if state.subscription.wake.is_none() {
-            let changes = self.unfollowed(entry, &state.subscription).await?;
-            state.write(self.store(), changes).await?;
+            let grown = self.grown_in(&entry.key.project);
+            let changes = grown.iter().filter_map(|name| self.followed(&state.subscription, name));
+            state.write(self.store(), changes.collect()).await?;
             self.wake(entry, state).await?;
         }
         let held = match state.subscription.claim(worker, now()) {

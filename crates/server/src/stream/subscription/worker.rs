@@ -4,6 +4,7 @@
 //! Hints say which streams grew; what is due is found by looking, so that a lost hint costs
 //! time and nothing else.
 
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -11,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use towpath_model::stream::content_type::Mode;
 use towpath_model::stream::json as json_mode;
 use towpath_model::stream::name::{StreamName, encode};
+use towpath_model::stream::offset::Offset;
 use towpath_model::stream::subscription::{Change, Kind, Subscription};
 use towpath_streams::{Append, Error, List, Messages};
 
@@ -34,7 +36,7 @@ impl Subscriptions {
     /// One look at everything that grew and everything that is due.
     pub(crate) async fn run_once(&self) {
         let grown = {
-            let mut grown = self.0.grown.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut grown = self.0.grown.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::take(&mut *grown)
         };
         for entry in self.entries() {
@@ -47,12 +49,7 @@ impl Subscriptions {
         }
     }
 
-    async fn look(
-        &self,
-        entry: &std::sync::Arc<Entry>,
-        state: &mut State,
-        grown: &[&StreamName],
-    ) -> Result<(), Error> {
+    async fn look(&self, entry: &Arc<Entry>, state: &mut State, grown: &[&StreamName]) -> Result<(), Error> {
         if state.is_gone {
             return Ok(());
         }
@@ -76,7 +73,7 @@ impl Subscriptions {
     }
 
     /// A stream grew for the first time, or went.
-    fn followed(&self, subscription: &Subscription, name: &StreamName) -> Option<Change> {
+    pub(super) fn followed(&self, subscription: &Subscription, name: &StreamName) -> Option<Change> {
         match self.store().head(name) {
             Ok(_) => subscription.link_matching(&name.id, None),
             Err(_) => {
@@ -87,7 +84,7 @@ impl Subscriptions {
     }
 
     /// Wakes if there is work and nobody is at it. Says whether it did.
-    pub(super) async fn wake(&self, entry: &std::sync::Arc<Entry>, state: &mut State) -> Result<bool, Error> {
+    pub(super) async fn wake(&self, entry: &Arc<Entry>, state: &mut State) -> Result<bool, Error> {
         let pending = state.subscription.pending(|stream| self.tail(&entry.key.project, stream));
         let first = pending.keys().next().cloned();
         let Some(woken) = state.subscription.wake(pending, wake_id(), now()) else { return Ok(false) };
@@ -121,7 +118,7 @@ impl Subscriptions {
     }
 
     /// Sends a webhook in the background; what comes of it is written down there.
-    fn deliver(&self, entry: std::sync::Arc<Entry>, subscription: &Subscription) {
+    fn deliver(&self, entry: Arc<Entry>, subscription: &Subscription) {
         let Kind::Webhook { url } = &subscription.config.kind else { return };
         let (url, generation) = (url.clone(), subscription.generation);
         let body = self.webhook_body(&entry, subscription).to_string();
@@ -185,34 +182,32 @@ impl Subscriptions {
         format!("{}{}/subscriptions/{id}/{action}", self.0.base_url, root(&entry.key.project))
     }
 
-    /// After a start anything may have grown: streams that fit and are not followed yet are
-    /// followed from their beginning, and whoever has work is woken.
+    /// After a start anything may have grown.
     async fn catch_up(&self) {
         for entry in self.entries() {
-            let mut state = entry.state.lock().await;
-            let result = async {
-                let changes = self.unfollowed(&entry, &state.subscription).await?;
-                state.write(self.store(), changes).await?;
-                if let Some(wake) = state.subscription.wake.as_ref().filter(|wake| wake.lease_until.is_none())
-                {
-                    let stream = wake.tails.keys().next().cloned();
-                    self.announce(&entry, &state.subscription, stream.as_deref()).await;
-                }
-                self.wake(&entry, &mut state).await
-            };
-            if let Err(error) = result.await {
-                tracing::warn!(%error, subscription = entry.key.id, "a subscription could not be caught up");
-            }
+            self.catch_up_one(&entry).await;
         }
     }
 
-    pub(super) async fn unfollowed(
-        &self,
-        entry: &Entry,
-        subscription: &Subscription,
-    ) -> Result<Vec<Change>, Error> {
-        let names = self.matching(&entry.key.project, subscription).await?;
-        Ok(names.iter().filter_map(|(name, _)| subscription.link_matching(name, None)).collect())
+    /// Follows streams that fit and are not followed yet, from their beginning, and wakes
+    /// whoever has work.
+    pub(super) async fn catch_up_one(&self, entry: &Arc<Entry>) {
+        let mut state = entry.state.lock().await;
+        let result = async {
+            let names = self.matching(&entry.key.project, &state.subscription).await?;
+            let unfollowed =
+                names.iter().filter_map(|(name, _)| state.subscription.link_matching(name, None));
+            let changes = unfollowed.collect();
+            state.write(self.store(), changes).await?;
+            if let Some(wake) = state.subscription.wake.as_ref().filter(|wake| wake.lease_until.is_none()) {
+                let stream = wake.tails.keys().next().cloned();
+                self.announce(entry, &state.subscription, stream.as_deref()).await;
+            }
+            self.wake(entry, &mut state).await
+        };
+        if let Err(error) = result.await {
+            tracing::warn!(%error, subscription = entry.key.id, "a subscription could not be caught up");
+        }
     }
 
     /// The project's streams that fit the pattern, and where they end.
@@ -220,7 +215,7 @@ impl Subscriptions {
         &self,
         project: &str,
         subscription: &Subscription,
-    ) -> Result<Vec<(String, towpath_model::stream::offset::Offset)>, Error> {
+    ) -> Result<Vec<(String, Offset)>, Error> {
         let mut found = vec![];
         let Some(pattern) = &subscription.config.pattern else { return Ok(found) };
         let prefix = pattern.split('*').next().unwrap_or_default().to_owned();
