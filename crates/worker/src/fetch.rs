@@ -35,7 +35,13 @@ pub(crate) async fn run(worker: &Worker, shutdown: &CancellationToken) {
     let mut poll = limits::POLL_MIN;
     let mut trouble = Trouble::default();
     while !shutdown.is_cancelled() {
-        let wait = match round(worker).await {
+        // A claim is not dropped half-way: its leases would have to run out. But a database
+        // that does not answer at all cannot keep the process from ending.
+        let round = tokio::select! {
+            found = round(worker) => found,
+            () = late(shutdown) => return,
+        };
+        let wait = match round {
             Ok(Found::Plenty) => {
                 (poll, trouble) = (limits::POLL_MIN, trouble.over());
                 continue;
@@ -62,6 +68,12 @@ pub(crate) async fn run(worker: &Worker, shutdown: &CancellationToken) {
             () = wait.out(worker, &ear) => {}
         }
     }
+}
+
+/// Some time after the order to stop.
+async fn late(shutdown: &CancellationToken) {
+    shutdown.cancelled().await;
+    tokio::time::sleep(limits::LAST_CLAIM_WAIT_MAX).await;
 }
 
 /// Claims once for every pool that wants jobs.

@@ -42,6 +42,8 @@ pub(crate) const DRAIN_DEFAULT: Duration = Duration::from_secs(20);
 pub(crate) const CANCEL_GRACE: Duration = Duration::from_secs(2);
 /// At the end of a drain, how long results may take to be recorded.
 pub(crate) const LAST_FLUSH_WAIT_MAX: Duration = Duration::from_secs(5);
+/// After a stop, how long a claim under way may still take to answer.
+pub(crate) const LAST_CLAIM_WAIT_MAX: Duration = Duration::from_secs(3);
 /// After a claim that found fewer jobs than it wanted: time for the next ones to gather.
 pub(crate) const COOL_DOWN: Duration = Duration::from_millis(2);
 /// The first look after arming. A producer that looked at the flag just before and commits

@@ -72,8 +72,13 @@ impl Worker {
         fetch::run(&self, &shutdown).await;
         drain::run(&self.shared, self.drain).await;
         helpers.cancel();
-        for helper in [finisher, pulse] {
-            helper.await.unwrap_or_else(|error| tracing::error!("a part of the worker broke: {error}"));
+        for mut helper in [finisher, pulse] {
+            match tokio::time::timeout(limits::LAST_FLUSH_WAIT_MAX, &mut helper).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::error!("a part of the worker broke: {error}"),
+                // It waits for a database that does not answer.
+                Err(_) => helper.abort(),
+            }
         }
         tracing::info!(owner = %self.shared.owner, "worked");
     }
