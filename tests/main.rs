@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 mod errors;
+mod executor_api;
+mod job_crash;
 mod migrate;
 mod tidy;
 mod towpath;
