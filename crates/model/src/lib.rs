@@ -4,7 +4,11 @@
 //! no runtime, so that everything in it can be property-tested and held against the SQL.
 
 pub mod config;
+pub mod cron;
 pub mod doctor;
+pub mod id;
+pub mod job;
+pub mod job_state;
 pub mod nearest;
 pub mod redact;
 pub mod refusal;
