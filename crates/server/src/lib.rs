@@ -4,6 +4,7 @@
 //! memory: kill it, and clients go on from the database.
 
 mod accept;
+mod jobs;
 mod limits;
 mod ready;
 
@@ -22,13 +23,15 @@ pub struct Config {
 
 /// Serves on `listener` until `shutdown`, then lets requests in flight finish.
 pub async fn run(listener: TcpListener, config: Config, shutdown: CancellationToken) {
-    accept::run(listener, router(config), shutdown).await;
+    accept::run(listener, router(config, shutdown.clone()), shutdown).await;
 }
 
-fn router(config: Config) -> Router {
+fn router(config: Config, shutdown: CancellationToken) -> Router {
+    let jobs = jobs::router(config.database.clone(), shutdown);
     Router::new()
         .route("/health", get(ready::health))
         .route("/ready", get(ready::ready))
         .fallback(ready::not_found)
         .with_state(config)
+        .nest("/api/v1/jobs", jobs)
 }
