@@ -7,11 +7,13 @@ use tokio::time::timeout;
 use towpath_db::job::{Lease, Unfinished};
 
 use crate::limits;
+use crate::pool::{Pool, Work};
 use crate::worker::Shared;
 
 /// Gives back what has not begun, waits for what runs, asks it to end, then gives up on it.
 pub(crate) async fn run(shared: &Arc<Shared>, patience: Duration) {
-    release(shared).await;
+    let waiting = shared.pools.iter().flat_map(Pool::empty).collect();
+    release(shared, waiting).await;
     shared.slots.close();
     if timeout(patience, shared.slots.wait()).await.is_err() {
         let left = shared.held.all();
@@ -31,8 +33,8 @@ pub(crate) async fn run(shared: &Arc<Shared>, patience: Duration) {
     shared.abort.cancel();
 }
 
-async fn release(shared: &Shared) {
-    let waiting = shared.pools.iter().flat_map(|pool| pool.empty()).collect::<Vec<_>>();
+/// Gives back jobs that have not begun.
+pub(crate) async fn release(shared: &Shared, waiting: Vec<Work>) {
     shared.finisher.expect_less(waiting.len());
     let keys: Vec<_> = waiting.iter().map(|work| work.held.key).collect();
     let leases: Vec<Lease> = waiting.iter().filter_map(|work| work.held.take_lease()).collect();

@@ -119,7 +119,12 @@ pub(crate) async fn claim(worker: &Worker, pool: &Pool, wanted: usize) -> Result
         rest.push((payload, about));
     }
     let held = worker.shared.held.take_in(leases, asked_at);
-    let work = held.into_iter().zip(rest).map(|(held, (payload, about))| Work { held, payload, about });
+    let work = held.into_iter().zip(rest).map(|(held, (payload, about))| Work {
+        held,
+        payload,
+        about,
+        claimed_at: asked_at,
+    });
     Ok(work.collect())
 }
 

@@ -11,6 +11,8 @@ pub(crate) const PREFETCH_MAX: usize = 2_000;
 /// A job claimed ahead should start within this time, so that it is not kept from an idle
 /// worker elsewhere, nor a more urgent one from its turn.
 pub(crate) const PREFETCH_HORIZON: Duration = Duration::from_millis(200);
+/// A job claimed ahead that has still not begun after this is given back to the queue.
+pub(crate) const PREFETCH_WAIT_MAX: Duration = Duration::from_secs(2);
 /// Results that are worth a flush whatever else goes on; twice as many per flush cost the
 /// database no less per job.
 pub(crate) const FLUSH_MIN: usize = 500;

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
 
@@ -19,6 +19,7 @@ pub(crate) struct Work {
     pub(crate) held: Arc<HeldJob>,
     pub(crate) payload: Box<RawValue>,
     pub(crate) about: Arc<About>,
+    pub(crate) claimed_at: Instant,
 }
 
 /// Jobs of some kinds, waiting and running.
@@ -78,6 +79,19 @@ impl Pool {
     /// How many jobs to claim now; 0 until a claim is worth it.
     pub(crate) fn wants(&self) -> usize {
         lock(&self.state).wants(self.concurrency)
+    }
+
+    /// Takes out everything that waits, if the first has waited too long: jobs have become
+    /// slower than they were, and others may be idle. What it learned from that keeps the
+    /// pool from claiming as far ahead again.
+    pub(crate) fn take_overdue(&self, patience: Duration) -> Vec<Work> {
+        let mut state = lock(&self.state);
+        let waited = state.waiting.front().map_or(Duration::ZERO, |work| work.claimed_at.elapsed());
+        if waited < patience {
+            return vec![];
+        }
+        state.seconds_per_job = Some(state.seconds_per_job.unwrap_or(0.0).max(waited.as_secs_f64()));
+        state.waiting.drain(..).collect()
     }
 
     /// Takes out what has not begun.

@@ -9,8 +9,8 @@ use tokio_util::sync::CancellationToken;
 use towpath_db::Error;
 use towpath_db::job::{Heartbeat, Status};
 
-use crate::limits;
 use crate::worker::{Shared, Worker};
+use crate::{drain, limits};
 
 /// What the pulse needs of its worker.
 pub(crate) struct Pulse {
@@ -62,6 +62,9 @@ impl Pulse {
     async fn beat(&mut self) -> Result<(), Error> {
         self.renew().await?;
         self.show_started().await?;
+        for pool in &self.shared.pools {
+            drain::release(&self.shared, pool.take_overdue(limits::PREFETCH_WAIT_MAX)).await;
+        }
         if Instant::now() >= self.beat_at {
             self.heartbeat().await?;
             self.beat_at = Instant::now() + crate::fetch::jittered(limits::HEARTBEAT_EVERY);

@@ -161,7 +161,13 @@ impl Shared {
     }
 
     async fn run_one(&self, work: Work, began: Instant) {
-        let Work { held, payload, about } = work;
+        let Work { held, payload, about, .. } = work;
+        if held.cancelled.is_cancelled() {
+            // Lost while it waited: somebody else has it.
+            drop(held.take_lease());
+            self.finisher.expect_less(1);
+            return;
+        }
         held.begin(began);
         let kind = self.kinds.get(about.kind()).expect("only kinds with a handler are claimed");
         let context = Context {

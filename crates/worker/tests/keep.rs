@@ -143,6 +143,35 @@ async fn results_outlive_a_lost_connection() {
     assert_eq!(begun.now(), 20, "nothing ran twice");
 }
 
+/// Jobs that were claimed ahead and cannot begin, because jobs have become slow, go back to
+/// the queue for others.
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_that_wait_too_long_are_given_back() {
+    let place = Place::open().await;
+    let (begun, go) = (Count::new(), Count::new());
+    let (begins, waits) = (begun.clone(), go.clone());
+    let worker = place
+        .builder()
+        .handle_kind("x", Options::default().concurrency(1), move |_: serde_json::Value, _| {
+            let (begins, waits) = (begins.clone(), waits.clone());
+            async move {
+                if begins.add() > 100 {
+                    waits.until(1).await;
+                }
+                Ok(())
+            }
+        })
+        .build()
+        .unwrap();
+    place.admin.enqueue_many(&vec![NewJob::new("x"); 1_000]).await.unwrap();
+    let running = Running::start(worker);
+    place.until_states("in_progress 1, queued 899, succeeded 100").await;
+    go.add();
+    place.until_states("succeeded 1000").await;
+    running.stop().await;
+    assert_eq!(begun.now(), 1_000, "given back is not lost");
+}
+
 fn waiting_worker(place: &Place, begun: Count, go: Count) -> Worker {
     place
         .builder()

@@ -27,7 +27,7 @@ pub struct Enqueued {
 ///
 /// One round trip and no named statement, so that it works behind a transaction pooler.
 pub async fn enqueue(client: &impl GenericClient, job: &NewJob) -> Result<Enqueued, Error> {
-    let payload = job.payload_json.as_ref().map(Json);
+    let payload = job.payload_json.as_deref().map(Json);
     let values = parameters(job, &payload);
     let typed: Vec<_> = values.into_iter().zip(TYPES).collect();
     let row = client.query_typed(ENQUEUE, &typed).await?.into_iter().next();
@@ -49,7 +49,7 @@ impl Database {
     pub async fn enqueue(&self, job: &NewJob) -> Result<Enqueued, Error> {
         let client = self.client().await?;
         let statement = client.prepare_cached(ENQUEUE).await?;
-        let payload = job.payload_json.as_ref().map(Json);
+        let payload = job.payload_json.as_deref().map(Json);
         read_raw(&client.query_one(&statement, &parameters(job, &payload)).await?.get(0))
     }
 
@@ -83,7 +83,7 @@ pub(super) const EXECUTOR_DEFAULT: &str = "PG_worker";
 
 fn parameters<'a>(
     job: &'a NewJob,
-    payload: &'a Option<Json<&'a Box<RawValue>>>,
+    payload: &'a Option<Json<&'a RawValue>>,
 ) -> [&'a (dyn ToSql + Sync); 13] {
     let executor: &(dyn ToSql + Sync) = match &job.executor {
         Some(executor) => executor,

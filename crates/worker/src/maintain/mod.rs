@@ -155,8 +155,14 @@ impl Maintenance {
 
     /// Says once that executors have fallen silent, and once that they have not any more.
     async fn look_for_stale(&mut self) -> Result<i64, Error> {
-        let stale =
-            self.database.queue_stale_check().await?.did.get("stale").and_then(|n| n.as_i64()).unwrap_or(0);
+        let stale = self
+            .database
+            .queue_stale_check()
+            .await?
+            .did
+            .get("stale")
+            .and_then(serde_json::Value::as_i64)
+            .unwrap_or(0);
         if stale > self.stale {
             tracing::warn!(stale, "executors without a heartbeat; see: towpath executor list");
         }
@@ -181,7 +187,7 @@ fn said_once(task: Task, error: Option<Error>, before: Option<(Task, String)>) -
             match &before {
                 Some((_, same)) if *same == words => return before,
                 _ if matches!(error, Error::GateClosed { .. }) => {
-                    tracing::info!("maintenance rests: {words}")
+                    tracing::info!("maintenance rests: {words}");
                 }
                 _ => tracing::warn!("{task:?} failed, trying again: {words}"),
             }
