@@ -5,6 +5,7 @@
 mod errors;
 mod executor_api;
 mod job_crash;
+mod jobs_cli;
 mod migrate;
 mod tidy;
 mod towpath;
