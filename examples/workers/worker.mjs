@@ -3,7 +3,7 @@
 // A Towpath worker for Node.js 20 or newer, without dependencies; types are in the comments,
 // so that TypeScript checks it and Node runs it as it is.
 //
-//     TOWPATH_URL=http://127.0.0.1:4437 TOWPATH_TOKEN=tpx_... node worker.mjs
+//     TOWPATH_URL=http://127.0.0.1:4437 EXECUTOR_TOKEN=tpx_... node worker.mjs
 //
 // Make the token with: towpath executor token create NAME
 // Stops after the job in hand on SIGINT or SIGTERM.
@@ -16,7 +16,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 const url = `${process.env.TOWPATH_URL ?? "http://127.0.0.1:4437"}/api/v1/jobs/`;
 const headers = {
-  authorization: `Bearer ${process.env.TOWPATH_TOKEN}`,
+  authorization: `Bearer ${process.env.EXECUTOR_TOKEN}`,
   "towpath-worker": `${hostname()}-${process.pid}`,
 };
 const leaseSeconds = 60;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A Towpath worker in plain Python: claims jobs over HTTP, runs them, says how they ended.
 
-    TOWPATH_URL=http://127.0.0.1:4437 TOWPATH_TOKEN=tpx_... python3 worker.py
+    TOWPATH_URL=http://127.0.0.1:4437 EXECUTOR_TOKEN=tpx_... python3 worker.py
 
 Make the token with: towpath executor token create NAME
 Stops after the job in hand on SIGINT or SIGTERM.
@@ -9,7 +9,7 @@ Stops after the job in hand on SIGINT or SIGTERM.
 import json, os, signal, socket, threading, urllib.error, urllib.request
 
 URL = os.environ.get("TOWPATH_URL", "http://127.0.0.1:4437") + "/api/v1/jobs/"
-HEADERS = {"Authorization": "Bearer " + os.environ["TOWPATH_TOKEN"],
+HEADERS = {"Authorization": "Bearer " + os.environ["EXECUTOR_TOKEN"],
            "Towpath-Worker": f"{socket.gethostname()}-{os.getpid()}"}
 LEASE_SECONDS = 60
 stopping = threading.Event()

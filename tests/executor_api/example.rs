@@ -22,7 +22,7 @@ async fn works(interpreter: &str, file: &str) {
     let token = api.token("py", &[]).await;
     let mut command = Command::new(interpreter);
     command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/workers").join(file));
-    command.env("TOWPATH_URL", api.server.url("")).env("TOWPATH_TOKEN", &token);
+    command.env("TOWPATH_URL", api.server.url("")).env("EXECUTOR_TOKEN", &token);
     let mut worker = Victim::spawn(command);
     worker.wait_for_line("working").await;
     for n in 0..5 {

@@ -193,6 +193,9 @@ async fn bad_bodies_are_refused_with_the_reason() {
     let deep = format!(r#"{{"job_kind": "resize", "payload_json": {}{}}}"#, "[".repeat(70), "]".repeat(70));
     let large = format!(r#"{{"job_kind": "resize", "payload_ref": "{}"}}"#, "x".repeat(300_000));
     let fat = format!(r#"{{"job_kind": "resize", "payload_json": {{"x": "{}"}}}}"#, "x".repeat(70_000));
+    // Too long for an index, and too irregular to be compressed.
+    let name: String = (0..9000_u64).map(|n| char::from(b'a' + (n * n * 7919 / 13 % 26) as u8)).collect();
+    let long = json!({"job_kind": "resize", "event_domain": name}).to_string();
     let many = json!({"jobs": vec![json!({"job_kind": "resize"}); 1001]}).to_string();
     for (verb, body, status, part) in [
         ("claim", "", 400, "EOF"),
@@ -205,6 +208,7 @@ async fn bad_bodies_are_refused_with_the_reason() {
         ("enqueue", r#"{"job_kind": "resize", "payload_json": {"Token": 1}}"#, 422, "Token"),
         ("enqueue", r#"{"job_kind": "resize", "source_ref": "a\u0000b"}"#, 422, "0000"),
         ("enqueue", r#"{"job_kind": "resize", "scheduled_at": "soon"}"#, 400, "column 45"),
+        ("enqueue", &long, 422, ""),
         ("enqueue_many", &many, 422, "1 to 1000"),
         ("claim", r#"{"limit": 101}"#, 422, "1 and 100"),
         ("claim", r#"{"wait_seconds": 31}"#, 422, "0 and 30"),

@@ -2,6 +2,7 @@
 
 mod dlq;
 mod executor;
+mod guide;
 mod job;
 mod queue;
 mod schedule;

@@ -98,9 +98,10 @@ impl Error {
     }
 }
 
-/// A value that PostgreSQL cannot store, such as a zero byte in a text: SQLSTATE class 22.
+/// A value that PostgreSQL cannot store, such as a zero byte in a text (SQLSTATE class 22)
+/// or a kind too long for an index (class 54).
 fn is_bad_value(error: &towpath_db::Error) -> bool {
-    sqlstate(error).is_some_and(|code| code.starts_with("22"))
+    sqlstate(error).is_some_and(|code| code.starts_with("22") || code.starts_with("54"))
 }
 
 /// A lost connection, a restart, a deadlock: the same call may succeed a moment later.
