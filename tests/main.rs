@@ -3,6 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 mod errors;
+mod executor_api;
+mod job_crash;
+mod jobs_cli;
 mod migrate;
 mod old;
 mod tidy;

@@ -2,6 +2,7 @@
 
 mod command;
 mod logging;
+mod moment;
 mod output;
 mod session;
 mod settings;
@@ -30,7 +31,8 @@ struct Cli {
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 fine, 1 failed, 2 bad usage or settings, \
-    3 something to do (migrate --check) or warnings (doctor), 4 failures (doctor)";
+    3 something to do (migrate --check, dlq replay without --yes, job watch --timeout) or warnings \
+    (doctor, queue health --check), 4 failures (doctor) or a job that did not succeed (job watch)";
 
 fn main() -> ExitCode {
     let (cli, origins) = match parse() {

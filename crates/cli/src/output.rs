@@ -30,6 +30,14 @@ impl Output {
         self.line(text.trim_end());
     }
 
+    /// Prints one of many things that happen while a command runs: JSON on a line of its own.
+    pub(crate) fn event<T: Serialize>(&self, data: &T, text: impl FnOnce(&T) -> String) {
+        match self.json {
+            true => self.line(&serde_json::to_string(data).expect("our own data types serialise")),
+            false => self.line(&text(data)),
+        }
+    }
+
     /// Prints one line or more. A closed pipe is the reader's choice, not an error.
     pub(crate) fn line(&self, text: &str) {
         let _ = writeln!(std::io::stdout().lock(), "{text}");

@@ -15,6 +15,7 @@ use crate::{Error, limits, tls};
 #[derive(Clone)]
 pub struct Database {
     pool: Pool,
+    config: Config,
 }
 
 impl Database {
@@ -41,7 +42,7 @@ impl Database {
         })?;
         refuse_old_server(&client).await?;
         drop(client);
-        Ok(Database { pool })
+        Ok(Database { pool, config })
     }
 
     /// A connection of the pool, for this crate's own calls.
@@ -54,6 +55,11 @@ impl Database {
         let client = self.client().await?;
         let statement = client.prepare_cached(sql).await?;
         Ok(client.query_one(&statement, params).await?.get(0))
+    }
+
+    /// Where this database is, for a connection outside the pool.
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
     }
 
     /// Whether the database answers right now.
@@ -99,7 +105,7 @@ fn parse_url(url: &str) -> Result<(Config, MakeRustlsConnect), Error> {
 }
 
 /// The server and database in words, without user or password.
-fn whom(config: &Config) -> String {
+pub(crate) fn whom(config: &Config) -> String {
     use tokio_postgres::config::Host;
     let host = config.get_hosts().first().map(|host| match host {
         Host::Tcp(name) => name.clone(),

@@ -8,10 +8,17 @@ mod answer;
 pub mod cluster;
 mod config;
 mod connect;
+pub mod dead_letter;
 mod error;
+pub mod executor_token;
 mod inspect;
+pub mod job;
+pub mod job_read;
 mod limits;
 pub mod migrate;
+pub mod queue;
+pub mod schedule;
+pub mod subscription;
 mod tls;
 
 pub use config::{Attribution, ConfigChange, ConfigEntry, ConfigSet, GateMove};

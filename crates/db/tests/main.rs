@@ -4,5 +4,18 @@
 
 mod catalogue;
 mod config;
+mod dead_letter;
+mod executor_token;
+mod job_claim;
+mod job_enqueue;
+mod job_finish;
+mod job_lease;
+mod job_race;
+mod job_read;
+mod job_refusal;
 mod migrate;
+mod queue;
+mod queue_place;
+mod schedule;
+mod subscription;
 mod tls;

@@ -5,7 +5,11 @@
 
 pub mod address;
 pub mod config;
+pub mod cron;
 pub mod doctor;
+pub mod id;
+pub mod job;
+pub mod job_state;
 pub mod nearest;
 pub mod redact;
 pub mod refusal;

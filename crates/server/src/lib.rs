@@ -7,6 +7,7 @@ mod accept;
 mod body;
 mod front;
 mod io;
+mod jobs;
 mod limits;
 mod ready;
 pub mod stream;
@@ -49,14 +50,19 @@ pub async fn run(listener: TcpListener, config: Config, shutdown: CancellationTo
     };
     let connections_max = config.connections_max.unwrap_or(limits::CONNECTIONS_MAX);
     let tls = config.tls.clone();
-    let front = Front { streams, router: router(config) };
+    let front = Front { streams, router: router(config, shutdown.clone()) };
     accept::run(listener, front, connections_max, tls, shutdown).await;
 }
 
-fn router(config: Config) -> Router {
-    Router::new()
+fn router(config: Config, shutdown: CancellationToken) -> Router {
+    let jobs = config.database.clone().map(|database| jobs::router(database, shutdown));
+    let router = Router::new()
         .route("/health", get(ready::health))
         .route("/ready", get(ready::ready))
         .fallback(ready::not_found)
-        .with_state(config)
+        .with_state(config);
+    match jobs {
+        Some(jobs) => router.nest("/api/v1/jobs", jobs),
+        None => router,
+    }
 }

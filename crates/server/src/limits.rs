@@ -40,3 +40,26 @@ pub(crate) const BATCH_MAX: usize = 1_000;
 pub(crate) const WEBHOOKS_MAX: usize = 64;
 /// How often leases and pauses of subscriptions are looked at; leases last a second or more.
 pub(crate) const SUBSCRIPTION_TICK: Duration = Duration::from_millis(200);
+/// One job with the largest payload the database takes (64 KiB), escaped, and its fields.
+pub(crate) const JOB_BODY_BYTES_MAX: usize = 256 << 10;
+/// A batch of jobs. Signals are small: this is a thousand of 4 KiB.
+pub(crate) const JOBS_BODY_BYTES_MAX: usize = 4 << 20;
+/// Nesting of a body. The database reads JSON recursively; people write a handful.
+pub(crate) const JSON_DEPTH_MAX: usize = 64;
+/// Jobs in one call about many; the database's own bound on a batch over HTTP.
+pub(crate) const JOBS_PER_CALL_MAX: usize = 1_000;
+/// Jobs in one claim: an executor that wants more asks again.
+pub(crate) const CLAIM_JOBS_MAX: i32 = 100;
+/// A claim waits at most this long; proxies cut silent connections after a minute.
+pub(crate) const CLAIM_WAIT_MAX: Duration = Duration::from_secs(30);
+/// A waiting claim looks by itself this often, because a wake-up may be missed or off.
+pub(crate) const CLAIM_POLL: Duration = Duration::from_secs(1);
+/// A producer that looked before a flag went up and commits after it does not notify:
+/// one more look this much later finds its job.
+pub(crate) const CLAIM_SECOND_LOOK: Duration = Duration::from_millis(10);
+/// Claims that wait at once. Each looks once a second: a fraction of a core of PostgreSQL.
+pub(crate) const CLAIMS_WAITING_MAX: usize = 256;
+/// Of these by one token, so that one executor's mistake does not turn the others away.
+pub(crate) const CLAIMS_WAITING_PER_TOKEN_MAX: usize = 32;
+/// How long to wait before listening again when the connection broke.
+pub(crate) const LISTEN_REST: Duration = Duration::from_secs(1);

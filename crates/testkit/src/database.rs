@@ -84,6 +84,25 @@ impl TestDb {
         client
     }
 
+    /// The typed way in as a login that has only one of our roles, and its name.
+    pub async fn database_as(&self, role: &str) -> (Database, String) {
+        let login = format!("{}_{role}", self.name);
+        self.execute(&format!(
+            "do $$ begin
+                 if not exists (select 1 from pg_roles where rolname = '{login}') then
+                     create role {login} login;
+                     grant {role} to {login};
+                 end if;
+             end $$"
+        ))
+        .await;
+        let mut url = self.url();
+        // The last one counts, whoever the address named before.
+        url.push_str(if url.contains('?') { "&" } else { "?" });
+        let database = Database::connect(&format!("{url}user={login}")).await;
+        (database.expect("a login of ours can connect"), login)
+    }
+
     /// Runs statements as a superuser.
     pub async fn execute(&self, sql: &str) {
         self.client().await.batch_execute(sql).await.unwrap_or_else(|e| panic!("{sql}: {e:?}"));

@@ -2,12 +2,19 @@
 
 mod config;
 mod db;
+mod dlq;
 mod doctor;
+mod executor;
 mod gate;
+mod job;
+mod maintain;
 mod migrate;
+mod queue;
+mod schedule;
 mod serve;
 mod stream;
 mod up;
+mod work;
 
 use std::process::ExitCode;
 
@@ -26,6 +33,10 @@ pub(crate) enum Command {
     Serve,
     /// Streams of a running server
     Stream(stream::Stream),
+    /// Run jobs until interrupted
+    Work(work::Work),
+    /// Keep the queue in shape until interrupted: reaper, schedules, partitions, retention
+    Maintain(maintain::Maintain),
     /// Bring the database to this binary's schema
     Migrate(migrate::Migrate),
     /// The database itself
@@ -39,6 +50,21 @@ pub(crate) enum Command {
     /// Config keys in the database: gates and numbers that change while everything runs
     #[command(subcommand)]
     Config(config::Config),
+    /// Jobs: enqueue, look, follow, end
+    #[command(subcommand)]
+    Job(job::Job),
+    /// Dead letters: look, triage, run again
+    #[command(subcommand)]
+    Dlq(dlq::Dlq),
+    /// The queue as a whole
+    #[command(subcommand)]
+    Queue(queue::Queue),
+    /// Periodic jobs
+    #[command(subcommand)]
+    Schedule(schedule::Schedule),
+    /// Executors: who claims what, with which token; who enqueues what
+    #[command(subcommand)]
+    Executor(executor::Executor),
     /// The settings of this process and where each comes from
     Settings,
     /// Shell completions, to standard output
@@ -59,11 +85,18 @@ pub(crate) async fn run(
         Command::Up(up) => up::run(up, settings, origins, output).await,
         Command::Serve => serve::run(settings, origins, output).await,
         Command::Stream(stream) => stream::run(stream, settings, output).await,
+        Command::Work(work) => work::run(work, settings, output).await,
+        Command::Maintain(maintain) => maintain::run(maintain, settings, output).await,
         Command::Migrate(migrate) => migrate::run(migrate, settings, output).await,
         Command::Db(db) => db::run(db, settings, output).await,
         Command::Doctor => doctor::run(settings, output).await,
         Command::Gate(gate) => gate::run(gate, settings, output).await,
         Command::Config(config) => config::run(config, settings, output).await,
+        Command::Job(job) => job::run(job, settings, output).await,
+        Command::Dlq(dlq) => dlq::run(dlq, settings, output).await,
+        Command::Queue(queue) => queue::run(queue, settings, output).await,
+        Command::Schedule(schedule) => schedule::run(schedule, settings, output).await,
+        Command::Executor(executor) => executor::run(executor, settings, output).await,
         Command::Settings => {
             output.show(&origins.0, |origins| {
                 let rows: Vec<_> = origins

@@ -10,11 +10,14 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use towpath_db::cluster::Cluster;
 use towpath_db::migrate::{self, Mode};
+use towpath_db::subscription::SubscriptionSpec;
 use towpath_db::{Attribution, Database, GateMove};
 use towpath_server::tls::Tls;
 use towpath_streams::embedded::Embedded;
+use towpath_worker::Maintenance;
 
 use super::migrate::report_in_words;
+use super::work::EXECUTOR;
 use crate::output::Output;
 use crate::session::cluster_config;
 use crate::settings::{Origins, Settings};
@@ -89,8 +92,12 @@ impl Running {
             connections_max: Some(settings.connections_max as usize),
             tls,
         };
+        let worker = tokio::spawn(super::work::everyday(self.database.clone())?.run(shutdown.clone()));
+        let maintenance = tokio::spawn(Maintenance::new(self.database.clone()).run(shutdown.clone()));
         towpath_server::run(listener, config, shutdown).await;
         streams::shut_down(self.streams).await;
+        worker.await?;
+        maintenance.await?;
         self.database.close();
         if let Some(cluster) = self.cluster {
             cluster.stop().await;
@@ -120,6 +127,9 @@ async fn prepare(url: &str, up: &Up) -> anyhow::Result<Database> {
         tracing::info!("migrated: {}", report_in_words(&report, Mode::Apply).replace('\n', "; "));
     }
     let database = Database::connect(url).await?;
+    if up.dev {
+        subscribe(&database).await?;
+    }
     let closed: Vec<_> =
         super::gate::gates(&database).await?.into_iter().filter(|gate| !gate.is_open()).collect();
     if closed.is_empty() {
@@ -136,4 +146,20 @@ async fn prepare(url: &str, up: &Up) -> anyhow::Result<Database> {
     }
     tracing::warn!("--dev opened every gate: {}", names.join(", "));
     Ok(database)
+}
+
+/// Lets the worker of this process claim whatever it has handlers for.
+async fn subscribe(database: &Database) -> anyhow::Result<()> {
+    let spec = SubscriptionSpec {
+        executor_id: EXECUTOR,
+        executor_kind: "PG_worker",
+        enabled: true,
+        notes: Some("made by towpath up --dev"),
+        actor: &super::actor(),
+        ..SubscriptionSpec::default()
+    };
+    if database.subscription_list(Some(EXECUTOR)).await?.is_empty() {
+        database.subscription_put(&spec).await?;
+    }
+    Ok(())
 }

@@ -43,6 +43,7 @@ pub const INSTALL: &str = include_str!("../../../../sql/install.sql");
 pub const MIGRATIONS: &[Migration] = migrations! {
     1 "0001_base",
     2 "0002_job",
+    3 "0003_executor_token",
 };
 
 /// Functions first, because views call them.
@@ -65,6 +66,7 @@ pub const SOURCES: &[Source] = sources! {
     "functions/job_retention.sql",
     "functions/job_read.sql",
     "functions/job_why.sql",
+    "functions/executor_token.sql",
     "views/job_queue.sql",
     "views/job_queue_backlog.sql",
     "views/job_dead_letter_summary.sql",

@@ -1,0 +1,306 @@
+//! `towpath dlq list | show | triage | replay`.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use anyhow::bail;
+use clap::{Args, Subcommand, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+use jiff::Timestamp;
+use serde_json::json;
+use towpath_db::Database;
+use towpath_db::dead_letter::{DeadLetter, DeadLetterFilter, DeadLetterPage, ReplayedMany};
+use towpath_model::id::DeadLetterId;
+use uuid::Uuid;
+
+use super::config::By;
+use super::job::first_line;
+use crate::moment;
+use crate::output::{EXIT_TO_DO, Output, table};
+use crate::settings::Settings;
+
+/// Letters per call of a bulk replay: short transactions, and a bar that moves.
+const REPLAY_BATCH: i32 = 200;
+
+#[derive(Subcommand)]
+pub(crate) enum Dlq {
+    /// Dead letters, oldest first
+    List {
+        #[command(flatten)]
+        filter: Filter,
+        /// At most this many
+        #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i32).range(1..=1000))]
+        limit: i32,
+        /// Go on where the page before ended
+        #[arg(long, value_name = "LETTER")]
+        after: Option<DeadLetterId>,
+    },
+    /// One dead letter whole
+    Show {
+        /// Its id, or the id of its job
+        letter: DeadLetterId,
+    },
+    /// Say what is being done about a dead letter
+    Triage {
+        /// Its id, or the id of its job
+        letter: DeadLetterId,
+        /// The new status
+        status: Status,
+        #[command(flatten)]
+        by: By,
+    },
+    /// Run dead letters again, as fresh jobs linked to them: some by id, or many by filter
+    Replay {
+        /// Their ids, or the ids of their jobs
+        #[arg(conflicts_with_all = ["kind", "executor", "domain", "status", "run_id", "error", "since", "before"])]
+        letters: Vec<DeadLetterId>,
+        #[command(flatten)]
+        filter: Filter,
+        /// Do it; without this a replay by filter only says how many there are, with code 3
+        #[arg(long)]
+        yes: bool,
+        /// Who, for the record; user@host if not given
+        #[arg(long, value_name = "ACTOR")]
+        by: Option<String>,
+    },
+}
+
+#[derive(Args)]
+pub(crate) struct Filter {
+    /// Only this kind
+    #[arg(long)]
+    kind: Option<String>,
+    /// Only for this kind of executor
+    #[arg(long)]
+    executor: Option<String>,
+    /// Only of this event domain
+    #[arg(long)]
+    domain: Option<String>,
+    /// Only with this triage status
+    #[arg(long)]
+    status: Option<Status>,
+    /// Only of this run
+    #[arg(long, value_name = "UUID")]
+    run_id: Option<Uuid>,
+    /// Only with this text in the final error
+    #[arg(long, value_name = "TEXT")]
+    error: Option<String>,
+    /// Only moved here after this moment, or at most this long ago
+    #[arg(long, value_name = "WHEN", value_parser = moment::ago)]
+    since: Option<Timestamp>,
+    /// Only moved here before this moment, or at least this long ago
+    #[arg(long, value_name = "WHEN", value_parser = moment::ago)]
+    before: Option<Timestamp>,
+}
+
+/// The five triage states.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub(crate) enum Status {
+    Pending,
+    Acknowledged,
+    ManualReplay,
+    Escalated,
+    Closed,
+}
+
+impl Status {
+    fn word(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+}
+
+pub(crate) async fn run(dlq: Dlq, settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
+    super::with_database(settings, async |database| {
+        match dlq {
+            Dlq::List { filter, limit, after } => {
+                output.show(&database.dead_letter_list(&filter.read(), limit, after).await?, list);
+            }
+            Dlq::Show { letter } => output.show(&database.dead_letter_show(letter).await?, show),
+            Dlq::Triage { letter, status, by } => {
+                let letter = database.dead_letter_show(letter).await?.dead_letter_id;
+                database.dead_letter_triage(letter, &status.word(), by.attribution(&by.actor())).await?;
+                let answer = json!({ "dead_letter_id": letter, "triage_status": status.word() });
+                output.show(&answer, |_| format!("dead letter {letter} is {}", status.word()));
+            }
+            Dlq::Replay { letters, filter, yes, by } => {
+                let actor = by.unwrap_or_else(super::actor);
+                let filter = filter.read();
+                return match (letters.is_empty(), filter.is_empty(), yes) {
+                    (false, ..) => replay_some(&letters, &actor, &database, output).await,
+                    (true, true, _) => bail!(
+                        "a filter that names nothing would replay everything; \
+                         name letters, or narrow with --kind, --error, --since …"
+                    ),
+                    (true, false, false) => preview(&filter, &database, output).await,
+                    (true, false, true) => replay_many(filter, &actor, &database, output).await,
+                };
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+    .await
+}
+
+impl Filter {
+    fn read(self) -> DeadLetterFilter {
+        DeadLetterFilter {
+            job_kind: self.kind,
+            executor: self.executor,
+            event_domain: self.domain,
+            triage_status: self.status.map(Status::word),
+            run_id: self.run_id,
+            error_contains: self.error,
+            moved_after: self.since,
+            moved_before: self.before,
+            replayed: None,
+        }
+    }
+}
+
+async fn replay_some(
+    letters: &[DeadLetterId],
+    actor: &str,
+    database: &Database,
+    output: &Output,
+) -> anyhow::Result<ExitCode> {
+    let mut done = ReplayedMany::default();
+    for letter in letters {
+        let letter = database.dead_letter_show(*letter).await?.dead_letter_id;
+        done.replayed.push(database.dead_letter_replay(letter, actor).await?);
+    }
+    output.show(&done, |done| {
+        let lines =
+            done.replayed.iter().map(|one| format!("job {} replays {}", one.job_id, one.dead_letter_id));
+        lines.collect::<Vec<_>>().join("\n")
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How many there are, by kind, without touching any.
+async fn preview(
+    filter: &DeadLetterFilter,
+    database: &Database,
+    output: &Output,
+) -> anyhow::Result<ExitCode> {
+    let kinds = count(filter, database).await?;
+    let total: u64 = kinds.values().sum();
+    output.show(&json!({ "would_replay": total, "kinds": kinds }), |_| {
+        if total == 0 {
+            return "no dead letter fits that was not replayed before".into();
+        }
+        let rows: Vec<_> = kinds.iter().map(|(kind, n)| [kind.clone(), n.to_string()]).collect();
+        format!(
+            "{}\n{total} dead letters would be replayed; do it with --yes",
+            table(["KIND", "LETTERS"], &rows)
+        )
+    });
+    Ok(if total == 0 { ExitCode::SUCCESS } else { ExitCode::from(EXIT_TO_DO) })
+}
+
+async fn count(filter: &DeadLetterFilter, database: &Database) -> anyhow::Result<BTreeMap<String, u64>> {
+    let open = DeadLetterFilter { replayed: Some(false), ..filter.clone() };
+    let spinner = ProgressBar::new_spinner().with_message("counting dead letters");
+    let (mut kinds, mut cursor) = (BTreeMap::new(), None);
+    loop {
+        let page = database.dead_letter_list(&open, 1000, cursor).await?;
+        for letter in page.dead_letters {
+            *kinds.entry(letter.job_kind).or_default() += 1;
+            spinner.inc(1);
+        }
+        cursor = page.cursor;
+        if cursor.is_none() {
+            spinner.finish_and_clear();
+            return Ok(kinds);
+        }
+    }
+}
+
+/// Batch by batch, until a batch replays nothing more. Letters that die again meanwhile
+/// are newer than the start and stay out.
+async fn replay_many(
+    filter: DeadLetterFilter,
+    actor: &str,
+    database: &Database,
+    output: &Output,
+) -> anyhow::Result<ExitCode> {
+    let until = database.schedule_due(1).await?.now;
+    let before = filter.moved_before.map_or(until, |before| before.min(until));
+    let filter = DeadLetterFilter { moved_before: Some(before), ..filter };
+    let total = count(&filter, database).await?.values().sum();
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} replayed, {eta} left");
+    let bar = ProgressBar::new(total).with_style(style.expect("our own template"));
+    let mut done = ReplayedMany::default();
+    loop {
+        let batch = database.dead_letter_replay_many(&filter, actor, REPLAY_BATCH).await?;
+        bar.inc(batch.replayed.len() as u64);
+        done.conflicts = batch.conflicts;
+        let went_on = !batch.replayed.is_empty();
+        done.replayed.extend(batch.replayed);
+        if !went_on {
+            break;
+        }
+    }
+    bar.finish_and_clear();
+    output.show(&done, |done| {
+        let mut words = format!("{} dead letters replayed", done.replayed.len());
+        if !done.conflicts.is_empty() {
+            words += &format!(
+                "; {} left, because an unfinished job has their key: {}",
+                done.conflicts.len(),
+                done.conflicts[0]
+            );
+        }
+        words
+    });
+    Ok(if done.conflicts.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_TO_DO) })
+}
+
+fn list(page: &DeadLetterPage) -> String {
+    if page.dead_letters.is_empty() {
+        return "no dead letters".into();
+    }
+    let rows: Vec<_> = page
+        .dead_letters
+        .iter()
+        .map(|letter| {
+            [
+                letter.dead_letter_id.to_string(),
+                letter.job_kind.clone(),
+                letter.triage_status.clone(),
+                letter.attempts.to_string(),
+                format!("{:.0}", letter.moved_at),
+                first_line(&letter.final_error),
+            ]
+        })
+        .collect();
+    let letters = table(["LETTER", "KIND", "STATUS", "ATTEMPTS", "MOVED", "ERROR"], &rows);
+    match page.cursor {
+        Some(cursor) => format!("{letters}\nthere may be more: --after {cursor}"),
+        None => letters,
+    }
+}
+
+fn show(letter: &DeadLetter) -> String {
+    let who = |at: Option<Timestamp>, by: &Option<String>| {
+        at.zip(by.as_ref()).map(|(at, by)| format!("{at:.0} by {by}"))
+    };
+    let fields = [
+        ("letter", Some(letter.dead_letter_id.to_string())),
+        ("job", Some(letter.job_id.to_string())),
+        ("kind", Some(letter.job_kind.clone())),
+        ("executor", Some(letter.executor.clone())),
+        ("payload", Some(letter.payload_json.to_string())),
+        ("attempts", Some(format!("{} of {}", letter.attempts, letter.max_attempts))),
+        ("created", Some(format!("{:.0} by {}", letter.created_at, letter.actor))),
+        ("moved", Some(format!("{:.0} by {}", letter.moved_at, letter.moved_by))),
+        ("status", Some(letter.triage_status.clone())),
+        ("triaged", who(letter.triaged_at, &letter.triaged_by)),
+        ("note", letter.triage_note.clone()),
+        ("replayed", who(letter.replayed_at, &letter.replayed_by)),
+        ("as job", letter.replayed_job_id.map(|job| job.to_string())),
+        ("error", Some(letter.final_error.clone())),
+    ];
+    let lines = fields.iter().filter_map(|(name, value)| Some(format!("{name:<9} {}", value.as_ref()?)));
+    lines.collect::<Vec<_>>().join("\n")
+}

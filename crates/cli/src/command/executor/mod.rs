@@ -1,0 +1,249 @@
+//! `towpath executor list | add | enable | disable | remove | token … | grant …`.
+
+mod grant;
+mod list;
+mod token;
+
+use std::process::ExitCode;
+
+use anyhow::{anyhow, bail};
+use clap::{Args, Subcommand};
+use serde_json::json;
+use towpath_db::Database;
+use towpath_db::subscription::{Subscription, SubscriptionSpec};
+use towpath_model::nearest::nearest;
+
+use crate::output::Output;
+use crate::settings::Settings;
+
+#[derive(Subcommand)]
+pub(crate) enum Executor {
+    /// Who works here: registry, subscriptions, signs of life
+    List {
+        /// Only this executor
+        name: Option<String>,
+    },
+    /// Register an executor and what it may claim
+    Add(Add),
+    /// Let an executor claim
+    Enable(Named),
+    /// Stop an executor from claiming; what it holds it may finish
+    Disable(Named),
+    /// Forget an executor: its subscriptions and its entry go, its tokens are revoked
+    Remove {
+        /// Its name
+        name: String,
+    },
+    /// Tokens with which an executor works over HTTP
+    #[command(subcommand)]
+    Token(token::Token),
+    /// What producers may enqueue
+    #[command(subcommand)]
+    Grant(grant::Grant),
+}
+
+#[derive(Args)]
+pub(crate) struct Add {
+    /// Its name
+    name: String,
+    /// Which executor of the whitelist it is: PG_worker, external_worker, Agent …
+    #[arg(long, value_name = "KIND")]
+    executor: String,
+    /// A kind of jobs it claims; may be given several times
+    #[arg(long, value_name = "KIND", required_unless_present_any = ["any_kind", "no_kind"])]
+    job_kind: Vec<String>,
+    /// It claims every kind that is meant for its executor
+    #[arg(long, conflicts_with_all = ["job_kind", "no_kind"])]
+    any_kind: bool,
+    /// It claims nothing yet, or only enqueues
+    #[arg(long, conflicts_with = "job_kind")]
+    no_kind: bool,
+    /// Only jobs of this event domain
+    #[arg(long, value_name = "DOMAIN")]
+    domain: Option<String>,
+    /// Jobs below this priority are left to others
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    priority_floor: i32,
+    /// At most this many jobs at a time for each kind; a number or `unlimited`
+    #[arg(long, value_name = "NUMBER", default_value = "1", value_parser = parallel)]
+    max_parallel: Parallel,
+    /// Let it claim at once
+    #[arg(long)]
+    enable: bool,
+    /// The only database login that may claim as it
+    #[arg(long, value_name = "ROLE")]
+    login_role: Option<String>,
+    /// What people should know
+    #[arg(long, value_name = "TEXT")]
+    notes: Option<String>,
+    /// Who, for the record; user@host if not given
+    #[arg(long, value_name = "ACTOR")]
+    by: Option<String>,
+}
+
+#[derive(Args)]
+pub(crate) struct Named {
+    /// Its name
+    name: String,
+    /// Only its subscription for this kind
+    #[arg(long, value_name = "KIND")]
+    job_kind: Option<String>,
+    /// Who, for the record; user@host if not given
+    #[arg(long, value_name = "ACTOR")]
+    by: Option<String>,
+}
+
+/// A number, or none for no limit.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Parallel(Option<i32>);
+
+fn parallel(text: &str) -> Result<Parallel, String> {
+    match (text, text.parse()) {
+        ("unlimited", _) => Ok(Parallel(None)),
+        (_, Ok(number)) if number >= 1 => Ok(Parallel(Some(number))),
+        _ => Err("a number of 1 or more, or `unlimited`".into()),
+    }
+}
+
+pub(crate) async fn run(
+    executor: Executor,
+    settings: &Settings,
+    output: &Output,
+) -> anyhow::Result<ExitCode> {
+    super::with_database(settings, async |database| {
+        match executor {
+            Executor::List { name } => list::run(name.as_deref(), &database, output).await?,
+            Executor::Add(add) => register(add, &database, output).await?,
+            Executor::Enable(named) => switch(&named, Switch::On, &database, output).await?,
+            Executor::Disable(named) => switch(&named, Switch::Off, &database, output).await?,
+            Executor::Remove { name } => remove(&name, &database, output).await?,
+            Executor::Token(token) => token::run(token, &database, output).await?,
+            Executor::Grant(grant) => grant::run(grant, &database, output).await?,
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+    .await
+}
+
+async fn register(add: Add, database: &Database, output: &Output) -> anyhow::Result<()> {
+    let actor = add.by.clone().unwrap_or_else(super::actor);
+    let (login, notes) = (add.login_role.as_deref(), add.notes.as_deref());
+    database.consumer_put(&add.name, &add.executor, login, notes, &actor).await?;
+    let kinds: Vec<Option<&str>> = match (add.any_kind, add.no_kind) {
+        (true, _) => vec![None],
+        (_, true) => vec![],
+        _ => add.job_kind.iter().map(|kind| Some(kind.as_str())).collect(),
+    };
+    for kind in &kinds {
+        let spec = SubscriptionSpec {
+            executor_id: &add.name,
+            executor_kind: &add.executor,
+            job_kind: *kind,
+            event_domain: add.domain.as_deref(),
+            priority_floor: add.priority_floor,
+            max_parallel: add.max_parallel.0,
+            enabled: add.enable,
+            notes,
+            actor: &actor,
+        };
+        database.subscription_put(&spec).await?;
+    }
+    let data = json!({ "executor_id": add.name, "subscriptions": database.subscription_list(Some(&add.name)).await? });
+    output.show(&data, |_| {
+        let next = match (kinds.is_empty(), add.enable) {
+            (true, _) => "it claims nothing".to_owned(),
+            (false, true) => "it may claim".to_owned(),
+            (false, false) => format!("let it claim with: towpath executor enable {}", add.name),
+        };
+        format!("{} is registered; {next}", add.name)
+    });
+    Ok(())
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Switch {
+    On,
+    Off,
+}
+
+async fn switch(named: &Named, to: Switch, database: &Database, output: &Output) -> anyhow::Result<()> {
+    let all = database.subscription_list(Some(&named.name)).await?;
+    if all.is_empty() {
+        return Err(unknown(&named.name, database).await?);
+    }
+    let wanted: Vec<&Subscription> =
+        all.iter().filter(|row| named.job_kind.is_none() || row.job_kind == named.job_kind).collect();
+    if let (true, Some(kind)) = (wanted.is_empty(), &named.job_kind) {
+        let kinds = all.iter().filter_map(|row| row.job_kind.as_deref());
+        match nearest(kind, kinds) {
+            Some(near) => bail!("{} has no subscription for {kind}; did you mean {near}?", named.name),
+            None => bail!("{} has no subscription for {kind}; see: towpath executor list", named.name),
+        }
+    }
+    let actor = named.by.clone().unwrap_or_else(super::actor);
+    let mut changed = 0;
+    for row in wanted.iter().filter(|row| row.enabled != (to == Switch::On)) {
+        database.subscription_put(&switched(row, to, &actor)).await?;
+        changed += 1;
+    }
+    let state = if to == Switch::On { "enabled" } else { "disabled" };
+    output.show(
+        &json!({ "executor_id": named.name, "changed": changed, "enabled": to == Switch::On }),
+        |_| match changed {
+            0 => format!("{} was {state} already", named.name),
+            _ => format!("{} is {state} ({changed} of {} subscriptions changed)", named.name, all.len()),
+        },
+    );
+    Ok(())
+}
+
+fn switched<'a>(row: &'a Subscription, to: Switch, actor: &'a str) -> SubscriptionSpec<'a> {
+    SubscriptionSpec {
+        executor_id: &row.executor_id,
+        executor_kind: &row.executor_kind,
+        job_kind: row.job_kind.as_deref(),
+        event_domain: row.event_domain.as_deref(),
+        priority_floor: row.priority_floor,
+        max_parallel: row.max_parallel,
+        enabled: to == Switch::On,
+        notes: None,
+        actor,
+    }
+}
+
+/// Subscriptions first: one that still holds leases refuses, and the rest stays.
+async fn remove(name: &str, database: &Database, output: &Output) -> anyhow::Result<()> {
+    let subscriptions = database.subscription_list(Some(name)).await?;
+    let registered = database.consumer_list().await?.iter().any(|row| row.executor_id == name);
+    if subscriptions.is_empty() && !registered {
+        return Err(unknown(name, database).await?);
+    }
+    for row in &subscriptions {
+        database.subscription_delete(row.subscription_id).await?;
+    }
+    let tokens = database.executor_token_list(Some(name)).await?;
+    let live = tokens.iter().filter(|token| token.revoked_at.is_none());
+    for token in live.clone() {
+        database.executor_token_revoke(token.token_id, &super::actor()).await?;
+    }
+    if registered {
+        database.consumer_delete(name).await?;
+    }
+    let revoked = live.count();
+    output.show(&json!({ "removed": name, "tokens_revoked": revoked }), |_| {
+        format!("{name} is removed; {revoked} tokens revoked")
+    });
+    Ok(())
+}
+
+/// Nobody has this name; perhaps somebody has a similar one.
+async fn unknown(name: &str, database: &Database) -> anyhow::Result<anyhow::Error> {
+    let mut names: Vec<String> =
+        database.consumer_list().await?.into_iter().map(|row| row.executor_id).collect();
+    names.extend(database.subscription_list(None).await?.into_iter().map(|row| row.executor_id));
+    Ok(match nearest(name, names.iter().map(String::as_str)) {
+        Some(near) if near != name => anyhow!("there is no executor {name}; did you mean {near}?"),
+        Some(_) => anyhow!("{name} has no subscription; add one with: towpath executor add {name} …"),
+        None => anyhow!("there is no executor {name}; see: towpath executor list"),
+    })
+}

@@ -1,0 +1,153 @@
+//! `towpath job enqueue`.
+
+use std::io::Read;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Args;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use towpath_db::Database;
+use towpath_db::job::NewJob;
+use uuid::Uuid;
+
+use super::watch;
+use crate::moment;
+use crate::output::Output;
+
+#[derive(Args)]
+pub(crate) struct Enqueue {
+    /// Its kind
+    kind: String,
+    #[command(flatten)]
+    template: Template,
+    /// Not before this moment, or this long from now
+    #[arg(long, value_name = "WHEN", value_parser = moment::from_now)]
+    at: Option<Timestamp>,
+    /// At most one unfinished job has this key; a second enqueue answers the first one's id
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+    /// The run it is part of
+    #[arg(long, value_name = "UUID")]
+    run_id: Option<Uuid>,
+    /// Who wants it; user@host if not given
+    #[arg(long, value_name = "ACTOR")]
+    by: Option<String>,
+    /// Follow it until it has ended
+    #[arg(long)]
+    watch: bool,
+}
+
+/// What a job and the template of a schedule have in common.
+#[derive(Args, Debug)]
+pub(crate) struct Template {
+    /// JSON for the handler: references, never data; @FILE reads a file, - standard input
+    #[arg(long, value_name = "JSON")]
+    payload: Option<String>,
+    /// Where its data lies
+    #[arg(long, value_name = "REF")]
+    payload_ref: Option<String>,
+    /// Where it comes from
+    #[arg(long, value_name = "REF")]
+    source: Option<String>,
+    /// What it is about
+    #[arg(long, value_name = "REF")]
+    target: Option<String>,
+    /// The kind of executor that is to run it
+    #[arg(long, value_name = "NAME", default_value = "PG_worker")]
+    executor: String,
+    /// The event domain it belongs to
+    #[arg(long, value_name = "DOMAIN")]
+    domain: Option<String>,
+    /// Its urgency; a higher number goes first
+    #[arg(long, value_name = "NUMBER", default_value_t = 100)]
+    priority: i32,
+    /// Attempts until it is a dead letter [default: queue.retry.max_attempts_default]
+    #[arg(long, value_name = "NUMBER")]
+    max_attempts: Option<i32>,
+}
+
+impl Template {
+    /// The fields as the database's templates name them.
+    pub(crate) fn as_json(&self, kind: &str) -> anyhow::Result<Value> {
+        let mut job = json!({
+            "job_kind": kind,
+            "executor": self.executor,
+            "event_domain": self.domain,
+            "source_ref": self.source,
+            "target_ref": self.target,
+            "payload_ref": self.payload_ref,
+            "priority": self.priority,
+            "max_attempts": self.max_attempts,
+        });
+        if let Some(payload) = self.payload()? {
+            job["payload_json"] = payload;
+        }
+        Ok(job)
+    }
+
+    fn payload(&self) -> anyhow::Result<Option<Value>> {
+        let Some(given) = &self.payload else { return Ok(None) };
+        let text = match given.strip_prefix('@') {
+            Some(file) => std::fs::read_to_string(file).with_context(|| format!("cannot read {file}"))?,
+            None if given == "-" => {
+                let mut text = String::new();
+                std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
+                text
+            }
+            None => given.clone(),
+        };
+        let payload = serde_json::from_str(&text).context("the payload is not JSON")?;
+        Ok(Some(payload))
+    }
+}
+
+pub(crate) async fn run(enqueue: Enqueue, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
+    let watch = enqueue.watch;
+    let enqueued = database.enqueue(&enqueue.into_job()?).await?;
+    let answer = json!({ "job_id": enqueued.job_id, "duplicate": enqueued.duplicate });
+    output.show(&answer, |_| match enqueued.duplicate {
+        true => format!("job {} was there already, unfinished, with this key", enqueued.job_id),
+        false => format!("job {} is queued", enqueued.job_id),
+    });
+    match watch {
+        true => watch::follow(enqueued.job_id, None, database, output).await,
+        false => Ok(ExitCode::SUCCESS),
+    }
+}
+
+impl Enqueue {
+    fn into_job(self) -> anyhow::Result<NewJob> {
+        let payload = self.template.payload()?;
+        let Template { executor, priority, .. } = self.template;
+        let mut job = NewJob::new(self.kind)
+            .executor(executor)
+            .priority(priority)
+            .actor(self.by.unwrap_or_else(crate::command::actor));
+        if let Some(payload) = payload {
+            job = job.payload(&payload)?;
+        }
+        let texts = [
+            (self.template.payload_ref, NewJob::payload_ref as fn(NewJob, String) -> NewJob),
+            (self.template.source, NewJob::source_ref),
+            (self.template.target, NewJob::target_ref),
+            (self.template.domain, NewJob::event_domain),
+            (self.key, NewJob::idempotency_key),
+        ];
+        for (text, set) in texts {
+            if let Some(text) = text {
+                job = set(job, text);
+            }
+        }
+        if let Some(at) = self.at {
+            job = job.scheduled_at(at);
+        }
+        if let Some(attempts) = self.template.max_attempts {
+            job = job.max_attempts(attempts);
+        }
+        if let Some(run_id) = self.run_id {
+            job = job.run_id(run_id);
+        }
+        Ok(job)
+    }
+}

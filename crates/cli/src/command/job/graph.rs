@@ -1,0 +1,105 @@
+//! `towpath job graph emit | show`.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Subcommand;
+use serde_json::Value;
+use towpath_db::Database;
+use towpath_db::job_read::{Graph as Shown, GraphEdge};
+use towpath_model::id::{GraphId, JobId};
+
+use crate::output::{Output, table};
+
+#[derive(Subcommand)]
+pub(crate) enum Graph {
+    /// Enqueue a whole graph of jobs, or nothing
+    #[command(after_help = EXAMPLE)]
+    Emit {
+        /// A JSON file, or - for standard input
+        file: String,
+    },
+    /// A graph with the states of its jobs
+    Show {
+        /// Its id
+        graph: GraphId,
+    },
+}
+
+const EXAMPLE: &str = r#"A graph:
+  {"name": "nightly",
+   "nodes": [{"node": "extract", "job_kind": "extract"},
+             {"node": "load", "job_kind": "load", "payload_json": {"table": "sales"}}],
+   "edges": [{"from": "extract", "to": "load", "on_failure": "hold"}]}
+A node takes the fields of an enqueued job. on_failure is cancel (default) or hold."#;
+
+pub(crate) async fn run(graph: Graph, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
+    match graph {
+        Graph::Emit { file } => {
+            let mut graph = read(&file)?;
+            if let Some(fields) = graph.as_object_mut() {
+                fields.entry("actor").or_insert_with(|| crate::command::actor().into());
+            }
+            let emitted = database.graph_emit(&graph).await?;
+            output.show(&emitted, |emitted| {
+                let rows: Vec<_> =
+                    emitted.jobs.iter().map(|(node, job)| [node.clone(), job.to_string()]).collect();
+                let done = if emitted.duplicate { "had been emitted before" } else { "is emitted" };
+                format!("graph {} {done}\n{}", emitted.graph_id, table(["NODE", "JOB"], &rows))
+            });
+        }
+        Graph::Show { graph } => output.show(&database.graph_show(graph).await?, in_words),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read(file: &str) -> anyhow::Result<Value> {
+    let text = match file {
+        "-" => {
+            let mut text = String::new();
+            std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
+            text
+        }
+        file => std::fs::read_to_string(file).with_context(|| format!("cannot read {file}"))?,
+    };
+    serde_json::from_str(&text).with_context(|| format!("{file} is not JSON"))
+}
+
+/// Nodes come parents first; each is set in by its distance from a root.
+fn in_words(graph: &Shown) -> String {
+    let names: BTreeMap<JobId, &str> = graph.nodes.iter().map(|n| (n.job_id, n.node.as_str())).collect();
+    let mut depths: BTreeMap<JobId, usize> = BTreeMap::new();
+    let rows: Vec<_> = graph
+        .nodes
+        .iter()
+        .map(|node| {
+            let parents: Vec<&GraphEdge> = graph.edges.iter().filter(|edge| edge.to == node.job_id).collect();
+            let depth = parents.iter().filter_map(|edge| depths.get(&edge.from)).max().map_or(0, |d| d + 1);
+            depths.insert(node.job_id, depth);
+            let waits = parents.iter().map(|edge| waits_for(edge, &names)).collect::<Vec<_>>().join(", ");
+            [
+                format!("{}{}", "  ".repeat(depth), node.node),
+                node.state.to_string(),
+                node.job_kind.clone().unwrap_or_default(),
+                node.job_id.to_string(),
+                waits,
+            ]
+        })
+        .collect();
+    let head =
+        format!("graph {} ({}) by {} at {:.0}", graph.name, graph.graph_id, graph.actor, graph.created_at);
+    format!("{head}\n{}", table(["NODE", "STATE", "KIND", "JOB", "WAITS FOR"], &rows))
+}
+
+/// A parent outside the graph is a replay of the dead one.
+fn waits_for(edge: &GraphEdge, names: &BTreeMap<JobId, &str>) -> String {
+    let parent =
+        names.get(&edge.from).map_or_else(|| format!("job {}", edge.from), |name| (*name).to_owned());
+    match (edge.satisfied, edge.on_failure.as_str()) {
+        (true, _) => format!("{parent} (done)"),
+        (false, "hold") => format!("{parent} (held if it fails)"),
+        (false, _) => format!("{parent} (cancelled if it fails)"),
+    }
+}

@@ -1,0 +1,133 @@
+//! `towpath job list`.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use jiff::Timestamp;
+use towpath_db::Database;
+use towpath_db::job_read::{Job, JobFilter, JobPage};
+use towpath_model::id::JobId;
+use towpath_model::job_state::JobState;
+use uuid::Uuid;
+
+use crate::moment;
+use crate::output::{Output, table};
+
+#[derive(Args)]
+pub(crate) struct List {
+    /// Only jobs in this state
+    #[arg(long)]
+    state: Option<JobState>,
+    /// Only this kind
+    #[arg(long)]
+    kind: Option<String>,
+    /// Only for this kind of executor
+    #[arg(long)]
+    executor: Option<String>,
+    /// Only of this event domain
+    #[arg(long)]
+    domain: Option<String>,
+    /// Only those this actor wanted
+    #[arg(long)]
+    actor: Option<String>,
+    /// Only of this run
+    #[arg(long, value_name = "UUID")]
+    run_id: Option<Uuid>,
+    /// Only with this idempotency key
+    #[arg(long)]
+    key: Option<String>,
+    /// Only leased by this owner
+    #[arg(long)]
+    owner: Option<String>,
+    /// Only enqueued after this moment, or at most this long ago
+    #[arg(long, value_name = "WHEN", value_parser = moment::ago)]
+    since: Option<Timestamp>,
+    /// Only enqueued before this moment, or at least this long ago
+    #[arg(long, value_name = "WHEN", value_parser = moment::ago)]
+    before: Option<Timestamp>,
+    /// At most this many
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i32).range(1..=1000))]
+    limit: i32,
+    /// Go on where the page before ended
+    #[arg(long, value_name = "JOB")]
+    after: Option<JobId>,
+}
+
+pub(crate) async fn run(list: List, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
+    let (limit, mut cursor) = (list.limit, list.after);
+    let filter = list.into_filter();
+    let mut page = JobPage { jobs: vec![], cursor: None };
+    // The database reads a bounded number of jobs per call: a page may end early, or empty.
+    loop {
+        let room = limit - i32::try_from(page.jobs.len()).unwrap_or(limit);
+        let next = database.job_list(&filter, room, cursor).await?;
+        page.jobs.extend(next.jobs);
+        page.cursor = next.cursor;
+        cursor = next.cursor;
+        if cursor.is_none() || page.jobs.len() >= limit as usize {
+            break;
+        }
+    }
+    output.show(&page, in_words);
+    Ok(ExitCode::SUCCESS)
+}
+
+impl List {
+    fn into_filter(self) -> JobFilter {
+        JobFilter {
+            state: self.state,
+            job_kind: self.kind,
+            executor: self.executor,
+            event_domain: self.domain,
+            actor: self.actor,
+            run_id: self.run_id,
+            idempotency_key: self.key,
+            lease_owner: self.owner,
+            created_after: self.since,
+            created_before: self.before,
+        }
+    }
+}
+
+fn in_words(page: &JobPage) -> String {
+    if page.jobs.is_empty() {
+        return "no jobs".into();
+    }
+    let rows: Vec<_> = page.jobs.iter().map(row).collect();
+    let jobs = table(["JOB", "KIND", "STATE", "ATTEMPTS", "PRIORITY", "DUE OR ENDED", "NOTE"], &rows);
+    match page.cursor {
+        Some(cursor) => format!("{jobs}\nthere may be more: --after {cursor}"),
+        None => jobs,
+    }
+}
+
+fn row(job: &Job) -> [String; 7] {
+    let note = match (&job.lease_owner, &job.last_error) {
+        (Some(owner), _) => match job.progress_percent {
+            Some(percent) => format!("{percent} % by {owner}"),
+            None => format!("held by {owner}"),
+        },
+        (None, Some(error)) => first_line(error),
+        (None, None) if job.blocked_by.is_some() => "waits for other jobs".into(),
+        (None, None) => String::new(),
+    };
+    [
+        job.job_id.to_string(),
+        job.job_kind.clone(),
+        job.state.to_string(),
+        format!("{}/{}", job.attempts, job.max_attempts),
+        job.priority.to_string(),
+        format!("{:.0}", job.finished_at.unwrap_or(job.scheduled_at)),
+        note,
+    ]
+}
+
+/// The start of an error, for a table.
+pub(crate) fn first_line(text: &str) -> String {
+    const WIDTH: usize = 60;
+    let line = text.lines().next().unwrap_or_default();
+    match line.char_indices().nth(WIDTH) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line.to_owned(),
+    }
+}

@@ -1,0 +1,191 @@
+//! `towpath queue health | backlog | pause | resume`.
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+
+use anyhow::bail;
+use clap::Subcommand;
+use serde_json::json;
+use towpath_db::Database;
+use towpath_db::queue::{Backlog, Pause, QueueHealth};
+use towpath_model::nearest::nearest;
+
+use super::config::By;
+use crate::output::{EXIT_TO_DO, Output, table};
+use crate::settings::Settings;
+
+#[derive(Subcommand)]
+pub(crate) enum Queue {
+    /// Counts, gates and heartbeats
+    Health {
+        /// End with code 3 if an executor is late, a lease has run out, or a gate is closed
+        #[arg(long)]
+        check: bool,
+    },
+    /// Unfinished jobs by kind and state
+    Backlog,
+    /// Let nobody claim a kind; running jobs run on, enqueueing goes on
+    Pause {
+        /// The kind
+        kind: String,
+        /// Even if nothing here knows the kind yet
+        #[arg(long)]
+        unseen: bool,
+        #[command(flatten)]
+        by: By,
+    },
+    /// End a pause
+    Resume {
+        /// The kind
+        kind: String,
+        /// Who, for the record; user@host if not given
+        #[arg(long, value_name = "ACTOR")]
+        by: Option<String>,
+    },
+}
+
+pub(crate) async fn run(queue: Queue, settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
+    super::with_database(settings, async |database| {
+        match queue {
+            Queue::Health { check } => return health(check, &database, output).await,
+            Queue::Backlog => {
+                let (backlog, paused) = (database.queue_backlog().await?, database.queue_paused().await?);
+                let data = json!({ "backlog": backlog, "paused": paused });
+                output.show(&data, |_| backlog_in_words(&backlog, &paused));
+            }
+            Queue::Pause { kind, unseen, by } => {
+                if !unseen {
+                    refuse_unseen(&kind, &database).await?;
+                }
+                let set = database.queue_pause(&kind, by.attribution(&by.actor())).await?;
+                output.show(&set, |set| match set.changed {
+                    true => format!("{} is paused; resume with: towpath queue resume {0}", set.job_kind),
+                    false => format!("{} was paused already", set.job_kind),
+                });
+            }
+            Queue::Resume { kind, by } => {
+                let set = database.queue_resume(&kind, &by.unwrap_or_else(super::actor)).await?;
+                let paused = database.queue_paused().await?;
+                output.show(&set, |set| match set.changed {
+                    true => format!("{} runs again", set.job_kind),
+                    false => match nearest(&kind, paused.iter().map(|pause| pause.job_kind.as_str())) {
+                        Some(near) => format!("{kind} was not paused; did you mean {near}?"),
+                        None => format!("{kind} was not paused"),
+                    },
+                });
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+    .await
+}
+
+/// A pause under a mistyped name would look like success and stop nothing.
+async fn refuse_unseen(kind: &str, database: &Database) -> anyhow::Result<()> {
+    let mut known: BTreeSet<String> =
+        database.queue_backlog().await?.into_iter().map(|b| b.job_kind).collect();
+    known.extend(database.subscription_list(None).await?.into_iter().filter_map(|s| s.job_kind));
+    known.extend(database.schedule_list().await?.into_iter().map(|s| s.job_kind));
+    if known.contains(kind) {
+        return Ok(());
+    }
+    match nearest(kind, known.iter().map(String::as_str)) {
+        Some(near) => {
+            bail!("nothing here knows the kind {kind}; did you mean {near}? --unseen pauses it anyway")
+        }
+        None => bail!("nothing here knows the kind {kind}; --unseen pauses it anyway"),
+    }
+}
+
+async fn health(check: bool, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
+    let rows = database.queue_health().await?;
+    let Some(queue) = rows.first() else { bail!("v_queue_health shows nothing; see: towpath doctor") };
+    let late = |row: &QueueHealth| row.freshness.as_ref().is_some_and(|freshness| freshness != "fresh");
+    let bad = rows.iter().any(late)
+        || queue.leases_expired > 0
+        || !(queue.job_substrate_enabled && queue.worker_enabled);
+    output.show(&rows, |rows| health_in_words(rows));
+    Ok(if check && bad { ExitCode::from(EXIT_TO_DO) } else { ExitCode::SUCCESS })
+}
+
+fn health_in_words(rows: &[QueueHealth]) -> String {
+    let Some(queue) = rows.first() else { return String::new() };
+    let gate = |open: bool| if open { "open" } else { "closed" };
+    let oldest =
+        queue.oldest_due_at.map_or_else(|| "nothing is due".into(), |at| format!("due since {at:.0}"));
+    let mut lines = vec![
+        format!(
+            "unfinished    {} queued ({} blocked), {} leased, {} in progress, {} waiting to retry; {oldest}",
+            queue.jobs_queued,
+            queue.jobs_blocked,
+            queue.jobs_leased,
+            queue.jobs_in_progress,
+            queue.jobs_retry_waiting
+        ),
+        format!(
+            "ended         {} succeeded, {} failed attempts, {} dead, {} cancelled",
+            queue.jobs_succeeded, queue.jobs_failed, queue.jobs_dead_letter, queue.jobs_cancelled
+        ),
+        format!("dead letters  {} pending", queue.dead_letters_pending),
+        format!(
+            "executors     {} of {} subscriptions enabled, {} kinds paused, {} leases past their end",
+            queue.subscriptions_enabled, queue.subscription_rules, queue.kinds_paused, queue.leases_expired
+        ),
+        format!(
+            "gates         jobs {}, workers {}, notify {}, heartbeat {}",
+            gate(queue.job_substrate_enabled),
+            gate(queue.worker_enabled),
+            gate(queue.notify_enabled),
+            gate(queue.heartbeat_enabled)
+        ),
+    ];
+    let beats: Vec<_> = rows.iter().filter_map(heartbeat).collect();
+    if beats.is_empty() {
+        lines.push("heartbeats    none yet".into());
+        return lines.join("\n");
+    }
+    format!(
+        "{}\n\n{}",
+        lines.join("\n"),
+        table(["EXECUTOR", "KIND", "LAST SEEN", "FRESHNESS", "STATUS", "JOB"], &beats)
+    )
+}
+
+fn heartbeat(row: &QueueHealth) -> Option<[String; 6]> {
+    Some([
+        row.executor_name.clone()?,
+        row.executor_kind.clone().unwrap_or_default(),
+        row.seconds_since_tick.map_or_else(String::new, |seconds| format!("{seconds:.0} s ago")),
+        row.freshness.clone().unwrap_or_default(),
+        row.last_tick_status.clone().unwrap_or_default(),
+        row.current_job_id.map_or_else(String::new, |job| job.to_string()),
+    ])
+}
+
+fn backlog_in_words(backlog: &[Backlog], paused: &[Pause]) -> String {
+    let rows: Vec<_> = backlog
+        .iter()
+        .map(|row| {
+            [
+                row.job_kind.clone(),
+                row.state.clone(),
+                row.row_count.to_string(),
+                row.blocked_count.to_string(),
+                format!("{:.0}", row.oldest_created_at),
+                row.next_scheduled_at.map_or_else(String::new, |at| format!("{at:.0}")),
+                row.avg_attempts.to_string(),
+            ]
+        })
+        .collect();
+    let mut lines = match rows.is_empty() {
+        true => vec!["nothing is unfinished".to_owned()],
+        false => {
+            vec![table(["KIND", "STATE", "JOBS", "BLOCKED", "OLDEST", "NEXT DUE", "ATTEMPTS"], &rows)]
+        }
+    };
+    for pause in paused {
+        let Pause { job_kind, paused_by, paused_at, reason } = pause;
+        lines.push(format!("{job_kind} is paused by {paused_by} since {paused_at:.0}: {reason}"));
+    }
+    lines.join("\n")
+}

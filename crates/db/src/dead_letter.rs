@@ -1,0 +1,190 @@
+//! Dead letters: `sql/functions/job_dead_letter.sql`.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use towpath_model::id::{DeadLetterId, JobId};
+use uuid::Uuid;
+
+use crate::answer::{read, read_field};
+use crate::{Attribution, Database, Error};
+
+/// A job that ended badly, copied whole.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the columns of job_dead_letter; 0002_job.sql says what each holds")]
+pub struct DeadLetter {
+    pub dead_letter_id: DeadLetterId,
+    pub job_id: JobId,
+    pub job_kind: String,
+    pub executor: String,
+    pub event_domain: Option<String>,
+    pub source_ref: Option<String>,
+    pub target_ref: Option<String>,
+    pub payload_ref: Option<String>,
+    pub payload_json: Value,
+    pub priority: i32,
+    pub max_attempts: i32,
+    pub final_error: String,
+    pub attempts: i32,
+    pub actor: String,
+    pub run_id: Option<Uuid>,
+    pub idempotency_key: String,
+    pub created_at: Timestamp,
+    pub moved_at: Timestamp,
+    pub moved_by: String,
+    pub triage_status: String,
+    pub triage_note: Option<String>,
+    pub triaged_at: Option<Timestamp>,
+    pub triaged_by: Option<String>,
+    pub replayed_job_id: Option<JobId>,
+    pub replayed_at: Option<Timestamp>,
+    pub replayed_by: Option<String>,
+}
+
+/// Which dead letters are meant. What is none does not narrow.
+#[derive(Debug, Clone, Default, Serialize)]
+#[expect(missing_docs, reason = "the columns of the same name, and bounds on moved_at")]
+pub struct DeadLetterFilter {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job_kind: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub executor: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub event_domain: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub triage_status: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<Uuid>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_contains: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub moved_after: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub moved_before: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replayed: Option<bool>,
+}
+
+impl DeadLetterFilter {
+    /// Whether this filter narrows nothing.
+    pub fn is_empty(&self) -> bool {
+        self.as_json().as_object().is_some_and(serde_json::Map::is_empty)
+    }
+
+    fn as_json(&self) -> Value {
+        serde_json::to_value(self).expect("a filter is plain data")
+    }
+}
+
+/// A page of dead letters, oldest first.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DeadLetterPage {
+    /// The letters.
+    pub dead_letters: Vec<DeadLetter>,
+    /// Where to go on, none at the end.
+    pub cursor: Option<DeadLetterId>,
+}
+
+/// A fresh job and the dead letter it came from.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Replayed {
+    /// The letter.
+    pub dead_letter_id: DeadLetterId,
+    /// The fresh job.
+    pub job_id: JobId,
+}
+
+/// One step of a bulk replay.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct ReplayedMany {
+    /// What was replayed.
+    pub replayed: Vec<Replayed>,
+    /// Letters left alone because an unfinished job has their key.
+    pub conflicts: Vec<DeadLetterId>,
+}
+
+/// How many dead letters of a kind have a status.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DeadLetterSummary {
+    /// The kind.
+    pub job_kind: String,
+    /// The status.
+    pub triage_status: String,
+    /// How many.
+    pub row_count: i64,
+    /// How many of them were replayed.
+    pub replayed_count: i64,
+    /// The oldest one's time.
+    pub oldest_moved_at: Timestamp,
+    /// The newest one's time.
+    pub newest_moved_at: Timestamp,
+}
+
+impl Database {
+    /// A page of dead letters, oldest first.
+    pub async fn dead_letter_list(
+        &self,
+        filter: &DeadLetterFilter,
+        limit: i32,
+        cursor: Option<DeadLetterId>,
+    ) -> Result<DeadLetterPage, Error> {
+        let sql = "select towpath.fn_job_dead_letter_list($1, $2, $3)";
+        read(self.call(sql, &[&filter.as_json(), &limit, &cursor.map(DeadLetterId::uuid)]).await?)
+    }
+
+    /// One dead letter, by its own id or its job's.
+    pub async fn dead_letter_show(&self, id: DeadLetterId) -> Result<DeadLetter, Error> {
+        // A page of one that begins right before the id: the list knows no filter by id.
+        let before = Uuid::from_u128(id.uuid().as_u128().wrapping_sub(1));
+        let page = self.dead_letter_list(&DeadLetterFilter::default(), 1, Some(before.into())).await?;
+        if let Some(letter) = page.dead_letters.into_iter().find(|letter| letter.dead_letter_id == id) {
+            return Ok(letter);
+        }
+        let of_job = match self.job_show(id.uuid().into()).await {
+            Err(Error::NotFound(_)) => None,
+            whole => whole?.dead_letter,
+        };
+        of_job.ok_or_else(|| no_such_letter(Error::NotFound(String::new()), id))
+    }
+
+    /// Moves the triage status of one dead letter.
+    pub async fn dead_letter_triage(
+        &self,
+        id: DeadLetterId,
+        status: &str,
+        by: Attribution<'_>,
+    ) -> Result<(), Error> {
+        let sql = "select towpath.fn_job_dead_letter_triage($1, $2, $3, $4)";
+        let answer = self.call(sql, &[&id.uuid(), &status, &by.actor, &by.reason]).await?;
+        read_field::<String>(answer, "triage_status").map(drop).map_err(|error| no_such_letter(error, id))
+    }
+
+    /// A fresh job from one dead letter, once.
+    pub async fn dead_letter_replay(&self, id: DeadLetterId, actor: &str) -> Result<Replayed, Error> {
+        let sql = "select towpath.fn_job_dead_letter_replay($1, $2)";
+        read(self.call(sql, &[&id.uuid(), &actor]).await?).map_err(|error| no_such_letter(error, id))
+    }
+
+    /// Fresh jobs from what a filter names and nobody has replayed, oldest first.
+    pub async fn dead_letter_replay_many(
+        &self,
+        filter: &DeadLetterFilter,
+        actor: &str,
+        limit: i32,
+    ) -> Result<ReplayedMany, Error> {
+        let sql = "select towpath.fn_job_dead_letter_replay_many($1, $2, $3)";
+        read(self.call(sql, &[&filter.as_json(), &actor, &limit]).await?)
+    }
+
+    /// Dead letters counted by kind and status.
+    pub async fn dead_letter_summary(&self) -> Result<Vec<DeadLetterSummary>, Error> {
+        self.rows("towpath.v_job_dead_letter_summary", "job_kind, triage_status").await
+    }
+}
+
+fn no_such_letter(error: Error, id: DeadLetterId) -> Error {
+    match error {
+        Error::NotFound(_) => Error::NotFound(format!("there is no dead letter {id}; see: towpath dlq list")),
+        other => other,
+    }
+}

@@ -1,0 +1,154 @@
+//! Executor tokens: `sql/functions/executor_token.sql`.
+//!
+//! The word of a token is hashed here, before it is near a statement.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use tokio_postgres::types::Json;
+use towpath_model::id::TokenId;
+
+use crate::answer::{read, read_field};
+use crate::job::Enqueued;
+use crate::{Database, Error};
+
+/// The sha256 of a token's word: enough to ask with, not enough to work with.
+#[derive(Clone)]
+pub struct TokenHash([u8; 32]);
+
+impl TokenHash {
+    /// Hashes the word a client sent.
+    pub fn of(word: &str) -> TokenHash {
+        TokenHash(Sha256::digest(word.as_bytes()).into())
+    }
+}
+
+impl fmt::Debug for TokenHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TokenHash(…)")
+    }
+}
+
+/// A token to be made.
+#[derive(Debug, Clone, Default)]
+pub struct TokenSpec<'a> {
+    /// The registered executor it works as.
+    pub executor_id: &'a str,
+    /// Only these kinds; none for whatever the subscriptions say.
+    pub kinds: Option<&'a [String]>,
+    /// Whether it may enqueue too.
+    pub may_enqueue: bool,
+    /// Until when; none for 90 days.
+    pub expires_at: Option<Timestamp>,
+    /// What people should know.
+    pub notes: Option<&'a str>,
+    /// Who makes it.
+    pub actor: &'a str,
+}
+
+/// A new token. The word is in no other place.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct TokenCreated {
+    /// Its id, by which it is listed and revoked.
+    pub token_id: TokenId,
+    /// The word to give to the executor.
+    pub token: String,
+    /// The executor it works as.
+    pub executor_id: String,
+    /// Until when.
+    pub expires_at: Timestamp,
+}
+
+/// By hand, so that the word does not end up in a log.
+impl fmt::Debug for TokenCreated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TokenCreated({} of {})", self.token_id, self.executor_id)
+    }
+}
+
+/// A token as operators see it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[expect(
+    missing_docs,
+    reason = "the columns of executor_token; 0003_executor_token.sql says what each holds"
+)]
+pub struct Token {
+    pub token_id: TokenId,
+    pub executor_id: String,
+    pub kinds: Option<Vec<String>>,
+    pub may_enqueue: bool,
+    pub notes: Option<String>,
+    pub created_at: Timestamp,
+    pub created_by: String,
+    pub expires_at: Timestamp,
+    pub revoked_at: Option<Timestamp>,
+    pub revoked_by: Option<String>,
+    pub last_used_at: Option<Timestamp>,
+    /// `active`, `expired` or `revoked`.
+    pub state: String,
+}
+
+/// What a token opens right now.
+#[derive(Debug, Clone, Deserialize)]
+pub struct TokenScope {
+    /// Its id.
+    pub token_id: TokenId,
+    /// The executor it works as.
+    pub executor_id: String,
+    /// That executor's kind: a name of the whitelist.
+    pub executor: String,
+    /// Only these kinds; none for whatever the subscriptions say.
+    pub kinds: Option<Vec<String>>,
+    /// Whether it may enqueue too.
+    pub may_enqueue: bool,
+}
+
+/// The outcome of a revocation.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TokenRevoked {
+    /// Its id.
+    pub token_id: TokenId,
+    /// False if it had been revoked before.
+    pub changed: bool,
+}
+
+impl Database {
+    /// Makes a token.
+    pub async fn executor_token_create(&self, spec: &TokenSpec<'_>) -> Result<TokenCreated, Error> {
+        let sql = "select towpath.fn_executor_token_create($1, $2, $3, $4, $5, $6)";
+        let TokenSpec { executor_id, kinds, may_enqueue, expires_at, notes, actor } = spec;
+        read(self.call(sql, &[executor_id, kinds, may_enqueue, expires_at, notes, actor]).await?)
+    }
+
+    /// The tokens of one executor or of all.
+    pub async fn executor_token_list(&self, executor_id: Option<&str>) -> Result<Vec<Token>, Error> {
+        read_field(self.call("select towpath.fn_executor_token_list($1)", &[&executor_id]).await?, "tokens")
+    }
+
+    /// Ends a token at once.
+    pub async fn executor_token_revoke(&self, id: TokenId, actor: &str) -> Result<TokenRevoked, Error> {
+        read(self.call("select towpath.fn_executor_token_revoke($1, $2)", &[&id.uuid(), &actor]).await?)
+    }
+
+    /// What a token opens, or why it opens nothing.
+    pub async fn executor_token_check(&self, hash: &TokenHash) -> Result<TokenScope, Error> {
+        read(self.call("select towpath.fn_executor_token_check($1)", &[&hash.0.as_slice()]).await?)
+    }
+
+    /// Enqueues for the holder of a token; the answers are in the jobs' order.
+    pub async fn executor_token_enqueue<T>(
+        &self,
+        hash: &TokenHash,
+        jobs: &[T],
+    ) -> Result<Vec<Result<Enqueued, Error>>, Error>
+    where
+        T: Serialize + fmt::Debug + Sync,
+    {
+        let sql = "select towpath.fn_executor_token_enqueue($1, $2)";
+        let answer = self.call(sql, &[&hash.0.as_slice(), &Json(jobs)]).await?;
+        Ok(read_field::<Vec<Value>>(answer, "jobs")?.into_iter().map(read).collect())
+    }
+}

@@ -1,0 +1,170 @@
+//! Finish: how attempts end, one at a time or many at once.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use tokio_postgres::types::Json;
+use towpath_model::job::{Attempt, JobId};
+
+use super::Lease;
+use super::lease::columns;
+use crate::answer::{read, read_field};
+use crate::{Database, Error};
+
+/// Why an attempt failed, and what should follow.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    /// In words, for people; stored with the attempt.
+    pub error: String,
+    /// Whether trying again is pointless.
+    pub permanent: bool,
+    /// When to try again; the backoff of `queue.retry.backoff_base_sec` if not said (Q10).
+    pub retry_after: Option<Duration>,
+}
+
+impl Failure {
+    /// A failure that is worth another attempt, at the time the database chooses.
+    pub fn retry(error: impl Into<String>) -> Failure {
+        Failure { error: error.into(), permanent: false, retry_after: None }
+    }
+
+    /// A failure that trying again cannot mend.
+    pub fn permanent(error: impl Into<String>) -> Failure {
+        Failure { error: error.into(), permanent: true, retry_after: None }
+    }
+}
+
+/// What became of a job after a failed attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum AfterFailure {
+    /// It waits for its next attempt.
+    RetryWaiting {
+        /// Which may begin at this moment.
+        scheduled_at: Timestamp,
+    },
+    /// It is a dead letter: the failure was permanent or the attempt the last one.
+    DeadLetter,
+}
+
+/// One of many failed attempts.
+#[derive(Debug)]
+pub struct FailedAttempt {
+    /// Which one.
+    pub lease: Lease,
+    /// And why.
+    pub failure: Failure,
+}
+
+/// How many attempts ended as asked, and which had been lost before.
+#[derive(Debug, Default)]
+pub struct Ended {
+    /// Attempts that ended now.
+    pub ended: usize,
+    /// Attempts that somebody else holds or that had ended already.
+    pub lost: Vec<JobId>,
+}
+
+/// Attempts whose end could not be recorded. The database may or may not have heard, so
+/// asking again is right: what did end answers as lost.
+#[derive(Debug)]
+pub struct Unfinished<T> {
+    /// What went wrong.
+    pub error: Error,
+    /// The attempts, given back.
+    pub attempts: Vec<T>,
+}
+
+impl Lease {
+    /// leased | in_progress -> succeeded.
+    pub async fn ack(self, database: &Database) -> Result<(), Error> {
+        let sql = "select towpath.fn_job_ack($1, $2, $3)";
+        let parameters = (self.id(), self.owner.as_str(), self.attempt.number());
+        let answer = database.call(sql, &[&parameters.0, &parameters.1, &parameters.2]).await?;
+        read_field::<JobId>(answer, "job_id").map(drop)
+    }
+
+    /// leased | in_progress -> retry_waiting, or dead_letter if that was the end (Q10).
+    pub async fn fail(self, database: &Database, failure: Failure) -> Result<AfterFailure, Error> {
+        let sql = "select towpath.fn_job_fail_or_retry($1, $2, $3, $4, $5, $6)";
+        let (id, owner, attempt) = (self.id(), self.owner.as_str(), self.attempt.number());
+        let delay = failure.retry_after.map(|after| after.as_secs_f64());
+        let answer =
+            database.call(sql, &[&id, &owner, &attempt, &failure.error, &failure.permanent, &delay]).await?;
+        read(answer)
+    }
+
+    /// Gives the job back until later; the attempt does not count. Answers when it is due.
+    pub async fn snooze(self, database: &Database, by: Duration, note: &str) -> Result<Timestamp, Error> {
+        let sql = "select towpath.fn_job_snooze($1, $2, $3, $4, $5)";
+        let (id, owner, attempt) = (self.id(), self.owner.as_str(), self.attempt.number());
+        let seconds = super::lease::whole_seconds(by);
+        read_field(database.call(sql, &[&id, &owner, &attempt, &seconds, &note]).await?, "scheduled_at")
+    }
+}
+
+impl Database {
+    /// leased | in_progress -> succeeded for many attempts of one owner, in one transaction.
+    pub async fn ack_many(&self, leases: Vec<Lease>) -> Result<Ended, Unfinished<Lease>> {
+        let Some(owner) = leases.first().map(|lease| lease.owner.clone()) else {
+            return Ok(Ended::default());
+        };
+        let attempts = attempts_of(leases.iter());
+        let (ids, numbers) = columns(&attempts);
+        let sql = "select towpath.fn_job_ack_many($1, $2, $3)";
+        let answer = self.call(sql, &[&ids, &owner.as_str(), &numbers]).await;
+        lost_of(answer, attempts.len()).map_err(|error| Unfinished { error, attempts: leases })
+    }
+
+    /// Ends many attempts of one owner badly, in one transaction.
+    pub async fn fail_many(&self, failed: Vec<FailedAttempt>) -> Result<Ended, Unfinished<FailedAttempt>> {
+        #[derive(Debug, Serialize)]
+        struct Row<'a> {
+            job_id: JobId,
+            attempt: Attempt,
+            error: &'a str,
+            permanent: bool,
+            retry_delay_seconds: Option<f64>,
+        }
+        let Some(owner) = failed.first().map(|one| one.lease.owner.clone()) else {
+            return Ok(Ended::default());
+        };
+        let rows: Vec<_> = failed
+            .iter()
+            .map(|FailedAttempt { lease, failure }| Row {
+                job_id: lease.job_id,
+                attempt: lease.attempt,
+                error: &failure.error,
+                permanent: failure.permanent,
+                retry_delay_seconds: failure.retry_after.map(|after| after.as_secs_f64()),
+            })
+            .collect();
+        let sql = "select towpath.fn_job_fail_or_retry_many($1, $2)";
+        let answer = self.call(sql, &[&owner.as_str(), &Json(&rows)]).await;
+        let ended = lost_of(answer, rows.len());
+        drop(rows);
+        ended.map_err(|error| Unfinished { error, attempts: failed })
+    }
+
+    /// Gives back jobs that were claimed and not started, as if never claimed.
+    pub async fn release(&self, leases: Vec<Lease>) -> Result<Ended, Unfinished<Lease>> {
+        let Some(owner) = leases.first().map(|lease| lease.owner.clone()) else {
+            return Ok(Ended::default());
+        };
+        let attempts = attempts_of(leases.iter());
+        let (ids, numbers) = columns(&attempts);
+        let sql = "select towpath.fn_job_release($1, $2, $3)";
+        let answer = self.call(sql, &[&ids, &owner.as_str(), &numbers]).await;
+        lost_of(answer, attempts.len()).map_err(|error| Unfinished { error, attempts: leases })
+    }
+}
+
+fn attempts_of<'a>(leases: impl Iterator<Item = &'a Lease>) -> Vec<(JobId, Attempt)> {
+    leases.map(|lease| (lease.job_id, lease.attempt)).collect()
+}
+
+fn lost_of(answer: Result<serde_json::Value, Error>, asked: usize) -> Result<Ended, Error> {
+    let lost: Vec<JobId> = read_field(answer?, "lost")?;
+    Ok(Ended { ended: asked - lost.len(), lost })
+}

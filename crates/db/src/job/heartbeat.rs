@@ -1,0 +1,57 @@
+//! The heartbeat: an executor says that it lives (Q13).
+
+use serde_json::Value;
+use tokio_postgres::types::Json;
+use towpath_model::job::JobId;
+
+use super::LeaseOwner;
+use crate::answer::read_field;
+use crate::{Database, Error};
+
+/// How an executor says it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// Fine.
+    Ok,
+    /// Working, with trouble.
+    Warn,
+    /// Not working.
+    Error,
+}
+
+/// One sign of life.
+#[derive(Debug, Clone)]
+pub struct Heartbeat<'a> {
+    /// The process, by a name that outlives a restart, so that dead names do not pile up.
+    pub executor_name: &'a str,
+    /// The whitelisted kind of executor it is.
+    pub executor_kind: &'a str,
+    /// How it is.
+    pub status: Status,
+    /// A job it runs now.
+    pub current_job: Option<JobId>,
+    /// The name under which it holds leases.
+    pub owner: &'a LeaseOwner,
+    /// What else an operator may want to see; no personal data.
+    pub metadata: Value,
+}
+
+impl Database {
+    /// Records a sign of life; answers how many there were.
+    pub async fn heartbeat(&self, beat: &Heartbeat<'_>) -> Result<i64, Error> {
+        let status = match beat.status {
+            Status::Ok => "ok",
+            Status::Warn => "warn",
+            Status::Error => "error",
+        };
+        let sql = "select towpath.fn_queue_heartbeat_tick($1, $2, $3, $4, $5, $6)";
+        let (job, metadata) = (beat.current_job.map(JobId::uuid), Json(&beat.metadata));
+        let answer = self
+            .call(
+                sql,
+                &[&beat.executor_name, &beat.executor_kind, &status, &job, &beat.owner.as_str(), &metadata],
+            )
+            .await?;
+        read_field(answer, "ticks_total")
+    }
+}

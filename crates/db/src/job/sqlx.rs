@@ -1,0 +1,62 @@
+//! Enqueueing inside a transaction of sqlx (Q19).
+
+use sqlx::PgExecutor;
+use sqlx::types::Json;
+use towpath_model::job::JobId;
+
+use super::enqueue::{ENQUEUE, ENQUEUE_MANY, EXECUTOR_DEFAULT, read_row};
+use super::{Enqueued, NewJob, refusal};
+use crate::Error;
+
+/// Like [`super::enqueue`], for a connection or transaction of sqlx: `enqueue(&mut *tx, &job)`.
+pub async fn enqueue<'c>(executor: impl PgExecutor<'c>, job: &NewJob) -> Result<Enqueued, Failed> {
+    let scheduled_at = job.scheduled_at.map(|at| at.to_string());
+    // A moment travels as text: sqlx knows chrono and time, not jiff.
+    let sql = ENQUEUE.replace("$7", "$7::text::timestamptz");
+    let (answer,): (String,) = sqlx::query_as(sqlx::AssertSqlSafe(as_text(&sql)))
+        .bind(&job.job_kind)
+        .bind(&job.source_ref)
+        .bind(&job.target_ref)
+        .bind(&job.payload_ref)
+        .bind(job.payload_json.as_ref().map(Json))
+        .bind(job.priority)
+        .bind(scheduled_at)
+        .bind(job.max_attempts)
+        .bind(&job.idempotency_key)
+        .bind(&job.actor)
+        .bind(job.run_id)
+        .bind(job.executor.as_deref().unwrap_or(EXECUTOR_DEFAULT))
+        .bind(&job.event_domain)
+        .fetch_one(executor)
+        .await?;
+    Ok(read_row(&answer)?)
+}
+
+/// Like [`super::enqueue_many`], for sqlx. Answers the ids; the first refused row is the error.
+pub async fn enqueue_many<'c>(executor: impl PgExecutor<'c>, jobs: &[NewJob]) -> Result<Vec<JobId>, Failed> {
+    #[derive(serde::Deserialize)]
+    struct Answer {
+        jobs: Vec<Box<serde_json::value::RawValue>>,
+    }
+    let (answer,): (String,) = sqlx::query_as(sqlx::AssertSqlSafe(as_text(ENQUEUE_MANY)))
+        .bind(Json(jobs))
+        .fetch_one(executor)
+        .await?;
+    let read: Answer = serde_json::from_str(&answer).map_err(|_| refusal(&answer))?;
+    read.jobs.iter().map(|row| Ok(read_row(row.get())?.job_id)).collect()
+}
+
+/// What can go wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum Failed {
+    /// The database refused the job.
+    #[error(transparent)]
+    Refused(#[from] Error),
+    /// The connection or the transaction failed.
+    #[error(transparent)]
+    Sqlx(#[from] sqlx::Error),
+}
+
+fn as_text(sql: &str) -> String {
+    format!("{sql}::text")
+}

@@ -1,0 +1,155 @@
+//! The queue as operators see it: `sql/functions/queue.sql` and the views.
+
+use jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use towpath_model::id::JobId;
+
+use crate::answer::{read, read_field};
+use crate::{Attribution, Database, Error};
+
+/// One row of `v_queue_health`: an executor's heartbeat, and the whole queue beside it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[expect(
+    missing_docs,
+    reason = "the columns of the contract; sql/views/queue_health.sql says what each shows"
+)]
+pub struct QueueHealth {
+    pub executor_name: Option<String>,
+    pub executor_kind: Option<String>,
+    pub last_tick_at: Option<Timestamp>,
+    pub last_tick_status: Option<String>,
+    pub seconds_since_tick: Option<f64>,
+    pub freshness: Option<String>,
+    pub ticks_total: Option<i64>,
+    pub current_job_id: Option<JobId>,
+    pub lease_owner: Option<String>,
+    pub jobs_queued: i64,
+    pub jobs_leased: i64,
+    pub jobs_in_progress: i64,
+    pub jobs_retry_waiting: i64,
+    pub jobs_succeeded: i64,
+    pub jobs_failed: i64,
+    pub jobs_dead_letter: i64,
+    pub jobs_cancelled: i64,
+    pub jobs_blocked: i64,
+    pub leases_expired: i64,
+    pub oldest_due_at: Option<Timestamp>,
+    pub dead_letters_pending: i64,
+    pub kinds_paused: i64,
+    pub subscription_rules: i64,
+    pub subscriptions_enabled: i64,
+    pub job_substrate_enabled: bool,
+    pub worker_enabled: bool,
+    pub notify_enabled: bool,
+    pub heartbeat_enabled: bool,
+    pub checked_at: Timestamp,
+    /// Columns that a newer schema adds.
+    #[serde(flatten)]
+    pub more: serde_json::Map<String, Value>,
+}
+
+/// Unfinished jobs of one kind in one state.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[expect(
+    missing_docs,
+    reason = "the columns of the contract; sql/views/job_queue_backlog.sql says what each shows"
+)]
+pub struct Backlog {
+    pub job_kind: String,
+    pub state: String,
+    pub row_count: i64,
+    pub oldest_created_at: Timestamp,
+    pub newest_created_at: Timestamp,
+    pub next_scheduled_at: Option<Timestamp>,
+    pub avg_attempts: f64,
+    pub max_attempts: i32,
+    pub blocked_count: i64,
+    pub paused: bool,
+}
+
+/// A kind that nobody may claim at the moment.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Pause {
+    /// The kind.
+    pub job_kind: String,
+    /// Since when.
+    pub paused_at: Timestamp,
+    /// By whom.
+    pub paused_by: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// The outcome of a pause or a resume.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PauseSet {
+    /// The kind.
+    pub job_kind: String,
+    /// Whether anything changed.
+    pub changed: bool,
+}
+
+/// One executor's heartbeat.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the columns of sql/views/queue_heartbeat.sql")]
+pub struct ExecutorHeartbeat {
+    pub executor_name: String,
+    pub executor_kind: String,
+    pub last_tick_at: Timestamp,
+    pub last_tick_status: String,
+    pub ticks_total: i64,
+    pub current_job_id: Option<JobId>,
+    pub lease_owner: Option<String>,
+    pub metadata: Value,
+    pub seconds_since_tick: f64,
+    pub freshness: String,
+}
+
+impl Database {
+    /// The whole queue, once per heartbeat, or once if there is none.
+    pub async fn queue_health(&self) -> Result<Vec<QueueHealth>, Error> {
+        self.rows("towpath.v_queue_health", "executor_name").await
+    }
+
+    /// Unfinished jobs by kind and state.
+    pub async fn queue_backlog(&self) -> Result<Vec<Backlog>, Error> {
+        self.rows("towpath.v_job_queue_backlog", "job_kind, state").await
+    }
+
+    /// Every heartbeat with its freshness (Q13).
+    pub async fn queue_heartbeats(&self) -> Result<Vec<ExecutorHeartbeat>, Error> {
+        self.rows("towpath.v_queue_heartbeat", "executor_name").await
+    }
+
+    /// Nobody claims this kind until it is resumed.
+    pub async fn queue_pause(&self, job_kind: &str, by: Attribution<'_>) -> Result<PauseSet, Error> {
+        let sql = "select towpath.fn_queue_pause($1, $2, $3)";
+        read(self.call(sql, &[&job_kind, &by.actor, &by.reason]).await?)
+    }
+
+    /// Ends a pause.
+    pub async fn queue_resume(&self, job_kind: &str, actor: &str) -> Result<PauseSet, Error> {
+        read(self.call("select towpath.fn_queue_resume($1, $2)", &[&job_kind, &actor]).await?)
+    }
+
+    /// The kinds that are paused.
+    pub async fn queue_paused(&self) -> Result<Vec<Pause>, Error> {
+        read_field(self.call("select towpath.fn_queue_paused()", &[]).await?, "paused")
+    }
+
+    /// Forgets the heartbeat of an executor that will not come back.
+    pub async fn queue_heartbeat_forget(&self, executor_name: &str) -> Result<(), Error> {
+        let answer = self.call("select towpath.fn_queue_heartbeat_forget($1)", &[&executor_name]).await?;
+        read_field::<String>(answer, "executor_name").map(drop)
+    }
+
+    /// Every row of one of our views. Both arguments are our own words, never a user's.
+    pub(crate) async fn rows<T: DeserializeOwned>(&self, view: &str, order: &str) -> Result<Vec<T>, Error> {
+        let sql = format!("select coalesce(jsonb_agg(to_jsonb(v) order by {order}), '[]') from {view} v");
+        let rows = self.call(&sql, &[]).await?;
+        let text = rows.to_string();
+        serde_json::from_value(rows).map_err(|_| Error::Unreadable(text))
+    }
+}

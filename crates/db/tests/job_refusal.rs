@@ -1,0 +1,185 @@
+//! What the database refuses, asked by the role that must be refused.
+
+use serde_json::json;
+use towpath_db::Error;
+use towpath_db::job::{Claim, LeaseOwner, NewJob};
+
+use crate::queue_place::{EXECUTOR, Queue};
+
+/// Q02: an enqueue that breaks a rule is refused with the field, and writes nothing.
+#[tokio::test]
+async fn broken_jobs_are_refused() {
+    let queue = Queue::open().await;
+    let mail = || NewJob::new("mail");
+    for (job, word) in [
+        (NewJob::new(""), "blank"),
+        (NewJob::new("  "), "blank"),
+        (mail().actor(" "), "blank"),
+        (mail().priority(-1), "0 or more"),
+        (mail().max_attempts(0), "1 or more"),
+        (mail().executor("MOT"), "whitelist"),
+        (mail().executor("pg_worker"), "whitelist"),
+        (mail().event_domain(" "), "blank"),
+        (mail().idempotency_key(""), "blank"),
+    ] {
+        let refused = queue.producer.enqueue(&job).await.unwrap_err();
+        assert!(matches!(&refused, Error::Invalid(words) if words.contains(word)), "{job:?}: {refused}");
+    }
+    assert_eq!(queue.db.text("select count(*) from towpath.job_queue").await, "0");
+}
+
+/// Q02: the tables refuse by themselves what no function would write, even to their owner.
+#[tokio::test]
+async fn the_tables_themselves_refuse() {
+    let queue = Queue::open().await;
+    queue.enqueue("mail").await;
+    let owner = queue.db.client_as("towpath_owner").await;
+    let live = |set: &str| format!("update towpath.job_live set {set}");
+    let copy = |change: serde_json::Value| {
+        format!("insert into towpath.job select (jsonb_populate_record(j, '{change}')).* from towpath.job j")
+    };
+    for (sql, claim) in [
+        (live("state = 9"), "live_state_check"),
+        (live("attempts = -1"), "not_negative_check"),
+        (live("max_attempts = 0"), "positive_number_check"),
+        (live("lease_owner = 'x'"), "lease"),
+        (live("lease_until = now()"), "lease_pair_check"),
+        (live("state = 1"), "leased_iff_owned_check"),
+        (copy(json!({"job_kind": " "})), "not_blank_check"),
+        (copy(json!({"actor": ""})), "not_blank_check"),
+        (copy(json!({"priority": -1})), "not_negative_check"),
+        (copy(json!({"max_attempts": 0})), "positive_number_check"),
+        (copy(json!({"executor": "MOT"})), "whitelist_check"),
+        (copy(json!({"payload_json": {"a": [{"SSN": 1}]}})), "safe_check"),
+        (
+            "insert into towpath.job_run (job_id, attempt, refunded, picked_at, finished_at, outcome)
+             values (gen_random_uuid(), 1, 0, now(), null, 'succeeded')"
+                .to_owned(),
+            "finished_at",
+        ),
+    ] {
+        let error = owner.batch_execute(&sql).await.unwrap_err();
+        let error = error.as_db_error().unwrap();
+        let told = format!("{} {}", error.message(), error.constraint().unwrap_or_default());
+        assert!(["23514", "23502"].contains(&error.code().code()), "{sql}: {told}");
+        assert!(told.contains(claim), "{sql}: {told}");
+    }
+}
+
+/// Q03: the denylist, in any letter case and at any depth, in jobs and in heartbeats.
+#[tokio::test]
+async fn forbidden_keys_are_refused_at_any_depth() {
+    let queue = Queue::open().await;
+    for key in [
+        "body",
+        "content",
+        "raw",
+        "vector",
+        "embedding",
+        "secret",
+        "token",
+        "password",
+        "ssn",
+        "personal_data",
+        "Password",
+        "TOKEN",
+        "Personal_Data",
+    ] {
+        for payload in [json!({key: 1}), json!({"a": {"b": [1, {key: null}]}}), json!([[{key: "x"}]])] {
+            let job = NewJob::new("mail").payload(&payload).unwrap();
+            let refused = queue.producer.enqueue(&job).await.unwrap_err();
+            assert!(matches!(refused, Error::Invalid(_)), "{payload}: {refused}");
+        }
+        let worker = queue.db.client_as("worker_service_user").await;
+        let sql = "select towpath.fn_queue_heartbeat_tick('w', 'PG_worker', p_metadata => $1::text::jsonb)";
+        let metadata = json!({"deep": {key: 1}}).to_string();
+        let answer: serde_json::Value = worker.query_one(sql, &[&metadata]).await.unwrap().get(0);
+        assert_eq!(answer["error"], "invalid", "{key} in a heartbeat");
+    }
+    let fine = NewJob::new("mail").payload(&json!({"body_ref": "blob:1", "n": "token"})).unwrap();
+    queue.producer.enqueue(&fine).await.unwrap();
+}
+
+/// R07: MOT, and anything else outside the whitelist, is refused on all four surfaces.
+#[tokio::test]
+async fn the_whitelist_holds_on_all_four_surfaces() {
+    let queue = Queue::open().await;
+    for stranger in ["MOT", "mot", "", "Kestra"] {
+        let job = NewJob::new("mail").executor(stranger);
+        assert!(matches!(queue.producer.enqueue(&job).await, Err(Error::Invalid(_))), "job: {stranger}");
+        for call in [
+            format!("fn_job_subscription_put('x', '{stranger}')"),
+            format!("fn_consumer_put('x', '{stranger}')"),
+            format!("fn_producer_grant_put('x', null, '{stranger}')"),
+            format!("fn_queue_heartbeat_tick('x', '{stranger}')"),
+        ] {
+            assert_eq!(queue.db.json(&format!("towpath.{call}")).await["error"], "invalid", "{call}");
+        }
+    }
+    for known in ["DOT", "Agent", "Hermes", "Codex", "PG_worker", "external_worker", "future_Kestra_adapter"]
+    {
+        queue.enqueue_job(&NewJob::new("mail").executor(known)).await;
+    }
+}
+
+/// R06, R08: without an enabled subscription nothing is claimed, and an executor cannot give
+/// itself one.
+#[tokio::test]
+async fn an_executor_cannot_subscribe_itself() {
+    let queue = Queue::open().await;
+    queue.enqueue("mail").await;
+    let owner = LeaseOwner::new("x");
+    let claim = Claim { executor: "nobody", kinds: None, limit: 1, owner: &owner, lease: None };
+    let refused = queue.worker.claim(&claim).await.unwrap_err();
+    assert!(refused.to_string().contains("no enabled subscription"), "{refused}");
+
+    let worker = queue.db.client_as("worker_service_user").await;
+    for call in [
+        "towpath.fn_job_subscription_put('nobody', 'PG_worker', p_enabled => true)",
+        "towpath.fn_consumer_put('nobody', 'PG_worker')",
+        "towpath.fn_producer_grant_put('nobody')",
+        "towpath.fn_gate_set('queue.worker.enabled', false, 'x', 'y')",
+        "towpath.fn_job_enqueue('mail')",
+        "towpath.fn_job_cancel(gen_random_uuid(), 'x')",
+    ] {
+        let error = worker.batch_execute(&format!("select {call}")).await.unwrap_err();
+        assert_eq!(error.code().unwrap().code(), "42501", "{call}");
+    }
+    for table in ["job_subscription", "consumer_registry", "producer_grant", "job_live", "job"] {
+        let error = worker.batch_execute(&format!("delete from towpath.{table}")).await.unwrap_err();
+        assert_eq!(error.code().unwrap().code(), "42501", "{table}");
+    }
+    let producer = queue.db.client_as("towpath_producer").await;
+    let error = producer.batch_execute("select towpath.fn_job_claim('tester')").await.unwrap_err();
+    assert_eq!(error.code().unwrap().code(), "42501", "a producer does not claim");
+}
+
+/// R08: an executor registered for a login can be used by that login only.
+#[tokio::test]
+async fn a_registered_executor_belongs_to_its_login() {
+    let queue = Queue::open().await;
+    queue.enqueue("mail").await;
+    queue
+        .db
+        .execute(&format!("select towpath.fn_consumer_put('{EXECUTOR}', 'PG_worker', 'workflow_admin')"))
+        .await;
+    let refused = queue.claim_as("a", 1).await.unwrap_err();
+    assert!(matches!(refused, Error::NotAuthorised(_)), "{refused}");
+}
+
+/// R09: a producer enqueues only the kinds and executors it was granted.
+#[tokio::test]
+async fn a_producer_enqueues_only_what_it_was_granted() {
+    let queue = Queue::open().await;
+    let (producer, login) = queue.db.database_as("towpath_producer").await;
+    queue.db.execute("delete from towpath.producer_grant").await;
+    let refused = producer.enqueue(&NewJob::new("mail")).await.unwrap_err();
+    assert!(matches!(&refused, Error::NotAuthorised(words) if words.contains(&login)), "{refused}");
+    queue.db.execute(&format!("select towpath.fn_producer_grant_put('{login}', 'mail', 'PG_worker')")).await;
+    producer.enqueue(&NewJob::new("mail")).await.unwrap();
+    for other in [NewJob::new("sms"), NewJob::new("mail").executor("Hermes")] {
+        assert!(matches!(producer.enqueue(&other).await, Err(Error::NotAuthorised(_))), "{other:?}");
+    }
+    let rows = producer.enqueue_many(&[NewJob::new("mail"), NewJob::new("sms")]).await.unwrap();
+    assert!(rows[0].is_ok() && matches!(rows[1], Err(Error::NotAuthorised(_))), "{rows:?}");
+}

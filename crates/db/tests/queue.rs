@@ -1,0 +1,77 @@
+//! The queue as operators see it: `sql/functions/queue.sql` and the views.
+
+use std::time::Duration;
+
+use serde_json::json;
+use towpath_db::job::{Claim, Heartbeat, LeaseOwner, Status};
+use towpath_db::{Attribution, Error};
+use towpath_testkit::TestDb;
+
+use crate::job_read::{claim, enqueue, with_worker};
+
+const BY: Attribution<'static> = Attribution { actor: "tester", reason: "disk full" };
+
+/// Q17: nobody claims a paused kind; others run on, and resuming frees it.
+#[tokio::test]
+async fn a_paused_kind_is_not_claimed() {
+    let (_db, database) = with_worker(None).await;
+    enqueue(&database, "mail").await;
+    let other = enqueue(&database, "report").await;
+    assert!(database.queue_pause("mail", BY).await.unwrap().changed);
+    assert!(!database.queue_pause("mail", BY).await.unwrap().changed);
+    assert_eq!(claim(&database).await.lease.job_id(), other);
+    let owner = LeaseOwner::new("w-1");
+    let ask = Claim { executor: "w", kinds: None, limit: 5, owner: &owner, lease: None };
+    assert!(database.claim(&ask).await.unwrap().is_empty());
+    let paused = database.queue_paused().await.unwrap();
+    assert_eq!((paused[0].paused_by.as_str(), paused[0].reason.as_str()), ("tester", "disk full"));
+    assert!(database.queue_backlog().await.unwrap().iter().any(|row| row.job_kind == "mail" && row.paused));
+    assert!(database.queue_resume("mail", "tester").await.unwrap().changed);
+    claim(&database).await;
+    assert!(matches!(database.queue_pause(" ", BY).await, Err(Error::Invalid(_))));
+}
+
+/// Q13: fresh up to the threshold, warning up to twice of it, stale beyond.
+#[tokio::test]
+async fn heartbeats_age() {
+    let db = TestDb::open().await;
+    let database = db.database().await;
+    let owner = LeaseOwner::new("w-1");
+    let beat = Heartbeat {
+        executor_name: "w",
+        executor_kind: "PG_worker",
+        status: Status::Ok,
+        current_job: None,
+        owner: &owner,
+        metadata: json!({"version": 1}),
+    };
+    database.heartbeat(&beat).await.unwrap();
+    for (seconds, freshness) in [(0, "fresh"), (299, "fresh"), (2, "warning"), (297, "warning"), (4, "stale")]
+    {
+        db.advance(Duration::from_secs(seconds)).await;
+        let beats = database.queue_heartbeats().await.unwrap();
+        assert_eq!(beats[0].freshness, freshness, "after {} s", beats[0].seconds_since_tick);
+        assert_eq!(database.queue_health().await.unwrap()[0].freshness.as_deref(), Some(freshness));
+    }
+    database.queue_heartbeat_forget("w").await.unwrap();
+    assert!(matches!(database.queue_heartbeat_forget("w").await, Err(Error::NotFound(_))));
+    let health = database.queue_health().await.unwrap();
+    assert_eq!((health.len(), &health[0].executor_name), (1, &None), "one row even without heartbeats");
+}
+
+/// Q14: the contract's columns are all there, and count what they say.
+#[tokio::test]
+async fn health_counts_what_it_says() {
+    let (db, database) = with_worker(None).await;
+    enqueue(&database, "mail").await;
+    enqueue(&database, "mail").await;
+    claim(&database).await.lease.ack(&database).await.unwrap();
+    let health = &database.queue_health().await.unwrap()[0];
+    assert_eq!((health.jobs_queued, health.jobs_succeeded, health.jobs_leased), (1, 1, 0));
+    assert_eq!((health.subscription_rules, health.subscriptions_enabled), (1, 1));
+    assert!(health.job_substrate_enabled && health.worker_enabled && health.oldest_due_at.is_some());
+    let columns = "select count(*) from information_schema.columns where table_name = 'v_queue_health'";
+    assert!(db.text(columns).await.parse::<i32>().unwrap() >= 25);
+    let backlog = &database.queue_backlog().await.unwrap()[0];
+    assert_eq!((backlog.job_kind.as_str(), backlog.state.as_str(), backlog.row_count), ("mail", "queued", 1));
+}

@@ -1,0 +1,68 @@
+//! Reading a body: bounded in size, in time and in depth.
+
+use axum::body::Body;
+use serde::de::DeserializeOwned;
+
+use super::Error;
+use crate::limits;
+
+/// The body as `T`. Fields that mean nothing are refused: they are slips.
+pub(crate) async fn read<T: DeserializeOwned>(body: Body, bytes_max: usize) -> Result<T, Error> {
+    let reading = axum::body::to_bytes(body, bytes_max);
+    let bytes = match tokio::time::timeout(limits::BODY_WAIT_MAX, reading).await {
+        Ok(Ok(bytes)) => bytes,
+        Ok(Err(error)) if is_too_large(&error) => return Err(Error::TooLarge(bytes_max)),
+        Ok(Err(error)) => return Err(Error::Malformed(format!("the body broke off: {error}"))),
+        Err(_) => return Err(Error::TooSlow),
+    };
+    // Payloads are passed on unparsed, so the parser's own bound does not see into them.
+    if depth(&bytes) > limits::JSON_DEPTH_MAX {
+        return Err(Error::Malformed(format!("the body is nested deeper than {}", limits::JSON_DEPTH_MAX)));
+    }
+    serde_json::from_slice(&bytes)
+        .map_err(|error| Error::Malformed(format!("the body is not right: {error}")))
+}
+
+fn is_too_large(error: &axum::Error) -> bool {
+    let mut cause: Option<&dyn std::error::Error> = Some(error);
+    while let Some(error) = cause {
+        if error.is::<http_body_util::LengthLimitError>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+/// How deep brackets nest outside of strings. Right for JSON; for anything else the
+/// parser has the last word.
+fn depth(bytes: &[u8]) -> usize {
+    let (mut now, mut most, mut in_string, mut escaped) = (0_usize, 0, false, false);
+    for byte in bytes {
+        match (in_string, byte) {
+            (true, _) if escaped => escaped = false,
+            (true, b'\\') => escaped = true,
+            (_, b'"') => in_string = !in_string,
+            (false, b'{' | b'[') => {
+                now += 1;
+                most = most.max(now);
+            }
+            (false, b'}' | b']') => now = now.saturating_sub(1),
+            _ => {}
+        }
+    }
+    most
+}
+
+#[cfg(test)]
+mod tests {
+    use super::depth;
+
+    #[test]
+    fn depth_counts_brackets_outside_of_strings() {
+        assert_eq!(depth(br#"{"a": [1, {"b": []}], "c": []}"#), 4);
+        assert_eq!(depth(br#"{"a": "[[[[\"[[[[\\"}"#), 1);
+        assert_eq!(depth("[".repeat(500).as_bytes()), 500);
+        assert_eq!(depth(b"]]]]"), 0);
+    }
+}

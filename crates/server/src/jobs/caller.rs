@@ -1,0 +1,80 @@
+//! Who calls: the token of a request, checked before its body is read.
+
+use axum::extract::FromRequestParts;
+use axum::http::header::AUTHORIZATION;
+use axum::http::request::Parts;
+use towpath_db::executor_token::{TokenHash, TokenScope};
+use towpath_db::job::LeaseOwner;
+
+use super::{Error, Jobs};
+
+/// The name of a worker process, for people who look at leases.
+const WORKER_HEADER: &str = "towpath-worker";
+/// What a process that gives no name is called.
+const WORKER_DEFAULT: &str = "http";
+/// Longer names help nobody.
+const WORKER_CHARS_MAX: usize = 64;
+
+/// The holder of a token that opens something right now.
+pub(crate) struct Caller {
+    pub(crate) hash: TokenHash,
+    pub(crate) scope: TokenScope,
+    /// Under whose name leases are taken and given back.
+    ///
+    /// The token's id is part of it, and only the server writes it: whatever worker name a
+    /// client chooses, it cannot spell the owner of another token's lease.
+    pub(crate) owner: LeaseOwner,
+}
+
+impl FromRequestParts<Jobs> for Caller {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, jobs: &Jobs) -> Result<Caller, Error> {
+        let hash = TokenHash::of(bearer(parts)?);
+        let worker = worker(parts)?;
+        let scope = match jobs.database.executor_token_check(&hash).await {
+            Err(towpath_db::Error::NotAuthorised(detail)) => return Err(Error::Unauthenticated(detail)),
+            other => other?,
+        };
+        let owner = LeaseOwner::new(format!("{}/{worker}@{}", scope.executor_id, scope.token_id));
+        Ok(Caller { hash, scope, owner })
+    }
+}
+
+impl Caller {
+    /// The kinds to claim: those asked for, if the token has them all, else all it has.
+    pub(crate) fn kinds(&self, asked: Option<Vec<String>>) -> Result<Option<Vec<String>>, Error> {
+        let (Some(asked), Some(own)) = (&asked, &self.scope.kinds) else {
+            return Ok(asked.or_else(|| self.scope.kinds.clone()));
+        };
+        match asked.iter().find(|kind| !own.contains(kind)) {
+            Some(kind) => Err(Error::NotAuthorised(format!(
+                "this token of {} does not open the kind {kind}; it opens {}",
+                self.scope.executor_id,
+                own.join(", ")
+            ))),
+            None => Ok(Some(asked.clone())),
+        }
+    }
+}
+
+fn bearer(parts: &Parts) -> Result<&str, Error> {
+    let missing = || Error::Unauthenticated("send the header Authorization: Bearer <token>".into());
+    let value = parts.headers.get(AUTHORIZATION).ok_or_else(missing)?.to_str().map_err(|_| missing())?;
+    match value.split_once(' ') {
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => Ok(token.trim()),
+        _ => Err(missing()),
+    }
+}
+
+fn worker(parts: &Parts) -> Result<&str, Error> {
+    let Some(value) = parts.headers.get(WORKER_HEADER) else { return Ok(WORKER_DEFAULT) };
+    let name = value.to_str().unwrap_or_default();
+    let plain = |c: char| c.is_ascii_alphanumeric() || ".-_:".contains(c);
+    if name.is_empty() || name.len() > WORKER_CHARS_MAX || !name.chars().all(plain) {
+        return Err(Error::Invalid(format!(
+            "{WORKER_HEADER} is a name of at most {WORKER_CHARS_MAX} letters, digits, and . - _ :"
+        )));
+    }
+    Ok(name)
+}

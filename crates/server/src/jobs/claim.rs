@@ -1,0 +1,240 @@
+//! `claim`, which may wait for a job to come.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use towpath_db::Database;
+use towpath_db::job::{Claim, ClaimedJob, LeaseOwner};
+use towpath_model::id::TokenId;
+use towpath_model::job::{Attempt, JobId};
+use uuid::Uuid;
+
+use super::caller::Caller;
+use super::{Error, Jobs, body};
+use crate::limits;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    kinds: Option<Vec<String>>,
+    #[serde(default = "one")]
+    limit: i32,
+    #[serde(default)]
+    wait_seconds: u64,
+    lease_seconds: Option<u32>,
+}
+
+fn one() -> i32 {
+    1
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Claimed {
+    jobs: Vec<Job>,
+}
+
+/// A job and the two numbers that every later call about it takes: `job_id`, `attempt`.
+#[derive(Debug, Serialize)]
+struct Job {
+    job_id: JobId,
+    attempt: Attempt,
+    max_attempts: i32,
+    job_kind: String,
+    event_domain: Option<String>,
+    source_ref: Option<String>,
+    target_ref: Option<String>,
+    payload_ref: Option<String>,
+    payload_json: Box<RawValue>,
+    priority: i32,
+    scheduled_at: Timestamp,
+    idempotency_key: String,
+    actor: String,
+    run_id: Option<Uuid>,
+    created_at: Timestamp,
+    lease_until: Timestamp,
+}
+
+/// What is claimed each time a waiting claim looks. Owned, because a look outlives its
+/// client if it must.
+#[derive(Clone)]
+struct Look {
+    database: Database,
+    executor: String,
+    kinds: Option<Vec<String>>,
+    limit: i32,
+    owner: LeaseOwner,
+    lease: Option<Duration>,
+}
+
+/// Due jobs under a lease, at once or as soon as one comes; none when the time is over.
+pub(crate) async fn claim(
+    State(jobs): State<Jobs>,
+    caller: Caller,
+    body: Body,
+) -> Result<Json<Claimed>, Error> {
+    let asked: Asked = body::read(body, limits::JOB_BODY_BYTES_MAX).await?;
+    if !(1..=limits::CLAIM_JOBS_MAX).contains(&asked.limit) {
+        return Err(Error::Invalid(format!("limit must lie between 1 and {}", limits::CLAIM_JOBS_MAX)));
+    }
+    let wait = Duration::from_secs(asked.wait_seconds);
+    if wait > limits::CLAIM_WAIT_MAX {
+        let most = limits::CLAIM_WAIT_MAX.as_secs();
+        return Err(Error::Invalid(format!("wait_seconds must lie between 0 and {most}; ask again instead")));
+    }
+    let look = Look {
+        database: jobs.database.clone(),
+        executor: caller.scope.executor_id.clone(),
+        kinds: caller.kinds(asked.kinds)?,
+        limit: asked.limit,
+        owner: caller.owner.clone(),
+        lease: asked.lease_seconds.map(|seconds| Duration::from_secs(seconds.into())),
+    };
+    let found = match wait.is_zero() {
+        true => look.now().await?,
+        false => {
+            let _place = jobs.waiting.enter(caller.scope.token_id)?;
+            wait_for_jobs(&jobs, &caller, &look, Instant::now() + wait).await?
+        }
+    };
+    Ok(Json(Claimed { jobs: found.into_iter().map(Job::from).collect() }))
+}
+
+/// Looks; if there is nothing, arms, looks again, and sleeps until something may have come.
+async fn wait_for_jobs(
+    jobs: &Jobs,
+    caller: &Caller,
+    look: &Look,
+    deadline: Instant,
+) -> Result<Vec<ClaimedJob>, Error> {
+    // Before the first look: a wake-up between a look and the sleep is not lost.
+    let mut woken = jobs.wake.subscribe();
+    let mut arm = true;
+    loop {
+        let found = look.now().await?;
+        if !found.is_empty() || Instant::now() >= deadline || jobs.shutdown.is_cancelled() {
+            return Ok(found);
+        }
+        let mut pause = jittered(limits::CLAIM_POLL);
+        if std::mem::take(&mut arm) {
+            jobs.database.arm(&look.executor, look.kinds.as_deref()).await?;
+            let found = look.now().await?;
+            if !found.is_empty() {
+                return Ok(found);
+            }
+            pause = limits::CLAIM_SECOND_LOOK;
+        }
+        tokio::select! {
+            changed = woken.changed() => arm = changed.is_ok(),
+            () = tokio::time::sleep(pause) => {}
+            () = tokio::time::sleep_until(deadline) => {}
+            () = jobs.shutdown.cancelled() => {}
+        }
+        // A token that was revoked meanwhile gets no job any more.
+        jobs.database.executor_token_check(&caller.hash).await.map_err(|error| match error {
+            towpath_db::Error::NotAuthorised(detail) => Error::Unauthenticated(detail),
+            other => other.into(),
+        })?;
+    }
+}
+
+impl Look {
+    /// Claims in a task of its own: if the client hangs up while the database answers, what
+    /// it would have got goes back into the queue at once instead of when the lease ends.
+    async fn now(&self) -> Result<Vec<ClaimedJob>, Error> {
+        let (send, receive) = oneshot::channel();
+        let look = self.clone();
+        tokio::spawn(async move {
+            let claim = Claim {
+                executor: &look.executor,
+                kinds: look.kinds.as_deref(),
+                limit: look.limit,
+                owner: &look.owner,
+                lease: look.lease,
+            };
+            if let Err(Ok(unwanted)) = send.send(look.database.claim(&claim).await) {
+                let leases = unwanted.into_iter().map(|job| job.lease).collect();
+                if let Err(unfinished) = look.database.release(leases).await {
+                    tracing::warn!(error = %unfinished.error, "jobs of a client that hung up wait for the reaper");
+                }
+            }
+        });
+        Ok(receive.await.expect("a look answers before it ends")?)
+    }
+}
+
+impl From<ClaimedJob> for Job {
+    fn from(claimed: ClaimedJob) -> Job {
+        Job {
+            job_id: claimed.lease.job_id(),
+            attempt: claimed.lease.attempt(),
+            max_attempts: claimed.max_attempts,
+            job_kind: claimed.kind,
+            event_domain: claimed.event_domain,
+            source_ref: claimed.source_ref,
+            target_ref: claimed.target_ref,
+            payload_ref: claimed.payload_ref,
+            payload_json: claimed.payload,
+            priority: claimed.priority,
+            scheduled_at: claimed.scheduled_at,
+            idempotency_key: claimed.idempotency_key,
+            actor: claimed.actor,
+            run_id: claimed.run_id,
+            created_at: claimed.created_at,
+            lease_until: claimed.lease.expires_at(),
+        }
+    }
+}
+
+/// Up to a quarter more, by the clock's own noise, so that waiters do not look in step.
+fn jittered(duration: Duration) -> Duration {
+    let noise = Timestamp::now().subsec_nanosecond().unsigned_abs() / 1_000 % 250;
+    duration + duration * noise / 1_000
+}
+
+/// How many claims wait, in all and by token.
+#[derive(Default)]
+pub(crate) struct Waiting(Mutex<HashMap<TokenId, usize>>);
+
+/// A place among the waiting, given up when dropped.
+struct Place {
+    waiting: Arc<Waiting>,
+    token: TokenId,
+}
+
+impl Waiting {
+    fn enter(self: &Arc<Self>, token: TokenId) -> Result<Place, Error> {
+        let mut counts = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if counts.values().sum::<usize>() >= limits::CLAIMS_WAITING_MAX {
+            return Err(Error::Busy("too many claims wait here already; claim without wait_seconds".into()));
+        }
+        let own = counts.entry(token).or_default();
+        if *own >= limits::CLAIMS_WAITING_PER_TOKEN_MAX {
+            return Err(Error::Busy(format!(
+                "{own} claims of this token wait already; claim more jobs at once instead"
+            )));
+        }
+        *own += 1;
+        Ok(Place { waiting: self.clone(), token })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut counts = self.waiting.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(own) = counts.get_mut(&self.token) {
+            *own -= 1;
+            if *own == 0 {
+                counts.remove(&self.token);
+            }
+        }
+    }
+}

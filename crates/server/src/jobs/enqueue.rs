@@ -1,0 +1,77 @@
+//! `enqueue` and `enqueue_many`.
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::StatusCode;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use towpath_db::job::Enqueued;
+use uuid::Uuid;
+
+use super::caller::Caller;
+use super::{Error, Jobs, body};
+use crate::limits;
+
+/// A job as a client describes it. No actor: that is always the token's executor.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Job {
+    job_kind: String,
+    executor: Option<String>,
+    event_domain: Option<String>,
+    source_ref: Option<String>,
+    target_ref: Option<String>,
+    payload_ref: Option<String>,
+    /// Passed on as it was written: numbers keep all their digits.
+    payload_json: Option<Box<RawValue>>,
+    priority: Option<i32>,
+    scheduled_at: Option<Timestamp>,
+    max_attempts: Option<i32>,
+    idempotency_key: Option<String>,
+    run_id: Option<Uuid>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Many {
+    jobs: Vec<Job>,
+}
+
+/// One job: 201 with its id, 200 if an unfinished job has its key.
+pub(crate) async fn enqueue(
+    State(jobs): State<Jobs>,
+    caller: Caller,
+    body: Body,
+) -> Result<(StatusCode, Json<Value>), Error> {
+    let job: Job = body::read(body, limits::JOB_BODY_BYTES_MAX).await?;
+    let answers = jobs.database.executor_token_enqueue(&caller.hash, &[job]).await?;
+    let answer = answers.into_iter().next().expect("one answer for one job")?;
+    let status = if answer.duplicate { StatusCode::OK } else { StatusCode::CREATED };
+    Ok((status, Json(told(answer))))
+}
+
+/// Many jobs: 200 with an answer for each, in their order; refused ones say why.
+pub(crate) async fn enqueue_many(
+    State(jobs): State<Jobs>,
+    caller: Caller,
+    body: Body,
+) -> Result<Json<Value>, Error> {
+    let many: Many = body::read(body, limits::JOBS_BODY_BYTES_MAX).await?;
+    if many.jobs.is_empty() || many.jobs.len() > limits::JOBS_PER_CALL_MAX {
+        return Err(Error::Invalid(format!("jobs must be 1 to {} jobs", limits::JOBS_PER_CALL_MAX)));
+    }
+    let answers = jobs.database.executor_token_enqueue(&caller.hash, &many.jobs).await?;
+    let refused = answers.iter().filter(|answer| answer.is_err()).count();
+    let rows = answers.into_iter().map(|answer| match answer {
+        Ok(enqueued) => told(enqueued),
+        Err(error) => Error::from(error).told().1,
+    });
+    Ok(Json(json!({ "jobs": rows.collect::<Vec<_>>(), "refused": refused })))
+}
+
+fn told(enqueued: Enqueued) -> Value {
+    json!({ "job_id": enqueued.job_id, "duplicate": enqueued.duplicate })
+}

@@ -1,0 +1,137 @@
+//! What goes wrong, as a status and `{error, detail}`. The one place that maps them.
+
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+/// A refusal on its way to the client.
+#[derive(Debug)]
+pub(crate) enum Error {
+    /// No token, or one that opens nothing.
+    Unauthenticated(String),
+    /// The token does not open this.
+    NotAuthorised(String),
+    /// The body is no JSON of ours.
+    Malformed(String),
+    /// The body is larger than this.
+    TooLarge(usize),
+    /// The body did not arrive in time.
+    TooSlow,
+    /// Too many claims wait already.
+    Busy(String),
+    /// A value that does not fit.
+    Invalid(String),
+    /// Whatever the database said.
+    Database(towpath_db::Error),
+}
+
+impl From<towpath_db::Error> for Error {
+    fn from(error: towpath_db::Error) -> Error {
+        Error::Database(error)
+    }
+}
+
+impl IntoResponse for Error {
+    fn into_response(self) -> Response {
+        let (status, body) = self.told();
+        let seconds = retry_after(status, &body);
+        let mut response = (status, Json(body)).into_response();
+        let headers = response.headers_mut();
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(seconds) = seconds {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static(seconds));
+        }
+        response
+    }
+}
+
+impl Error {
+    /// The status and the body.
+    pub(crate) fn told(self) -> (StatusCode, Value) {
+        let (status, word, detail) = self.mapped();
+        (status, json!({ "error": word, "detail": detail }))
+    }
+
+    fn mapped(self) -> (StatusCode, &'static str, String) {
+        use towpath_db::Error as Db;
+        match self {
+            Error::Unauthenticated(detail) => (StatusCode::UNAUTHORIZED, "unauthenticated", detail),
+            Error::NotAuthorised(detail) => (StatusCode::FORBIDDEN, "not_authorised", detail),
+            Error::Malformed(detail) => (StatusCode::BAD_REQUEST, "malformed", detail),
+            Error::TooLarge(bytes_max) => {
+                let detail =
+                    format!("the body is larger than {bytes_max} bytes; send references, or fewer jobs");
+                (StatusCode::PAYLOAD_TOO_LARGE, "too_large", detail)
+            }
+            Error::TooSlow => {
+                (StatusCode::REQUEST_TIMEOUT, "too_slow", "the body did not arrive in time".into())
+            }
+            Error::Busy(detail) => (StatusCode::SERVICE_UNAVAILABLE, "busy", detail),
+            Error::Invalid(detail) => (StatusCode::UNPROCESSABLE_ENTITY, "invalid", detail),
+            Error::Database(Db::GateClosed { gate }) => {
+                (StatusCode::SERVICE_UNAVAILABLE, "gate_closed", format!("the gate {gate} is closed"))
+            }
+            Error::Database(Db::NotAuthorised(detail)) => (StatusCode::FORBIDDEN, "not_authorised", detail),
+            Error::Database(error @ Db::LeaseLost(_)) => {
+                (StatusCode::CONFLICT, "lease_lost", format!("{error}; stop working on it"))
+            }
+            Error::Database(Db::Conflict(detail)) => (StatusCode::CONFLICT, "conflict", detail),
+            Error::Database(Db::NotFound(detail)) => (StatusCode::NOT_FOUND, "not_found", detail),
+            Error::Database(Db::Invalid(detail)) => (StatusCode::UNPROCESSABLE_ENTITY, "invalid", detail),
+            Error::Database(error @ Db::Postgres(_)) if is_bad_value(&error) => {
+                (StatusCode::UNPROCESSABLE_ENTITY, "invalid", error.to_string())
+            }
+            Error::Database(error @ (Db::Unreachable(_) | Db::Postgres(_))) if is_passing(&error) => {
+                tracing::warn!(%error, "the database does not answer an executor");
+                let detail = "the database does not answer at the moment; try again".into();
+                (StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail)
+            }
+            Error::Database(error) => {
+                tracing::error!(%error, "an executor's call failed");
+                let detail = "this failed here; the server's log says why".into();
+                (StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
+            }
+        }
+    }
+}
+
+/// A value that PostgreSQL cannot store, such as a zero byte in a text (SQLSTATE class 22)
+/// or a kind too long for an index (class 54).
+fn is_bad_value(error: &towpath_db::Error) -> bool {
+    sqlstate(error).is_some_and(|code| code.starts_with("22") || code.starts_with("54"))
+}
+
+/// A lost connection, a restart, a deadlock: the same call may succeed a moment later.
+fn is_passing(error: &towpath_db::Error) -> bool {
+    sqlstate(error).is_none_or(|code| ["08", "40", "53", "57"].iter().any(|class| code.starts_with(class)))
+}
+
+#[expect(
+    clippy::redundant_closure_for_method_calls,
+    reason = "the method's type belongs to a crate that only db depends on"
+)]
+fn sqlstate(error: &towpath_db::Error) -> Option<&str> {
+    match error {
+        towpath_db::Error::Postgres(error) => error.code().map(|code| code.code()),
+        _ => None,
+    }
+}
+
+/// A gate stays closed for a while; the rest passes quickly.
+fn retry_after(status: StatusCode, body: &Value) -> Option<&'static str> {
+    (status == StatusCode::SERVICE_UNAVAILABLE).then_some(if body["error"] == "gate_closed" {
+        "5"
+    } else {
+        "1"
+    })
+}
+
+/// Another method than POST.
+pub(crate) async fn method_not_allowed() -> impl IntoResponse {
+    let body =
+        json!({ "error": "method_not_allowed", "detail": "every call here is a POST with a JSON body" });
+    (StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, "POST")], Json(body))
+}

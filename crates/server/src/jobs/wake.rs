@@ -1,0 +1,57 @@
+//! One listening connection for all claims that wait.
+//!
+//! Opened when the first claim waits, so that a server nobody works through has none. A
+//! wake-up is a hint for everybody; polling finds what it misses.
+
+use std::sync::{Arc, OnceLock};
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use towpath_db::Database;
+use towpath_db::job::Listener;
+
+use crate::limits;
+
+#[derive(Clone)]
+pub(crate) struct Wake {
+    database: Database,
+    shutdown: CancellationToken,
+    woken: Arc<OnceLock<watch::Sender<u64>>>,
+}
+
+impl Wake {
+    pub(crate) fn new(database: Database, shutdown: CancellationToken) -> Wake {
+        Wake { database, shutdown, woken: Arc::default() }
+    }
+
+    /// Changes with every wake-up from now on.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
+        let woken = self.woken.get_or_init(|| {
+            let woken = watch::Sender::new(0);
+            tokio::spawn(listen(self.database.clone(), woken.clone(), self.shutdown.clone()));
+            woken
+        });
+        woken.subscribe()
+    }
+}
+
+async fn listen(database: Database, woken: watch::Sender<u64>, shutdown: CancellationToken) {
+    let listening = async {
+        loop {
+            match Listener::open(&database).await {
+                Ok(listener) => {
+                    while !listener.is_broken() {
+                        listener.woken().await;
+                        woken.send_modify(|count| *count += 1);
+                    }
+                }
+                Err(error) => tracing::debug!(%error, "cannot listen for jobs; claims poll meanwhile"),
+            }
+            tokio::time::sleep(limits::LISTEN_REST).await;
+        }
+    };
+    tokio::select! {
+        () = listening => {}
+        () = shutdown.cancelled() => {}
+    }
+}

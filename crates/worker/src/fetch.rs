@@ -1,0 +1,258 @@
+//! The fetcher: the one place of a process that claims.
+//!
+//! Few large claims instead of many small ones. Hungry pools are served at once; a pool
+//! whose lanes are empty is armed and left alone until a notification, the next due job
+//! or the poll. The poll is the truth: notifications only make it early.
+
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+use towpath_db::Error;
+use towpath_db::job::{Claim, ClaimedJob, Listener};
+
+use crate::handler::take_apart;
+use crate::limits;
+use crate::pool::{Pool, Work};
+use crate::worker::Worker;
+
+/// What a round of claims found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    /// All that was wanted: there may be more.
+    Plenty,
+    /// Some, but less than wanted.
+    Some,
+    /// Nothing, though jobs were wanted.
+    Nothing,
+    /// Nothing was wanted.
+    Full,
+}
+
+/// Claims until `shutdown`.
+pub(crate) async fn run(worker: &Worker, shutdown: &CancellationToken) {
+    let mut ear = Ear::new(worker);
+    let mut poll = limits::POLL_MIN;
+    let mut trouble = Trouble::default();
+    while !shutdown.is_cancelled() {
+        // A claim is not dropped half-way: its leases would have to run out. But a database
+        // that does not answer at all cannot keep the process from ending.
+        let round = tokio::select! {
+            found = round(worker) => found,
+            () = late(shutdown) => return,
+        };
+        let wait = match round {
+            Ok(Found::Plenty) => {
+                (poll, trouble) = (limits::POLL_MIN, trouble.over());
+                continue;
+            }
+            Ok(Found::Some) => {
+                (poll, trouble) = (limits::POLL_MIN, trouble.over());
+                Wait::For(jittered(limits::COOL_DOWN))
+            }
+            Ok(Found::Full) => {
+                trouble = trouble.over();
+                Wait::Hungry
+            }
+            Ok(Found::Nothing) => {
+                trouble = trouble.over();
+                match settle(worker, &mut ear, &mut poll).await {
+                    Ok(wait) => wait,
+                    Err(error) => Wait::For(trouble.met(&error)),
+                }
+            }
+            Err(error) => Wait::For(trouble.met(&error)),
+        };
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = wait.out(worker, &ear) => {}
+        }
+    }
+}
+
+/// Some time after the order to stop.
+async fn late(shutdown: &CancellationToken) {
+    shutdown.cancelled().await;
+    tokio::time::sleep(limits::LAST_CLAIM_WAIT_MAX).await;
+}
+
+/// Claims once for every pool that wants jobs.
+async fn round(worker: &Worker) -> Result<Found, Error> {
+    let mut found = Found::Full;
+    if !worker.shared.may_claim() {
+        return Ok(found);
+    }
+    for pool in &worker.shared.pools {
+        let wanted = pool.wants();
+        if wanted == 0 {
+            continue;
+        }
+        let jobs = claim(worker, pool, wanted).await?;
+        found = match (jobs.len(), found) {
+            (count, _) if count == wanted => Found::Plenty,
+            (_, Found::Plenty) => Found::Plenty,
+            (0, Found::Full | Found::Nothing) => Found::Nothing,
+            _ => Found::Some,
+        };
+        worker.shared.begin(pool, jobs);
+    }
+    Ok(found)
+}
+
+/// One claim for one pool, with the leases taken in.
+pub(crate) async fn claim(worker: &Worker, pool: &Pool, wanted: usize) -> Result<Vec<Work>, Error> {
+    // From before the call: the lease may be as old as that.
+    let asked_at = Instant::now();
+    let claim = Claim {
+        executor: &worker.executor,
+        kinds: Some(&pool.kinds),
+        limit: i32::try_from(wanted).unwrap_or(i32::MAX),
+        owner: &worker.shared.owner,
+        lease: Some(worker.lease),
+    };
+    let jobs: Vec<ClaimedJob> = worker.shared.database.claim(&claim).await?;
+    let mut leases = Vec::with_capacity(jobs.len());
+    let mut rest = Vec::with_capacity(jobs.len());
+    for job in jobs {
+        let (lease, payload, about) = take_apart(job);
+        leases.push(lease);
+        rest.push((payload, about));
+    }
+    let held = worker.shared.held.take_in(leases, asked_at);
+    let work = held.into_iter().zip(rest).map(|(held, (payload, about))| Work {
+        held,
+        payload,
+        about,
+        claimed_at: asked_at,
+    });
+    Ok(work.collect())
+}
+
+/// Nothing is there: arms, looks once more, and says how long to sleep.
+async fn settle(worker: &Worker, ear: &mut Ear, poll: &mut Duration) -> Result<Wait, Error> {
+    let listening = ear.open(worker).await;
+    let mut next_due = None;
+    if listening {
+        for pool in worker.shared.pools.iter().filter(|pool| pool.wants() > 0) {
+            let armed = worker.shared.database.arm(&worker.executor, Some(&pool.kinds)).await?;
+            next_due = [next_due, armed.next_due_at].into_iter().flatten().min();
+        }
+        // A job that came between the last look and the flag notified nobody.
+        match round(worker).await? {
+            Found::Nothing => {}
+            Found::Full => return Ok(Wait::Hungry),
+            Found::Some | Found::Plenty => {
+                *poll = limits::POLL_MIN;
+                return Ok(Wait::For(jittered(limits::COOL_DOWN)));
+            }
+        }
+    }
+    let wait = jittered(*poll);
+    let slowest = if listening { limits::POLL_LISTENING_MAX } else { limits::POLL_ALONE_MAX };
+    *poll = (*poll * 2).min(slowest);
+    let due = next_due.map(until).unwrap_or(wait);
+    Ok(Wait::Idle(wait.min(due)))
+}
+
+/// Why the fetcher sleeps, and so what wakes it.
+enum Wait {
+    For(Duration),
+    Hungry,
+    Idle(Duration),
+}
+
+impl Wait {
+    async fn out(self, worker: &Worker, ear: &Ear) {
+        match self {
+            Wait::For(time) => tokio::time::sleep(time).await,
+            // The pulse may have stopped claiming, and that ends without a sound.
+            Wait::Hungry => {
+                let _ = tokio::time::timeout(limits::PULSE, worker.shared.hungry.notified()).await;
+            }
+            Wait::Idle(time) => {
+                let _ = tokio::time::timeout(time, ear.woken()).await;
+            }
+        }
+    }
+}
+
+/// The connection that listens, opened when first needed and again when it breaks.
+struct Ear {
+    listener: Option<Listener>,
+    wanted: bool,
+    try_again_at: Instant,
+}
+
+impl Ear {
+    fn new(worker: &Worker) -> Ear {
+        Ear { listener: None, wanted: worker.listen, try_again_at: Instant::now() }
+    }
+
+    /// Whether notifications are heard.
+    async fn open(&mut self, worker: &Worker) -> bool {
+        if self.listener.as_ref().is_some_and(Listener::is_broken) {
+            self.listener = None;
+        }
+        if self.wanted && self.listener.is_none() && Instant::now() >= self.try_again_at {
+            match Listener::open(&worker.shared.database).await {
+                Ok(listener) => self.listener = Some(listener),
+                Err(error) => {
+                    tracing::warn!("not listening for new jobs, polling instead: {error}");
+                    self.try_again_at = Instant::now() + limits::HEARTBEAT_EVERY;
+                }
+            }
+        }
+        self.listener.is_some()
+    }
+
+    async fn woken(&self) {
+        match &self.listener {
+            Some(listener) => listener.woken().await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Errors in a row: said once, and answered with growing patience.
+#[derive(Default, Clone, Copy)]
+struct Trouble {
+    count: u32,
+}
+
+impl Trouble {
+    fn over(self) -> Trouble {
+        if self.count > 0 {
+            tracing::info!("claiming again");
+        }
+        Trouble::default()
+    }
+
+    fn met(&mut self, error: &Error) -> Duration {
+        self.count += 1;
+        match error {
+            Error::GateClosed { .. } | Error::NotFound(_) | Error::NotAuthorised(_) | Error::Invalid(_) => {
+                if self.count == 1 {
+                    tracing::info!("not claiming: {error}");
+                }
+                jittered(limits::REFUSED_WAIT)
+            }
+            _ => {
+                if self.count == 1 {
+                    tracing::warn!("cannot claim, trying again: {error}");
+                }
+                let wait = limits::RETRY_MIN * 2_u32.pow(self.count.min(5));
+                jittered(wait.min(limits::RETRY_MAX))
+            }
+        }
+    }
+}
+
+fn until(due: Timestamp) -> Duration {
+    due.duration_since(Timestamp::now()).try_into().unwrap_or(Duration::ZERO).max(Duration::from_millis(1))
+}
+
+/// Between three quarters and five quarters: processes that started together drift apart.
+pub(crate) fn jittered(time: Duration) -> Duration {
+    let random = uuid::Uuid::now_v7().as_bytes()[15];
+    time.mul_f64(0.75 + f64::from(random) / 255.0 / 2.0)
+}

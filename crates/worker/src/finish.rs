@@ -1,0 +1,250 @@
+//! Recording results: gathered while others run, never for long.
+//!
+//! A result waits until there are enough for a good batch, or nothing else runs, or a few
+//! milliseconds have passed. While one batch is being written the next one gathers.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use towpath_db::Error;
+use towpath_db::job::{Ended, FailedAttempt, Failure, Lease, Unfinished};
+
+use crate::handler::{Follow, Result};
+use crate::held::{Key, lock};
+use crate::limits;
+use crate::worker::Shared;
+
+/// An attempt that has ended and is not recorded yet.
+pub(crate) struct Finished {
+    pub(crate) lease: Lease,
+    pub(crate) result: Result,
+}
+
+/// Results on their way to the database. Bounded by what is held: nothing is claimed beyond.
+#[derive(Default)]
+pub(crate) struct Finisher {
+    state: Mutex<State>,
+    /// Something is worth looking at: a first result, enough of them, or the last one.
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    results: Vec<Finished>,
+    /// Jobs claimed whose result is not here yet.
+    expected: usize,
+}
+
+impl Finisher {
+    /// So many more results will come.
+    pub(crate) fn expect(&self, jobs: usize) {
+        lock(&self.state).expected += jobs;
+    }
+
+    /// So many will not come after all.
+    pub(crate) fn expect_less(&self, jobs: usize) {
+        lock(&self.state).expected -= jobs;
+        self.changed.notify_one();
+    }
+
+    pub(crate) fn push(&self, finished: Finished) {
+        let mut state = lock(&self.state);
+        state.results.push(finished);
+        state.expected -= 1;
+        let (count, last) = (state.results.len(), state.expected == 0);
+        drop(state);
+        if count == 1 || count == limits::FLUSH_MIN || last {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Puts back what could not be recorded.
+    fn put_back(&self, finished: Vec<Finished>) {
+        lock(&self.state).results.extend(finished);
+    }
+
+    /// Waits for results that should be recorded now; none if `until` comes first.
+    async fn batch(&self, until: Instant) -> Vec<Finished> {
+        let mut flush_at = None;
+        loop {
+            {
+                let mut state = lock(&self.state);
+                let (count, last) = (state.results.len(), state.expected == 0);
+                let due = flush_at.is_some_and(|at| Instant::now() >= at);
+                if count > 0 && (count >= limits::FLUSH_MIN || last || due) {
+                    let rest = state.results.split_off(count.min(limits::FLUSH_MAX));
+                    return std::mem::replace(&mut state.results, rest);
+                }
+                if count > 0 && flush_at.is_none() {
+                    flush_at = Some(Instant::now() + limits::FLUSH_WAIT_MAX);
+                }
+            }
+            let wait_until = flush_at.unwrap_or(until).min(until);
+            let timed_out =
+                tokio::time::timeout_at(wait_until.into(), self.changed.notified()).await.is_err();
+            if timed_out && Instant::now() >= until {
+                return vec![];
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Records results until told to stop and nothing is left.
+    pub(crate) async fn record(self: Arc<Self>, stop: CancellationToken) {
+        let mut rest = limits::RETRY_MIN;
+        loop {
+            let stopping = stop.is_cancelled();
+            let wait = if stopping { Duration::ZERO } else { limits::PULSE };
+            match self.record_once(Instant::now() + wait).await {
+                Ok(0) if stopping => return,
+                Ok(_) => rest = limits::RETRY_MIN,
+                Err(error) => {
+                    tracing::warn!("results wait in memory, the database does not take them: {error}");
+                    tokio::time::sleep(rest).await;
+                    rest = (rest * 2).min(limits::RETRY_MAX);
+                }
+            }
+            if stopping && self.gave_up() {
+                return;
+            }
+        }
+    }
+
+    /// After a drain has ended the results have had their time; leases run out by themselves.
+    fn gave_up(&self) -> bool {
+        self.abort.is_cancelled() && self.held.len() == 0
+    }
+
+    /// Records one batch that is ready before `until`; answers how many results that were.
+    pub(crate) async fn record_once(&self, until: Instant) -> std::result::Result<usize, Error> {
+        let batch = self.finisher.batch(until).await;
+        let count = batch.len();
+        let (mut acks, mut failures, mut snoozes) = (vec![], vec![], vec![]);
+        for Finished { lease, result } in batch {
+            match result {
+                Ok(()) => acks.push(lease),
+                Err(failure) => match failure.follow {
+                    Follow::Retry(after) => {
+                        let failure =
+                            Failure { error: cut(failure.error), permanent: false, retry_after: after };
+                        failures.push(FailedAttempt { lease, failure });
+                    }
+                    Follow::Permanent => {
+                        failures
+                            .push(FailedAttempt { lease, failure: Failure::permanent(cut(failure.error)) });
+                    }
+                    Follow::Snooze(by) => snoozes.push((lease, by)),
+                },
+            }
+        }
+        // Each of the three is tried, and puts back what it could not do.
+        let acked = self.ack(acks).await;
+        let failed = self.fail(failures).await;
+        let snoozed = self.snooze(snoozes).await;
+        acked.and(failed).and(snoozed).map(|()| count)
+    }
+
+    async fn ack(&self, leases: Vec<Lease>) -> std::result::Result<(), Error> {
+        let keys: Vec<Key> = leases.iter().map(|lease| (lease.job_id(), lease.attempt())).collect();
+        match self.database.ack_many(leases).await {
+            Ok(ended) => self.ended(keys, &ended),
+            Err(Unfinished { error, mut attempts }) => {
+                if is_refusal(&error) {
+                    if attempts.len() == 1 {
+                        return self.let_go(&keys, &error);
+                    }
+                    // One of them is the cause: halve until it is alone.
+                    let half = attempts.split_off(attempts.len() / 2);
+                    Box::pin(self.ack(attempts)).await?;
+                    return Box::pin(self.ack(half)).await;
+                }
+                let again = attempts.into_iter().map(|lease| Finished { lease, result: Ok(()) });
+                self.finisher.put_back(again.collect());
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    async fn fail(&self, failed: Vec<FailedAttempt>) -> std::result::Result<(), Error> {
+        let keys: Vec<Key> = failed.iter().map(|one| (one.lease.job_id(), one.lease.attempt())).collect();
+        match self.database.fail_many(failed).await {
+            Ok(ended) => self.ended(keys, &ended),
+            Err(Unfinished { error, mut attempts }) => {
+                if is_refusal(&error) {
+                    if attempts.len() == 1 {
+                        return self.let_go(&keys, &error);
+                    }
+                    let half = attempts.split_off(attempts.len() / 2);
+                    Box::pin(self.fail(attempts)).await?;
+                    return Box::pin(self.fail(half)).await;
+                }
+                let again = attempts.into_iter().map(|FailedAttempt { lease, failure }| {
+                    let follow = match failure.permanent {
+                        true => Follow::Permanent,
+                        false => Follow::Retry(failure.retry_after),
+                    };
+                    Finished { lease, result: Err(crate::Failure { error: failure.error, follow }) }
+                });
+                self.finisher.put_back(again.collect());
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Rare, so one at a time. A snooze that could not be recorded is a lease that runs out.
+    async fn snooze(&self, leases: Vec<(Lease, Duration)>) -> std::result::Result<(), Error> {
+        for (lease, by) in leases {
+            let key = (lease.job_id(), lease.attempt());
+            let snoozed = lease.snooze(&self.database, by, "").await;
+            self.held.forget([key]);
+            match snoozed {
+                Ok(_) | Err(Error::LeaseLost(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn ended(&self, keys: Vec<Key>, ended: &Ended) {
+        self.held.forget(keys);
+        for job_id in &ended.lost {
+            // Cancelled, reaped, or recorded by an earlier try whose answer got lost.
+            tracing::debug!(%job_id, "the result came too late, the attempt had ended");
+        }
+    }
+
+    /// Records nothing: the lease runs out and the reaper decides.
+    fn let_go(&self, keys: &[Key], error: &Error) -> std::result::Result<(), Error> {
+        for (job_id, _) in keys {
+            tracing::error!(%job_id, "the database refuses the result, its lease will run out: {error}");
+        }
+        self.held.forget(keys.iter().copied());
+        Ok(())
+    }
+}
+
+/// Whether the database understood and said no for good, rather than not answering.
+fn is_refusal(error: &Error) -> bool {
+    match error {
+        Error::Invalid(_) | Error::Unreadable(_) => true,
+        // Class 57 is a server that is stopping or starting, 40 and 55 are conflicts that pass.
+        Error::Postgres(error) => error.code().is_some_and(|code| {
+            !["57", "40", "55", "53", "08"].iter().any(|class| code.code().starts_with(class))
+        }),
+        _ => false,
+    }
+}
+
+fn cut(mut error: String) -> String {
+    if error.len() > limits::ERROR_BYTES_MAX {
+        error.truncate(error.floor_char_boundary(limits::ERROR_BYTES_MAX));
+    }
+    // PostgreSQL has no text with a zero byte in it.
+    error.replace('\0', "")
+}

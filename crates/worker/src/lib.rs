@@ -1,0 +1,48 @@
+//! Runs jobs, and the maintenance that keeps them moving.
+//!
+//! A [`Worker`] claims jobs in batches ahead of need, runs typed handlers, and records how
+//! they ended in batches too, without holding a result back for long. It keeps no truth:
+//! kill it, and its leases run out. [`Maintenance`] is everything that must happen again
+//! and again, safe on any number of nodes.
+//!
+//! ```no_run
+//! use serde::{Deserialize, Serialize};
+//! use towpath_worker::{Job, Worker};
+//!
+//! #[derive(Serialize, Deserialize)]
+//! struct Greet { name_ref: String }
+//! impl Job for Greet { const KIND: &'static str = "greet"; }
+//!
+//! # async fn example(database: towpath_db::Database) -> Result<(), Box<dyn std::error::Error>> {
+//! database.enqueue(&Greet { name_ref: "user:7".into() }.new_job()?).await?;
+//! let shutdown = tokio_util::sync::CancellationToken::new();
+//! Worker::builder(database, "greeter")
+//!     .handle(|greet: Greet, _context| async move {
+//!         println!("hello, {}", greet.name_ref);
+//!         Ok(())
+//!     })
+//!     .build()?
+//!     .run(shutdown)
+//!     .await;
+//! # Ok(())
+//! # }
+//! ```
+
+mod builder;
+pub mod builtin;
+mod drain;
+mod fetch;
+mod finish;
+mod handler;
+mod held;
+mod limits;
+mod maintain;
+mod pool;
+mod pulse;
+pub mod testing;
+mod worker;
+
+pub use builder::{Builder, Error, Options};
+pub use handler::{Context, Failure, Job, Result};
+pub use maintain::{Maintenance, MaintenanceReport};
+pub use worker::Worker;

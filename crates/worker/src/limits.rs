@@ -1,0 +1,83 @@
+//! Every bound of this crate, each with its reason.
+
+use std::time::Duration;
+
+/// Jobs a pool runs at once unless told otherwise. Handlers mostly wait for something else;
+/// a process that runs out of this has work worth a number of its own.
+pub(crate) const CONCURRENCY_DEFAULT: usize = 64;
+/// The most jobs claimed ahead of need, per pool. Past it a claim does not get cheaper per
+/// job, and all of these wait for a lease to run out when the process is killed.
+pub(crate) const PREFETCH_MAX: usize = 2_000;
+/// A job claimed ahead should start within this time, so that it is not kept from an idle
+/// worker elsewhere, nor a more urgent one from its turn.
+pub(crate) const PREFETCH_HORIZON: Duration = Duration::from_millis(200);
+/// A job claimed ahead that has still not begun after this is given back to the queue.
+pub(crate) const PREFETCH_WAIT_MAX: Duration = Duration::from_secs(2);
+/// Results that are worth a flush whatever else goes on; twice as many per flush cost the
+/// database no less per job.
+pub(crate) const FLUSH_MIN: usize = 500;
+/// The most results in one flush: one transaction stays short. `fn_job_fail_or_retry_many`
+/// takes no more.
+pub(crate) const FLUSH_MAX: usize = 1_000;
+/// How long a result may wait for company while other jobs run. Without others it does not wait.
+pub(crate) const FLUSH_WAIT_MAX: Duration = Duration::from_millis(2);
+/// The lease a worker asks for. Short, because it is renewed: a killed worker's jobs run
+/// elsewhere after this. `queue.lease.duration_sec` is for executors that do not renew.
+pub(crate) const LEASE_DEFAULT: Duration = Duration::from_secs(15);
+/// A lease is renewed when a third of it has passed: two renewals may fail in a row.
+pub(crate) const LEASE_RENEWALS: u32 = 3;
+/// Attempts in one renewal: one short transaction each.
+pub(crate) const RENEW_MAX: usize = 2_000;
+/// How often the pulse looks around. Twice a second finds a running job soon enough to show
+/// it as in progress and costs nothing.
+pub(crate) const PULSE: Duration = Duration::from_millis(500);
+/// A job that runs longer than this is shown as in progress. Sooner would cost every short
+/// job a second write.
+pub(crate) const START_AFTER: Duration = Duration::from_millis(500);
+/// Between two signs of life; a fraction of `queue.heartbeat.stale_threshold_seconds`.
+pub(crate) const HEARTBEAT_EVERY: Duration = Duration::from_secs(5);
+/// A handler that runs longer has hung, unless its kind was given another time.
+pub(crate) const TIMEOUT_DEFAULT: Duration = Duration::from_secs(3_600);
+/// Running jobs get this long after a stop, then they are asked to end.
+pub(crate) const DRAIN_DEFAULT: Duration = Duration::from_secs(20);
+/// And this long after having been asked, then they are given back as they are.
+pub(crate) const CANCEL_GRACE: Duration = Duration::from_secs(2);
+/// At the end of a drain, how long results may take to be recorded.
+pub(crate) const LAST_FLUSH_WAIT_MAX: Duration = Duration::from_secs(5);
+/// After a stop, how long a claim under way may still take to answer.
+pub(crate) const LAST_CLAIM_WAIT_MAX: Duration = Duration::from_secs(3);
+/// After a claim that found fewer jobs than it wanted: time for the next ones to gather.
+pub(crate) const COOL_DOWN: Duration = Duration::from_millis(2);
+/// The first look after arming. A producer that looked at the flag just before and commits
+/// just after does not notify.
+pub(crate) const POLL_MIN: Duration = Duration::from_millis(10);
+/// The slowest polling while notifications are heard.
+pub(crate) const POLL_LISTENING_MAX: Duration = Duration::from_secs(1);
+/// The slowest polling without: an idle claim costs the database a tenth of a millisecond.
+pub(crate) const POLL_ALONE_MAX: Duration = Duration::from_millis(100);
+/// Between attempts to do again what the database did not answer.
+pub(crate) const RETRY_MIN: Duration = Duration::from_millis(50);
+/// And at most.
+pub(crate) const RETRY_MAX: Duration = Duration::from_secs(1);
+/// Between looks at a gate that is closed or a subscription that is missing.
+pub(crate) const REFUSED_WAIT: Duration = Duration::from_secs(1);
+/// Jobs a slot runs in a row before it lets other tasks of its thread in.
+pub(crate) const SLOT_TURN: u32 = 32;
+/// A handler's error text, cut to what the database keeps.
+pub(crate) const ERROR_BYTES_MAX: usize = 8_000;
+
+/// Entries of the reaper's agenda per call.
+pub(crate) const REAP_BATCHES: i32 = 50;
+/// Deltas per fold.
+pub(crate) const FOLD_ROWS: i32 = 10_000;
+/// Rows per retention step.
+pub(crate) const RETENTION_ROWS: i32 = 10_000;
+/// Calls in a row of one kind of maintenance while there is more: the others come in between.
+pub(crate) const PASSES_MAX: u32 = 20;
+/// Schedules per look.
+pub(crate) const SCHEDULES: i32 = 100;
+/// Missed ticks fired per schedule and look; the rest follow in the next.
+pub(crate) const CATCH_UP_TICKS: usize = 100;
+/// A cron expression is asked for at most so many ticks to find the last missed one: a week
+/// of minutes. Beyond, the last is looked for from nearer by.
+pub(crate) const TICKS_SEARCHED_MAX: usize = 10_080;

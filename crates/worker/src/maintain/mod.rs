@@ -1,0 +1,202 @@
+//! Maintenance: what must happen again and again, whoever does it.
+//!
+//! Every node runs all of it. There is no leader to elect or to lose: each pass is one
+//! transaction that takes an advisory lock of its own and answers `busy` while another
+//! node holds it. Such a lock ends with its transaction, so it is safe behind a pooler
+//! and a killed node leaves nothing behind.
+
+mod schedule;
+
+use std::time::{Duration, Instant};
+
+use tokio_util::sync::CancellationToken;
+use towpath_db::job::Pass;
+use towpath_db::{Database, Error};
+
+use crate::fetch::jittered;
+use crate::limits;
+
+/// One kind of maintenance and how often it is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Task {
+    Reap,
+    Floors,
+    Counters,
+    Schedules,
+    Recount,
+    Retention,
+    Heartbeats,
+    Partitions,
+}
+
+impl Task {
+    const ALL: [Task; 8] = [
+        // First, because a fresh database has no partition for today.
+        Task::Partitions,
+        Task::Reap,
+        Task::Floors,
+        Task::Counters,
+        Task::Schedules,
+        Task::Recount,
+        Task::Retention,
+        Task::Heartbeats,
+    ];
+
+    /// The reaper decides how soon a dead worker's jobs run again, the floors how cheap a
+    /// claim stays, the schedules how punctual they are; the rest only tidies up.
+    fn every(self) -> Duration {
+        match self {
+            Task::Reap | Task::Counters => Duration::from_secs(1),
+            Task::Floors | Task::Schedules => Duration::from_millis(500),
+            Task::Recount => Duration::from_secs(30),
+            Task::Retention | Task::Heartbeats => Duration::from_secs(60),
+            Task::Partitions => Duration::from_secs(3_600),
+        }
+    }
+}
+
+/// Everything that must happen again and again.
+pub struct Maintenance {
+    database: Database,
+    schedules: schedule::Schedules,
+    stale: i64,
+}
+
+/// What one round of everything did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MaintenanceReport {
+    /// Jobs whose lease had run out: taken back or buried.
+    pub reaped: i64,
+    /// Ticks of schedules that became jobs here.
+    pub fired: usize,
+    /// Passes that another node was at.
+    pub busy: usize,
+    /// Executors without a heartbeat for long.
+    pub stale: i64,
+}
+
+impl Maintenance {
+    /// Maintenance of this database.
+    pub fn new(database: Database) -> Maintenance {
+        Maintenance { database, schedules: schedule::Schedules::default(), stale: 0 }
+    }
+
+    /// Maintains until `shutdown`. A pass that fails is said once and tried again.
+    pub async fn run(mut self, shutdown: CancellationToken) {
+        tracing::info!("maintaining");
+        let start = Instant::now();
+        let mut due = Task::ALL.map(|task| (task, start));
+        let mut trouble = None;
+        while !shutdown.is_cancelled() {
+            for (task, at) in &mut due {
+                if Instant::now() < *at || shutdown.is_cancelled() {
+                    continue;
+                }
+                let done = self.perform(*task, &mut MaintenanceReport::default()).await;
+                trouble = said_once(*task, done.err(), trouble);
+                *at = Instant::now() + jittered(task.every());
+            }
+            let next = due.iter().map(|(_, at)| *at).min().unwrap_or(start);
+            tokio::select! {
+                () = shutdown.cancelled() => {}
+                () = tokio::time::sleep_until(next.into()) => {}
+            }
+        }
+    }
+
+    /// Does everything once, whether or not its time has come.
+    pub async fn run_once(&mut self) -> Result<MaintenanceReport, Error> {
+        let mut report = MaintenanceReport::default();
+        for task in Task::ALL {
+            self.perform(task, &mut report).await?;
+        }
+        Ok(report)
+    }
+
+    async fn perform(&mut self, task: Task, report: &mut MaintenanceReport) -> Result<(), Error> {
+        for _ in 0..limits::PASSES_MAX {
+            if !self.pass(task, report).await? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// One bounded pass; answers whether there is more to do.
+    async fn pass(&mut self, task: Task, report: &mut MaintenanceReport) -> Result<bool, Error> {
+        let database = &self.database;
+        let pass = match task {
+            Task::Reap => {
+                let reaped = database.job_reap(limits::REAP_BATCHES).await?;
+                if reaped.retried + reaped.dead_letter > 0 {
+                    tracing::warn!(retried = reaped.retried, dead = reaped.dead_letter, "leases ran out");
+                }
+                report.reaped += reaped.retried + reaped.dead_letter;
+                return Ok(reaped.more);
+            }
+            Task::Schedules => {
+                report.fired += self.schedules.tick(database).await?;
+                return Ok(false);
+            }
+            Task::Heartbeats => {
+                report.stale = self.look_for_stale().await?;
+                return Ok(false);
+            }
+            Task::Floors => database.job_floor_tick().await?,
+            Task::Counters => database.job_counter_fold(limits::FOLD_ROWS).await?,
+            Task::Recount => database.job_parallel_recount().await?,
+            Task::Retention => database.job_retention_tick(limits::RETENTION_ROWS).await?,
+            Task::Partitions => database.job_partition_tick().await?,
+        };
+        report.busy += usize::from(pass.busy);
+        note(task, &pass);
+        Ok(pass.more && !pass.busy)
+    }
+
+    /// Says once that executors have fallen silent, and once that they have not any more.
+    async fn look_for_stale(&mut self) -> Result<i64, Error> {
+        let stale = self
+            .database
+            .queue_stale_check()
+            .await?
+            .did
+            .get("stale")
+            .and_then(serde_json::Value::as_i64)
+            .unwrap_or(0);
+        if stale > self.stale {
+            tracing::warn!(stale, "executors without a heartbeat; see: towpath executor list");
+        }
+        self.stale = stale;
+        Ok(stale)
+    }
+}
+
+fn note(task: Task, pass: &Pass) {
+    let filled =
+        |field: &str| pass.did.get(field).and_then(|list| list.as_array()).is_some_and(|l| !l.is_empty());
+    if ["created", "dropped", "repaired", "deferred"].iter().any(|field| filled(field)) {
+        tracing::info!("{task:?}: {}", serde_json::Value::from(pass.did.clone()));
+    }
+}
+
+/// Logs a failure when it is new and its end when it is over; answers what is the matter now.
+fn said_once(task: Task, error: Option<Error>, before: Option<(Task, String)>) -> Option<(Task, String)> {
+    match (error, before) {
+        (Some(error), before) => {
+            let words = error.to_string();
+            match &before {
+                Some((_, same)) if *same == words => return before,
+                _ if matches!(error, Error::GateClosed { .. }) => {
+                    tracing::info!("maintenance rests: {words}");
+                }
+                _ => tracing::warn!("{task:?} failed, trying again: {words}"),
+            }
+            Some((task, words))
+        }
+        (None, Some((failed, words))) if failed == task => {
+            tracing::info!("{task:?} works again, after: {words}");
+            None
+        }
+        (None, before) => before,
+    }
+}

@@ -1,0 +1,112 @@
+//! The pulse: renews leases in bulk, shows long jobs as in progress, and beats the heart.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+use towpath_db::Error;
+use towpath_db::job::{Heartbeat, Status};
+
+use crate::worker::{Shared, Worker};
+use crate::{drain, limits};
+
+/// What the pulse needs of its worker.
+pub(crate) struct Pulse {
+    shared: Arc<Shared>,
+    name: String,
+    executor_kind: String,
+    lease: Duration,
+    beat_at: Instant,
+}
+
+impl Pulse {
+    pub(crate) fn of(worker: &Worker) -> Pulse {
+        Pulse {
+            shared: worker.shared.clone(),
+            name: worker.name.clone(),
+            executor_kind: worker.executor_kind.clone(),
+            lease: worker.lease,
+            beat_at: Instant::now(),
+        }
+    }
+}
+
+/// Beats until told to stop.
+pub(crate) async fn run(mut pulse: Pulse, stop: CancellationToken) {
+    loop {
+        match pulse.beat().await {
+            Ok(()) => {
+                if !pulse.shared.keeps_leases.swap(true, Ordering::Relaxed) {
+                    tracing::info!("leases are renewed again, claiming goes on");
+                }
+            }
+            Err(error) => {
+                if pulse.shared.keeps_leases.swap(false, Ordering::Relaxed) {
+                    tracing::warn!(
+                        "leases cannot be renewed, nothing more is claimed until they can: {error}"
+                    );
+                }
+            }
+        }
+        let rest = limits::PULSE.min(pulse.lease / (limits::LEASE_RENEWALS * 2));
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(rest) => {}
+        }
+    }
+}
+
+impl Pulse {
+    async fn beat(&mut self) -> Result<(), Error> {
+        self.renew().await?;
+        self.show_started().await?;
+        for pool in &self.shared.pools {
+            drain::release(&self.shared, pool.take_overdue(limits::PREFETCH_WAIT_MAX)).await;
+        }
+        if Instant::now() >= self.beat_at {
+            self.heartbeat().await?;
+            self.beat_at = Instant::now() + crate::fetch::jittered(limits::HEARTBEAT_EVERY);
+        }
+        Ok(())
+    }
+
+    async fn renew(&self) -> Result<(), Error> {
+        let shared = &self.shared;
+        for keys in shared.held.older_than(self.lease / limits::LEASE_RENEWALS).chunks(limits::RENEW_MAX) {
+            let asked_at = Instant::now();
+            let extended = shared.database.extend_many(&shared.owner, keys, self.lease).await?;
+            shared.held.renewed(keys, asked_at);
+            shared.held.lose(keys, &extended.lost);
+        }
+        Ok(())
+    }
+
+    async fn show_started(&self) -> Result<(), Error> {
+        let shared = &self.shared;
+        for keys in shared.held.to_show_started(limits::START_AFTER).chunks(limits::RENEW_MAX) {
+            let lost = shared.database.start_many(&shared.owner, keys).await?;
+            shared.held.shown_started(keys);
+            shared.held.lose(keys, &lost);
+        }
+        Ok(())
+    }
+
+    /// A closed gate means that nobody wants heartbeats, not that something is wrong.
+    async fn heartbeat(&self) -> Result<(), Error> {
+        let shared = &self.shared;
+        let beat = Heartbeat {
+            executor_name: &self.name,
+            executor_kind: &self.executor_kind,
+            status: Status::Ok,
+            current_job: shared.held.all().first().map(|job| job.key.0),
+            owner: &shared.owner,
+            metadata: json!({ "jobs_held": shared.held.len() }),
+        };
+        match shared.database.heartbeat(&beat).await {
+            Ok(_) | Err(Error::GateClosed { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}

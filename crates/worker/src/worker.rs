@@ -1,0 +1,242 @@
+//! The worker: what its parts share, one job from begin to end, and the life of the whole.
+
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use towpath_db::Database;
+use towpath_db::job::LeaseOwner;
+
+use crate::builder::Retry;
+use crate::finish::{Finished, Finisher};
+use crate::handler::{Context, Failure, Follow, Handler, Result};
+use crate::held::Held;
+use crate::pool::{Next, Pool, Work};
+use crate::{drain, fetch, limits, pulse};
+
+/// Runs jobs of the kinds it has handlers for. See [`Worker::builder`].
+pub struct Worker {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) executor: String,
+    pub(crate) executor_kind: String,
+    pub(crate) name: String,
+    pub(crate) lease: Duration,
+    pub(crate) drain: Duration,
+    pub(crate) listen: bool,
+}
+
+/// How jobs of one kind are run.
+pub(crate) struct Kind {
+    pub(crate) handler: Handler,
+    pub(crate) timeout: Duration,
+    pub(crate) retry: Retry,
+}
+
+/// What the tasks of one worker share.
+pub(crate) struct Shared {
+    pub(crate) database: Database,
+    pub(crate) owner: LeaseOwner,
+    pub(crate) pools: Vec<Pool>,
+    kinds: HashMap<String, Kind>,
+    pub(crate) held: Held,
+    pub(crate) finisher: Finisher,
+    pub(crate) slots: TaskTracker,
+    /// A pool has become hungry.
+    pub(crate) hungry: Notify,
+    /// Whether the last renewal and heartbeat went through. While not, nothing is claimed:
+    /// whoever cannot keep a lease should not take one.
+    pub(crate) keeps_leases: AtomicBool,
+    /// Ends handlers that did not end when asked.
+    pub(crate) abort: CancellationToken,
+}
+
+impl Worker {
+    /// Works until `shutdown`, then drains: claims nothing more, gives back what has not
+    /// begun, lets running jobs finish, and records every result.
+    pub async fn run(self, shutdown: CancellationToken) {
+        tracing::info!(
+            executor = self.executor,
+            owner = %self.shared.owner,
+            kinds = self.shared.kinds.len(),
+            "working"
+        );
+        let helpers = CancellationToken::new();
+        let finisher = tokio::spawn(self.shared.clone().record(helpers.clone()));
+        let pulse = tokio::spawn(pulse::run(pulse::Pulse::of(&self), helpers.clone()));
+        fetch::run(&self, &shutdown).await;
+        drain::run(&self.shared, self.drain).await;
+        helpers.cancel();
+        for mut helper in [finisher, pulse] {
+            match tokio::time::timeout(limits::LAST_FLUSH_WAIT_MAX, &mut helper).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::error!("a part of the worker broke: {error}"),
+                // It waits for a database that does not answer.
+                Err(_) => helper.abort(),
+            }
+        }
+        tracing::info!(owner = %self.shared.owner, "worked");
+    }
+
+    /// Claims once, runs what it got to the end, records it, and answers how many jobs that
+    /// were. Does not renew leases, so it is for tests and for short jobs.
+    pub async fn run_once(&self) -> std::result::Result<usize, towpath_db::Error> {
+        let mut jobs = 0;
+        for pool in &self.shared.pools {
+            let claimed = fetch::claim(self, pool, pool.wants().max(1)).await?;
+            jobs += claimed.len();
+            self.shared.begin(pool, claimed);
+        }
+        while self.shared.held.len() > 0 {
+            self.shared.record_once(Instant::now() + limits::LAST_FLUSH_WAIT_MAX).await?;
+        }
+        Ok(jobs)
+    }
+
+    /// The name under which it holds leases.
+    pub fn owner(&self) -> &LeaseOwner {
+        &self.shared.owner
+    }
+
+    /// The kinds it runs, by name.
+    pub fn kinds(&self) -> Vec<String> {
+        let mut kinds: Vec<String> = self.shared.kinds.keys().cloned().collect();
+        kinds.sort();
+        kinds
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(
+        database: Database,
+        pools: Vec<Pool>,
+        kinds: HashMap<String, Kind>,
+        owner: LeaseOwner,
+    ) -> Shared {
+        Shared {
+            database,
+            owner,
+            pools,
+            kinds,
+            held: Held::default(),
+            finisher: Finisher::default(),
+            slots: TaskTracker::new(),
+            hungry: Notify::new(),
+            keeps_leases: AtomicBool::new(true),
+            abort: CancellationToken::new(),
+        }
+    }
+
+    /// Hands claimed jobs to a pool's slots.
+    pub(crate) fn begin(self: &Arc<Self>, pool: &Pool, jobs: Vec<Work>) {
+        let index = self.pools.iter().position(|other| std::ptr::eq(other, pool)).expect("a pool of ours");
+        self.finisher.expect(jobs.len());
+        for _ in 0..pool.put(jobs) {
+            self.slots.spawn(self.clone().slot(index));
+        }
+    }
+
+    /// Runs jobs of one pool, one after the other, until none waits.
+    async fn slot(self: Arc<Self>, pool: usize) {
+        let pool = &self.pools[pool];
+        let mut last = None;
+        for turn in 1_u32.. {
+            let (next, hungry) = pool.take(last);
+            if hungry {
+                self.hungry.notify_one();
+            }
+            let Next::Work(work) = next else { return };
+            let began = Instant::now();
+            self.run_one(work, began).await;
+            last = Some(began.elapsed());
+            if turn % limits::SLOT_TURN == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    async fn run_one(&self, work: Work, began: Instant) {
+        let Work { held, payload, about, .. } = work;
+        if held.cancelled.is_cancelled() {
+            // Lost while it waited: somebody else has it.
+            drop(held.take_lease());
+            self.finisher.expect_less(1);
+            return;
+        }
+        held.begin(began);
+        let kind = self.kinds.get(about.kind()).expect("only kinds with a handler are claimed");
+        let context = Context {
+            about,
+            cancelled: held.cancelled.clone(),
+            database: self.database.clone(),
+            owner: self.owner.clone(),
+        };
+        let result = self.run_handler(kind, payload, context).await;
+        // Ended or given up on: either way the handler's helpers should stop.
+        held.cancelled.cancel();
+        match held.take_lease() {
+            Some(lease) => {
+                let retry_after = kind.retry.delay(lease.attempt().number());
+                let interrupted = held.interrupted.load(Ordering::Relaxed);
+                let result =
+                    result.map_err(|failure| failure.or_retry_after(retry_after).unless(interrupted));
+                self.finisher.push(Finished { lease, result });
+            }
+            // A drain gave the job back while the handler was ending.
+            None => self.finisher.expect_less(1),
+        }
+    }
+
+    async fn run_handler(
+        &self,
+        kind: &Kind,
+        payload: Box<serde_json::value::RawValue>,
+        context: Context,
+    ) -> Result {
+        let running = async { (kind.handler)(payload, context).await };
+        let caught = AssertUnwindSafe(running).catch_unwind();
+        // The handler is polled first: one that is ready at once never costs a timer.
+        tokio::select! {
+            biased;
+            ended = tokio::time::timeout(kind.timeout, caught) => match ended {
+                Ok(Ok(result)) => result,
+                Ok(Err(panic)) => Err(Failure::retry(format!("the handler panicked: {}", in_words(&*panic)))),
+                Err(_) => Err(Failure::retry(format!("the handler took longer than {:?}", kind.timeout))),
+            },
+            () = self.abort.cancelled() => Err(Failure::snooze(Duration::ZERO)),
+        }
+    }
+
+    /// Whether claiming is allowed right now.
+    pub(crate) fn may_claim(&self) -> bool {
+        self.keeps_leases.load(Ordering::Relaxed)
+    }
+}
+
+impl Failure {
+    /// The kind's own delay, if the handler named none.
+    fn or_retry_after(mut self, delay: Option<Duration>) -> Failure {
+        if self.follow == Follow::Retry(None) {
+            self.follow = Follow::Retry(delay);
+        }
+        self
+    }
+
+    /// A handler that failed because the worker stops gets its attempt back.
+    fn unless(mut self, interrupted: bool) -> Failure {
+        if interrupted && self.follow != Follow::Permanent {
+            self.follow = Follow::Snooze(Duration::ZERO);
+        }
+        self
+    }
+}
+
+fn in_words(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}

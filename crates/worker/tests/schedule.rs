@@ -1,0 +1,76 @@
+//! Schedules and maintenance with several nodes (Q17).
+
+use jiff::{SignedDuration, Timestamp};
+use towpath_testkit::race::all_at_once;
+use towpath_worker::Maintenance;
+
+use crate::place::Place;
+
+const START: &str = "2026-03-01T00:00:00Z";
+
+async fn put(place: &Place, name: &str, expression: &str, catch_up: &str) {
+    let sql = format!(
+        "towpath.fn_schedule_put('{name}', '{expression}', 'Europe/Berlin', '{{\"job_kind\": \"{name}\"}}', \
+         '{START}'::timestamptz + interval '1 minute', '{catch_up}', 'me')"
+    );
+    let answer = place.db.json(&sql).await;
+    assert_eq!(answer["ok"], true, "{answer}");
+}
+
+/// Q17: with three nodes that look at every tick at the same moment, every tick fires once.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_tick_fires_once_however_many_nodes_run() {
+    let place = Place::open().await;
+    let start: Timestamp = START.parse().unwrap();
+    place.db.freeze(start).await;
+    put(&place, "minutely", "* * * * *", "all").await;
+    Maintenance::new(place.worker.clone()).run_once().await.unwrap();
+    for minute in 1..=10 {
+        place.db.freeze(start + SignedDuration::from_mins(minute)).await;
+        let database = place.worker.clone();
+        let fired = all_at_once(3, |_| {
+            let mut node = Maintenance::new(database.clone());
+            async move { node.run_once().await.unwrap().fired }
+        })
+        .await;
+        assert_eq!(fired.iter().sum::<usize>(), 1, "minute {minute}: {fired:?}");
+    }
+    assert_eq!(place.states().await, "queued 10");
+    let keys =
+        "select count(distinct idempotency_key) from towpath.job_queue where actor = 'schedule:minutely'";
+    assert_eq!(place.db.text(keys).await, "10");
+}
+
+/// Q17: after a pause the policy decides: nothing, the last tick, or every one of them.
+#[tokio::test]
+async fn missed_ticks_follow_the_policy() {
+    let place = Place::open().await;
+    let start: Timestamp = START.parse().unwrap();
+    place.db.freeze(start).await;
+    for policy in ["skip", "last", "all"] {
+        put(&place, policy, "* * * * *", policy).await;
+    }
+    place.db.freeze(start + SignedDuration::from_secs(5 * 60 + 30)).await;
+    let mut node = Maintenance::new(place.worker.clone());
+    assert_eq!(node.run_once().await.unwrap().fired, 6);
+    let of = async |kind: &str| {
+        place.db.text(&format!("select count(*) from towpath.job_queue where job_kind = '{kind}'")).await
+    };
+    assert_eq!((of("skip").await, of("last").await, of("all").await), ("0".into(), "1".into(), "5".into()));
+    place.db.freeze(start + SignedDuration::from_secs(6 * 60)).await;
+    assert_eq!(node.run_once().await.unwrap().fired, 3, "the next tick is nobody's past");
+}
+
+/// Gates closed, maintenance says so; open again, it does everything in one round.
+#[tokio::test]
+async fn maintenance_honours_the_gate() {
+    let place = Place::open().await;
+    let gate = |value| {
+        format!("update towpath.config set value = '{value}' where key = 'queue.job_substrate.enabled'")
+    };
+    let mut node = Maintenance::new(place.worker.clone());
+    place.db.execute(&gate("false")).await;
+    assert!(matches!(node.run_once().await, Err(towpath_db::Error::GateClosed { .. })));
+    place.db.execute(&gate("true")).await;
+    node.run_once().await.unwrap();
+}

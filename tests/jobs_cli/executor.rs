@@ -1,0 +1,105 @@
+//! `towpath executor`.
+
+use serde_json::json;
+use towpath_db::Error;
+use towpath_db::executor_token::TokenHash;
+use towpath_db::job::{Claim, LeaseOwner};
+
+use super::{Shell, says};
+
+/// R06, R08: an executor is registered with what it claims, switched on and off, and removed.
+#[tokio::test]
+async fn an_executor_is_added_switched_and_removed() {
+    let shell = Shell::open().await;
+    let add = [
+        "executor",
+        "add",
+        "py",
+        "--executor",
+        "external_worker",
+        "--job-kind",
+        "resize",
+        "--job-kind",
+        "crop",
+    ];
+    says(
+        &shell.ok(&[&add[..], &["--max-parallel", "4", "--notes", "images"]].concat()),
+        &["executor enable py"],
+    );
+    let rows = shell.json(&["executor", "list", "py"]);
+    assert_eq!(rows["subscriptions"].as_array().unwrap().len(), 2);
+    assert_eq!(rows["subscriptions"][0]["enabled"], false, "nobody claims by accident");
+    says(&shell.ok(&["executor", "enable", "py", "--job-kind", "crop"]), &["1 of 2 subscriptions changed"]);
+    says(&shell.ok(&["executor", "enable", "py"]), &["1 of 2"]);
+    says(&shell.ok(&["executor", "enable", "py"]), &["was enabled already"]);
+    says(&shell.ok(&["executor", "list"]), &["resize", "crop", "0 of 4", "enabled", "never", "any kind"]);
+    let kept = &shell.json(&["executor", "list", "py"])["subscriptions"][0];
+    assert_eq!(
+        (&kept["max_parallel"], &kept["notes"]),
+        (&json!(4), &json!("images")),
+        "switching keeps the rest"
+    );
+    says(&shell.fails(&["executor", "disable", "pi"]), &["there is no executor pi; did you mean py?"]);
+    says(&shell.fails(&["executor", "disable", "py", "--job-kind", "crup"]), &["did you mean crop?"]);
+    says(&shell.fails(&["executor", "add", "x", "--executor", "MOT", "--any-kind"]), &["whitelist"]);
+    shell.code(2, &["executor", "add", "x", "--executor", "Agent"]);
+    shell.code(2, &["executor", "add", "x", "--executor", "Agent", "--any-kind", "--max-parallel", "0"]);
+    let job = ["job", "enqueue", "crop", "--executor", "external_worker"];
+    shell.ok(&job);
+    let owner = LeaseOwner::new("py-1");
+    let claim = Claim { executor: "py", kinds: None, limit: 1, owner: &owner, lease: None };
+    let claimed = shell.database.claim(&claim).await.unwrap().pop().unwrap();
+    says(&shell.fails(&["executor", "remove", "py"]), &["jobs are leased under it"]);
+    claimed.lease.ack(&shell.database).await.unwrap();
+    shell.ok(&["executor", "remove", "py"]);
+    says(&shell.fails(&["executor", "list", "py"]), &["there is no executor py"]);
+}
+
+/// R08: tokens are shown once, listed without their word, and end at once.
+#[tokio::test]
+async fn tokens_are_made_listed_and_revoked() {
+    let shell = Shell::open().await;
+    says(&shell.fails(&["executor", "token", "create", "ww"]), &["did you mean w?"]);
+    let made = shell.json(&[
+        "executor",
+        "token",
+        "create",
+        "w",
+        "--job-kind",
+        "mail",
+        "--may-enqueue",
+        "--expires",
+        "30d",
+    ]);
+    let (word, id) = (made["token"].as_str().unwrap(), made["token_id"].as_str().unwrap());
+    let scope = shell.database.executor_token_check(&TokenHash::of(word)).await.unwrap();
+    assert_eq!((scope.kinds.as_deref(), scope.may_enqueue), (Some(&["mail".to_owned()][..]), true));
+    let listed = shell.ok(&["executor", "token", "list", "w"]);
+    says(&listed, &[id, "mail", "active", "yes"]);
+    assert!(!listed.contains(word));
+    says(&shell.ok(&["executor", "token", "revoke", id]), &["is revoked"]);
+    says(&shell.ok(&["executor", "token", "revoke", id]), &["was revoked already"]);
+    let refused = shell.database.executor_token_check(&TokenHash::of(word)).await.unwrap_err();
+    assert!(matches!(refused, Error::NotAuthorised(_)), "{refused}");
+    let other = shell.json(&["executor", "token", "create", "w"])["token"].as_str().unwrap().to_owned();
+    assert_eq!(
+        shell.json(&["executor", "remove", "w"])["tokens_revoked"],
+        1,
+        "tokens go with their executor"
+    );
+    assert!(shell.database.executor_token_check(&TokenHash::of(&other)).await.is_err());
+}
+
+/// R09: what producers may enqueue is granted, listed and taken back.
+#[tokio::test]
+async fn grants_are_made_listed_and_revoked() {
+    let shell = Shell::open().await;
+    let add = ["executor", "grant", "add", "shop", "--job-kind", "mail", "--executor", "PG_worker"];
+    let grant = shell.json(&add)["grant_id"].as_str().unwrap().to_owned();
+    says(&shell.ok(&add), &["had this already"]);
+    says(&shell.ok(&["executor", "grant", "list"]), &["shop", "mail", "PG_worker", &grant]);
+    says(&shell.fails(&["executor", "grant", "add", "shop", "--executor", "MOT"]), &["whitelist"]);
+    shell.ok(&["executor", "grant", "revoke", &grant]);
+    says(&shell.fails(&["executor", "grant", "revoke", &grant]), &["there is no grant"]);
+    says(&shell.ok(&["executor", "grant", "list", "shop"]), &["no grants"]);
+}
