@@ -125,7 +125,9 @@ fn arrows_point_one_way() {
     for (krate, absent) in [
         ("model", vec!["towpath-", "tokio", "axum", "hyper"]),
         ("db", vec!["towpath-server", "towpath-streams", "axum", "hyper"]),
-        ("server", vec!["tokio-postgres", "deadpool"]),
+        ("streams", vec!["towpath-db", "towpath-server", "tokio-postgres", "axum", "hyper"]),
+        ("worker", vec!["towpath-server", "towpath-streams", "tokio-postgres", "axum", "hyper"]),
+        ("server", vec!["towpath-worker", "tokio-postgres", "deadpool"]),
     ] {
         let manifest = manifest(krate);
         let dependencies = manifest.split("[dependencies]").nth(1).unwrap_or_default();
