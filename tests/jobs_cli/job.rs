@@ -106,10 +106,10 @@ async fn lists_narrow_and_page() {
             .collect()
     };
     assert_eq!(ids(&[]).len(), 4);
-    assert_eq!(ids(&["--kind", "report"]), [other.clone()]);
+    assert_eq!(ids(&["--kind", "report"]), [other.as_str()]);
     assert_eq!(ids(&["--state", "queued", "--since", "1h"]).len(), 4);
     assert!(ids(&["--state", "succeeded"]).is_empty() && ids(&["--before", "1h"]).is_empty());
-    assert_eq!(ids(&["--key", &other]), [other.clone()]);
+    assert_eq!(ids(&["--key", &other]), [other.as_str()]);
     let first = shell.json(&["job", "list", "--limit", "3"]);
     let rest = ids(&["--after", first["cursor"].as_str().unwrap()]);
     assert_eq!(rest.len(), 1, "the page after");
