@@ -29,3 +29,20 @@ create table towpath.executor_token (
 );
 -- executor_token_executor_idx: fn_executor_token_list shows one executor's tokens.
 create index executor_token_executor_idx on towpath.executor_token (executor_id, created_at);
+
+-- _executor_token_orphaned: an executor that leaves the registry takes its tokens with it, so
+-- that another one that comes back under its name is not theirs.
+create function towpath._executor_token_orphaned() returns trigger
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    update towpath.executor_token t
+       set revoked_at = towpath.fn_now(), revoked_by = 'registry: the executor was removed'
+     where t.executor_id = old.executor_id and t.revoked_at is null;
+    return null;
+end;
+$$;
+create trigger consumer_registry_takes_tokens_along
+    after delete on towpath.consumer_registry
+    for each row execute function towpath._executor_token_orphaned();

@@ -186,3 +186,31 @@ async fn a_client_that_hangs_up_strands_no_job() {
     let said = api.post(&token, "claim", json!({"wait_seconds": 5})).await;
     assert_eq!(said.body["jobs"][0]["job_id"], json!(job_id), "{said:?}");
 }
+
+/// Many claims wait for the same: each job goes to one of them, and nobody waits in vain.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_waiting_claims_share_what_comes() {
+    let api = std::sync::Arc::new(Api::start().await);
+    let (py, ts) = (api.token("py", &["resize"]).await, api.token("ts", &[]).await);
+    let mut claims = tokio::task::JoinSet::new();
+    for token in [&py; 20].into_iter().chain([&ts; 10]) {
+        let (api, token) = (api.clone(), token.clone());
+        claims.spawn(async move { api.post(&token, "claim", json!({"wait_seconds": 30})).await });
+    }
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let began = Instant::now();
+    for _ in 0..10 {
+        api.enqueue("resize").await;
+        api.enqueue("crop").await;
+        api.enqueue("resize").await;
+    }
+    let mut ids = std::collections::BTreeSet::new();
+    while let Some(said) = claims.join_next().await {
+        let said = said.unwrap();
+        let jobs = said.body["jobs"].as_array().unwrap();
+        assert_eq!(jobs.len(), 1, "{said:?}");
+        ids.insert(jobs[0]["job_id"].as_str().unwrap().to_owned());
+    }
+    assert_eq!(ids.len(), 30, "each job once");
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+}

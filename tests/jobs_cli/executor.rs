@@ -55,6 +55,26 @@ async fn an_executor_is_added_switched_and_removed() {
     says(&shell.fails(&["executor", "list", "py"]), &["there is no executor py"]);
 }
 
+/// Adding again changes what is said and keeps the rest: nothing is switched off, and a
+/// login that restricts the executor stays.
+#[tokio::test]
+async fn adding_again_keeps_what_is_not_said() {
+    let shell = Shell::open().await;
+    let add = ["executor", "add", "py", "--executor", "external_worker", "--job-kind", "resize"];
+    shell.ok(&[&add[..], &["--enable", "--login-role", "py_login", "--notes", "images"]].concat());
+    says(&shell.ok(&[&add[..], &["--max-parallel", "8"]].concat()), &["it may claim"]);
+    let rows = shell.json(&["executor", "list", "py"]);
+    assert_eq!(
+        (&rows["subscriptions"][0]["enabled"], &rows["subscriptions"][0]["max_parallel"]),
+        (&json!(true), &json!(8))
+    );
+    assert_eq!(
+        (&rows["consumers"][0]["login_role"], &rows["consumers"][0]["notes"]),
+        (&json!("py_login"), &json!("images"))
+    );
+    says(&shell.ok(&[&add[..6], &["crop"]].concat()), &["executor enable py"]);
+}
+
 /// R08: tokens are shown once, listed without their word, and end at once.
 #[tokio::test]
 async fn tokens_are_made_listed_and_revoked() {

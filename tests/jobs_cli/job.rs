@@ -106,10 +106,10 @@ async fn lists_narrow_and_page() {
             .collect()
     };
     assert_eq!(ids(&[]).len(), 4);
-    assert_eq!(ids(&["--kind", "report"]), [other.clone()]);
+    assert_eq!(ids(&["--kind", "report"]), [other.as_str()]);
     assert_eq!(ids(&["--state", "queued", "--since", "1h"]).len(), 4);
     assert!(ids(&["--state", "succeeded"]).is_empty() && ids(&["--before", "1h"]).is_empty());
-    assert_eq!(ids(&["--key", &other]), [other.clone()]);
+    assert_eq!(ids(&["--key", &other]), [other.as_str()]);
     let first = shell.json(&["job", "list", "--limit", "3"]);
     let rest = ids(&["--after", first["cursor"].as_str().unwrap()]);
     assert_eq!(rest.len(), 1, "the page after");
@@ -173,21 +173,24 @@ async fn show_tells_the_whole_story() {
     assert_eq!(events, ["enqueued", "claimed", "dead_letter", "triaged", "replayed"], "{history}");
 }
 
-/// Q12, Q17: cancel ends what is unfinished; retry replays what is dead, once; both say
-/// what is wrong otherwise.
+/// Q12, Q17: cancel ends what is unfinished; retry hurries what waits and replays what is
+/// dead, once; both say what is wrong otherwise.
 #[tokio::test]
 async fn cancel_and_retry_do_what_the_state_allows() {
     let shell = Shell::open().await;
-    let waiting = shell.enqueue("mail").await;
-    says(&shell.fails(&["job", "retry", &waiting]), &["is queued and has not failed", "job why"]);
+    let waiting =
+        shell.json(&["job", "enqueue", "mail", "--at", "1d"])["job_id"].as_str().unwrap().to_owned();
+    says(&shell.ok(&["job", "retry", &waiting]), &["is due now"]);
+    assert_eq!(shell.claim().await.lease.job_id().to_string(), waiting);
+    says(&shell.fails(&["job", "retry", &waiting]), &["it is leased", "job why"]);
     says(&shell.ok(&["job", "cancel", &waiting, "--why", "not needed"]), &["is cancelled"]);
     says(&shell.fails(&["job", "cancel", &waiting, "--why", "again"]), &["the job has finished"]);
-    says(&shell.fails(&["job", "retry", &waiting]), &["is cancelled, not dead-lettered", "enqueue it again"]);
+    says(&shell.fails(&["job", "retry", &waiting]), &["is cancelled; enqueue it again"]);
     let failing = shell.enqueue("mail").await;
     let claimed = shell.claim().await;
     claimed.lease.fail(&shell.database, Failure::retry("no network")).await.unwrap();
-    says(&shell.fails(&["job", "retry", &failing]), &["retries by itself at"]);
-    shell.ok(&["job", "cancel", &failing, "--why", "enough"]);
+    says(&shell.ok(&["job", "retry", &failing]), &["is due now"]);
+    shell.claim().await.lease.ack(&shell.database).await.unwrap();
     let dead = shell.dead("mail", "gone").await;
     let fresh = shell.json(&["job", "retry", &dead])["job_id"].as_str().unwrap().to_owned();
     says(&shell.fails(&["job", "retry", &dead]), &["replayed already", &fresh]);
@@ -196,6 +199,7 @@ async fn cancel_and_retry_do_what_the_state_allows() {
     shell.ok(&["job", "cancel", &fresh, "--why", "stop"]);
     let lost = running.lease.ack(&shell.database).await.unwrap_err();
     assert!(matches!(lost, towpath_db::Error::LeaseLost(_)), "the worker is told: {lost}");
+    says(&shell.fails(&["job", "retry", "0190f5a4-5c2e-7bb0-9f33-0123456789ab"]), &["there is no job"]);
 }
 
 /// Q09: watch follows a job with its progress to its end, and its code says how it ended.

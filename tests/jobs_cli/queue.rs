@@ -53,6 +53,9 @@ async fn health_shows_counts_gates_and_heartbeats() {
     shell.db.advance(Duration::from_secs(700)).await;
     says(&shell.code(3, &["queue", "health", "--check"]), &["stale"]);
     shell.ok(&["queue", "health"]);
+    says(&shell.fails(&["queue", "forget", "ww"]), &["did you mean w?"]);
+    says(&shell.ok(&["queue", "forget", "w"]), &["is forgotten"]);
+    says(&shell.ok(&["queue", "health", "--check"]), &["heartbeats    none yet"]);
     shell.ok(&["gate", "close", "queue.worker.enabled", "--why", "a test"]);
     says(&shell.code(3, &["queue", "health", "--check"]), &["workers closed"]);
 }

@@ -134,11 +134,10 @@ impl Database {
 
     /// One dead letter, by its own id or its job's.
     pub async fn dead_letter_show(&self, id: DeadLetterId) -> Result<DeadLetter, Error> {
-        // A page of one that begins right before the id: the list knows no filter by id.
-        let before = Uuid::from_u128(id.uuid().as_u128().wrapping_sub(1));
-        let page = self.dead_letter_list(&DeadLetterFilter::default(), 1, Some(before.into())).await?;
-        if let Some(letter) = page.dead_letters.into_iter().find(|letter| letter.dead_letter_id == id) {
-            return Ok(letter);
+        let answer = self.call("select towpath.fn_job_dead_letter_show($1)", &[&id.uuid()]).await?;
+        match read_field(answer, "dead_letter") {
+            Err(Error::NotFound(_)) => {}
+            letter => return letter,
         }
         let of_job = match self.job_show(id.uuid().into()).await {
             Err(Error::NotFound(_)) => None,

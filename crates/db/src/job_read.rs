@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use towpath_model::id::{DeadLetterId, GraphId, JobId};
+use towpath_model::id::{GraphId, JobId};
 use towpath_model::job_state::JobState;
 use uuid::Uuid;
 
@@ -247,6 +247,13 @@ impl Database {
         read(answer).map_err(|error| no_such_job(error, job_id))
     }
 
+    /// Does not wait any longer: a waiting job is due now; a dead one is replayed, and the answer
+    /// has the fresh job's id.
+    pub async fn job_retry(&self, job_id: JobId, actor: &str) -> Result<JobMoved, Error> {
+        let answer = self.call("select towpath.fn_job_retry($1, $2)", &[&job_id.uuid(), &actor]).await?;
+        read(answer).map_err(|error| no_such_job(error, job_id))
+    }
+
     /// Moves an unfinished job to the dead letters, with the reason as its final error.
     pub async fn job_move_to_dead_letter(
         &self,
@@ -278,11 +285,6 @@ impl Database {
             Error::NotFound(_) => Error::NotFound(format!("there is no graph {graph_id}")),
             other => other,
         })
-    }
-
-    /// The dead letter of a job, if it has one.
-    pub async fn job_dead_letter_id(&self, job_id: JobId) -> Result<Option<DeadLetterId>, Error> {
-        Ok(self.job_show(job_id).await?.dead_letter.map(|letter| letter.dead_letter_id))
     }
 }
 

@@ -107,6 +107,37 @@ pub struct ExecutorHeartbeat {
     pub freshness: String,
 }
 
+/// Attempts of one kind that ended in one minute in one way, for charts.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct QueueMinute {
+    /// The minute.
+    pub minute_at: Timestamp,
+    /// The kind.
+    pub job_kind: String,
+    /// How they ended: an outcome of `job_run`.
+    pub outcome: String,
+    /// How many.
+    pub n: i64,
+    /// How long they waited to be claimed, all together.
+    pub wait_ms: i64,
+    /// How long they ran, all together.
+    pub run_ms: i64,
+}
+
+/// What one executor subscribed, and whether it lives (R10).
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the columns of sql/views/executor_subscription_health.sql")]
+pub struct ExecutorHealth {
+    pub executor_id: String,
+    pub executor_kind: String,
+    pub rules: i64,
+    pub enabled_rules: i64,
+    pub unlimited_rules: i64,
+    pub max_parallel_total: Option<i64>,
+    pub registered: bool,
+    pub last_tick_at: Option<Timestamp>,
+}
+
 impl Database {
     /// The whole queue, once per heartbeat, or once if there is none.
     pub async fn queue_health(&self) -> Result<Vec<QueueHealth>, Error> {
@@ -121,6 +152,20 @@ impl Database {
     /// Every heartbeat with its freshness (Q13).
     pub async fn queue_heartbeats(&self) -> Result<Vec<ExecutorHeartbeat>, Error> {
         self.rows("towpath.v_queue_heartbeat", "executor_name").await
+    }
+
+    /// What every executor subscribed, and when it was last seen.
+    pub async fn executor_health(&self) -> Result<Vec<ExecutorHealth>, Error> {
+        self.rows("towpath.v_executor_subscription_health", "executor_id").await
+    }
+
+    /// Ended attempts by minute since a moment (none: an hour ago), of one kind or of all.
+    pub async fn queue_chart(
+        &self,
+        since: Option<Timestamp>,
+        job_kind: Option<&str>,
+    ) -> Result<Vec<QueueMinute>, Error> {
+        read_field(self.call("select towpath.fn_queue_chart($1, $2)", &[&since, &job_kind]).await?, "minutes")
     }
 
     /// Nobody claims this kind until it is resumed.

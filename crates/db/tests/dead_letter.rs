@@ -13,8 +13,8 @@ const BY: Attribution<'static> = Attribution { actor: "tester", reason: "ticket 
 async fn dead(database: &Database, kind: &str) -> (JobId, DeadLetterId) {
     let job_id = enqueue(database, kind).await;
     claim(database).await.lease.fail(database, Failure::permanent("gone")).await.expect("a dead letter");
-    let letter = database.job_dead_letter_id(job_id).await.expect("the job").expect("its letter");
-    (job_id, letter)
+    let letter = database.job_show(job_id).await.expect("the job").dead_letter.expect("its letter");
+    (job_id, letter.dead_letter_id)
 }
 
 /// Q12: a dead letter is found by its own id and its job's, and outlives the job.

@@ -76,10 +76,14 @@ async fn a_token_that_ended_opens_nothing() {
     assert!(refused(check(&expiring.token).await.unwrap_err()).contains("expired"));
     let orphan = database.executor_token_create(&spec()).await.unwrap();
     database.consumer_delete("py").await.unwrap();
-    assert!(refused(check(&orphan.token).await.unwrap_err()).contains("not registered"));
+    database.consumer_put("py", "external_worker", None, None, "tester").await.unwrap();
+    assert!(
+        refused(check(&orphan.token).await.unwrap_err()).contains("revoked"),
+        "the name came back, not the token"
+    );
     let states: Vec<String> =
         database.executor_token_list(None).await.unwrap().into_iter().map(|token| token.state).collect();
-    assert_eq!(states, ["revoked", "expired", "active"]);
+    assert_eq!(states, ["revoked", "revoked", "revoked"]);
 }
 
 /// Bad arguments are refused with the field.

@@ -48,7 +48,7 @@ async fn a_history_tells_every_attempt() {
     let retry = Failure { retry_after: Some(std::time::Duration::ZERO), ..Failure::retry("no network") };
     claim(&database).await.lease.fail(&database, retry).await.unwrap();
     claim(&database).await.lease.fail(&database, Failure::permanent("no such address")).await.unwrap();
-    let letter = database.job_dead_letter_id(job).await.unwrap().unwrap();
+    let letter = database.job_show(job).await.unwrap().dead_letter.unwrap().dead_letter_id;
     let fresh = database.dead_letter_replay(letter, "tester").await.unwrap().job_id;
     let events = database.job_history(job).await.unwrap();
     let told: Vec<_> = events.iter().map(|e| (e.event.as_str(), e.attempt, e.actor.as_deref())).collect();
@@ -208,10 +208,12 @@ async fn only_the_named_roles_read_and_end_jobs() {
         "fn_job_list()".into(),
         format!("fn_mot_graph_show({id})"),
         "fn_job_dead_letter_list()".into(),
+        format!("fn_job_dead_letter_show({id})"),
         "fn_queue_chart()".into(),
     ];
     let ends = [
         format!("fn_job_cancel({id}, 'x')"),
+        format!("fn_job_retry({id}, 'x')"),
         format!("fn_job_move_to_dead_letter({id}, 'x', 'y')"),
         format!("fn_job_dead_letter_triage({id}, 'closed', 'x')"),
         format!("fn_job_dead_letter_replay({id}, 'x')"),

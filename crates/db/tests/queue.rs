@@ -75,3 +75,31 @@ async fn health_counts_what_it_says() {
     let backlog = &database.queue_backlog().await.unwrap()[0];
     assert_eq!((backlog.job_kind.as_str(), backlog.state.as_str(), backlog.row_count), ("mail", "queued", 1));
 }
+
+/// R10: what every executor subscribed, whether it is registered and when it was seen.
+#[tokio::test]
+async fn executors_show_their_health() {
+    let (_db, database) = with_worker(Some(3)).await;
+    let health = &database.executor_health().await.unwrap()[0];
+    assert_eq!((health.executor_id.as_str(), health.rules, health.enabled_rules), ("w", 1, 1));
+    assert_eq!((health.max_parallel_total, health.registered, health.last_tick_at), (Some(3), false, None));
+    database.consumer_put("w", "PG_worker", None, None, "tester").await.unwrap();
+    assert!(database.executor_health().await.unwrap()[0].registered);
+}
+
+/// O03: what ended is counted by minute, kind and outcome, once it is folded.
+#[tokio::test]
+async fn charts_count_what_ended() {
+    let (db, database) = with_worker(None).await;
+    for kind in ["mail", "mail", "report"] {
+        enqueue(&database, kind).await;
+        claim(&database).await.lease.ack(&database).await.unwrap();
+    }
+    db.execute("select towpath.fn_job_counter_fold()").await;
+    let count = async |kind: Option<&str>| -> i64 {
+        database.queue_chart(None, kind).await.unwrap().iter().map(|minute| minute.n).sum()
+    };
+    assert_eq!((count(None).await, count(Some("mail")).await, count(Some("other")).await), (3, 2, 0));
+    let later = jiff::Timestamp::now() + Duration::from_secs(3600);
+    assert!(database.queue_chart(Some(later), None).await.unwrap().is_empty());
+}

@@ -1,4 +1,4 @@
-//! `towpath queue health | backlog | pause | resume`.
+//! `towpath queue health | backlog | pause | resume | forget`.
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::Subcommand;
 use serde_json::json;
-use towpath_db::Database;
 use towpath_db::queue::{Backlog, Pause, QueueHealth};
+use towpath_db::{Database, Error};
 use towpath_model::nearest::nearest;
 
 use super::config::By;
@@ -42,6 +42,11 @@ pub(crate) enum Queue {
         #[arg(long, value_name = "ACTOR")]
         by: Option<String>,
     },
+    /// Forget the heartbeat of an executor that will not come back
+    Forget {
+        /// Its name, as `queue health` shows it
+        executor: String,
+    },
 }
 
 pub(crate) async fn run(queue: Queue, settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
@@ -63,6 +68,7 @@ pub(crate) async fn run(queue: Queue, settings: &Settings, output: &Output) -> a
                     false => format!("{} was paused already", set.job_kind),
                 });
             }
+            Queue::Forget { executor } => forget(&executor, &database, output).await?,
             Queue::Resume { kind, by } => {
                 let set = database.queue_resume(&kind, &by.unwrap_or_else(super::actor)).await?;
                 let paused = database.queue_paused().await?;
@@ -78,6 +84,21 @@ pub(crate) async fn run(queue: Queue, settings: &Settings, output: &Output) -> a
         Ok(ExitCode::SUCCESS)
     })
     .await
+}
+
+async fn forget(executor: &str, database: &Database, output: &Output) -> anyhow::Result<()> {
+    match database.queue_heartbeat_forget(executor).await {
+        Err(Error::NotFound(_)) => {
+            let known = database.queue_heartbeats().await?;
+            match nearest(executor, known.iter().map(|row| row.executor_name.as_str())) {
+                Some(near) => bail!("there is no heartbeat of {executor}; did you mean {near}?"),
+                None => bail!("there is no heartbeat of {executor}; see: towpath queue health"),
+            }
+        }
+        other => other?,
+    }
+    output.show(&json!({ "forgotten": executor }), |_| format!("the heartbeat of {executor} is forgotten"));
+    Ok(())
 }
 
 /// A pause under a mistyped name would look like success and stop nothing.

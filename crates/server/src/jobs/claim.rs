@@ -101,49 +101,70 @@ pub(crate) async fn claim(
     let found = match wait.is_zero() {
         true => look.now().await?,
         false => {
-            let _place = jobs.waiting.enter(caller.scope.token_id)?;
-            wait_for_jobs(&jobs, &caller, &look, Instant::now() + wait).await?
+            let place =
+                jobs.waiting.enter(caller.scope.token_id, (look.executor.clone(), look.kinds.clone()))?;
+            let waiting = wait_for_jobs(&jobs, &caller, &look, &place);
+            tokio::time::timeout(wait, waiting).await.unwrap_or_else(|_| Ok(vec![]))?
         }
     };
     Ok(Json(Claimed { jobs: found.into_iter().map(Job::from).collect() }))
 }
 
-/// Looks; if there is nothing, arms, looks again, and sleeps until something may have come.
+/// Looks, sleeps until something may have come, and looks again, until there is a job.
 async fn wait_for_jobs(
     jobs: &Jobs,
     caller: &Caller,
     look: &Look,
-    deadline: Instant,
+    place: &Place,
 ) -> Result<Vec<ClaimedJob>, Error> {
-    // Before the first look: a wake-up between a look and the sleep is not lost.
     let mut woken = jobs.wake.subscribe();
-    let mut arm = true;
-    loop {
-        let found = look.now().await?;
-        if !found.is_empty() || Instant::now() >= deadline || jobs.shutdown.is_cancelled() {
+    while !jobs.shutdown.is_cancelled() {
+        // Before the look: a wake-up between a look and the sleep is not lost.
+        let wake_up = *woken.borrow_and_update();
+        let found = look_in_turn(jobs, caller, look, place, wake_up).await?;
+        if !found.is_empty() {
             return Ok(found);
         }
-        let mut pause = jittered(limits::CLAIM_POLL);
-        if std::mem::take(&mut arm) {
-            jobs.database.arm(&look.executor, look.kinds.as_deref()).await?;
-            let found = look.now().await?;
-            if !found.is_empty() {
-                return Ok(found);
-            }
-            pause = limits::CLAIM_SECOND_LOOK;
-        }
         tokio::select! {
-            changed = woken.changed() => arm = changed.is_ok(),
-            () = tokio::time::sleep(pause) => {}
-            () = tokio::time::sleep_until(deadline) => {}
+            _ = woken.changed() => {}
+            () = tokio::time::sleep(limits::CLAIM_POLL) => {}
             () = jobs.shutdown.cancelled() => {}
         }
-        // A token that was revoked meanwhile gets no job any more.
-        jobs.database.executor_token_check(&caller.hash).await.map_err(|error| match error {
-            towpath_db::Error::NotAuthorised(detail) => Error::Unauthenticated(detail),
-            other => other.into(),
-        })?;
     }
+    Ok(vec![])
+}
+
+/// Claims that want the same take turns, and one that found nothing answers for the others:
+/// a wake-up costs one look per executor, however many of its claims wait.
+async fn look_in_turn(
+    jobs: &Jobs,
+    caller: &Caller,
+    look: &Look,
+    place: &Place,
+    wake_up: u64,
+) -> Result<Vec<ClaimedJob>, Error> {
+    let mut turn = place.turn.lock().await;
+    if turn.is_some_and(|last| last.wake_up == wake_up && last.at.elapsed() < limits::CLAIM_POLL * 3 / 4) {
+        return Ok(vec![]);
+    }
+    // A token that was revoked while it waited gets no job any more.
+    jobs.database.executor_token_check(&caller.hash).await.map_err(|error| match error {
+        towpath_db::Error::NotAuthorised(detail) => Error::Unauthenticated(detail),
+        other => other.into(),
+    })?;
+    let mut found = look.now().await?;
+    if found.is_empty() {
+        jobs.database.arm(&look.executor, look.kinds.as_deref()).await?;
+        found = look.now().await?;
+    }
+    if found.is_empty() {
+        tokio::time::sleep(limits::CLAIM_SECOND_LOOK).await;
+        found = look.now().await?;
+    }
+    if found.is_empty() {
+        *turn = Some(FoundNothing { wake_up, at: Instant::now() });
+    }
+    Ok(found)
 }
 
 impl Look {
@@ -194,47 +215,70 @@ impl From<ClaimedJob> for Job {
     }
 }
 
-/// Up to a quarter more, by the clock's own noise, so that waiters do not look in step.
-fn jittered(duration: Duration) -> Duration {
-    let noise = Timestamp::now().subsec_nanosecond().unsigned_abs() / 1_000 % 250;
-    duration + duration * noise / 1_000
+/// What claims that take turns have in common: the executor and the kinds.
+type Wish = (String, Option<Vec<String>>);
+
+/// The last look that found nothing, under the wake-up it came after.
+#[derive(Clone, Copy)]
+struct FoundNothing {
+    wake_up: u64,
+    at: Instant,
 }
 
-/// How many claims wait, in all and by token.
+type Turn = Arc<tokio::sync::Mutex<Option<FoundNothing>>>;
+
+/// The claims that wait: how many, whose, and for what.
 #[derive(Default)]
-pub(crate) struct Waiting(Mutex<HashMap<TokenId, usize>>);
+pub(crate) struct Waiting(Mutex<Places>);
+
+#[derive(Default)]
+struct Places {
+    by_token: HashMap<TokenId, usize>,
+    by_wish: HashMap<Wish, Turn>,
+}
 
 /// A place among the waiting, given up when dropped.
 struct Place {
     waiting: Arc<Waiting>,
     token: TokenId,
+    wish: Wish,
+    turn: Turn,
 }
 
 impl Waiting {
-    fn enter(self: &Arc<Self>, token: TokenId) -> Result<Place, Error> {
-        let mut counts = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if counts.values().sum::<usize>() >= limits::CLAIMS_WAITING_MAX {
+    fn enter(self: &Arc<Self>, token: TokenId, wish: Wish) -> Result<Place, Error> {
+        let mut places = self.places();
+        if places.by_token.values().sum::<usize>() >= limits::CLAIMS_WAITING_MAX {
             return Err(Error::Busy("too many claims wait here already; claim without wait_seconds".into()));
         }
-        let own = counts.entry(token).or_default();
+        let own = places.by_token.entry(token).or_default();
         if *own >= limits::CLAIMS_WAITING_PER_TOKEN_MAX {
             return Err(Error::Busy(format!(
                 "{own} claims of this token wait already; claim more jobs at once instead"
             )));
         }
         *own += 1;
-        Ok(Place { waiting: self.clone(), token })
+        let turn = places.by_wish.entry(wish.clone()).or_default().clone();
+        Ok(Place { waiting: self.clone(), token, wish, turn })
+    }
+
+    fn places(&self) -> std::sync::MutexGuard<'_, Places> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut counts = self.waiting.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Some(own) = counts.get_mut(&self.token) {
+        let mut places = self.waiting.places();
+        if let Some(own) = places.by_token.get_mut(&self.token) {
             *own -= 1;
             if *own == 0 {
-                counts.remove(&self.token);
+                places.by_token.remove(&self.token);
             }
+        }
+        // The map's own and this one: nobody else waits for the same.
+        if Arc::strong_count(&self.turn) == 2 {
+            places.by_wish.remove(&self.wish);
         }
     }
 }

@@ -127,8 +127,12 @@ pub(crate) async fn run(
 
 async fn register(add: Add, database: &Database, output: &Output) -> anyhow::Result<()> {
     let actor = add.by.clone().unwrap_or_else(super::actor);
-    let (login, notes) = (add.login_role.as_deref(), add.notes.as_deref());
-    database.consumer_put(&add.name, &add.executor, login, notes, &actor).await?;
+    // Adding again changes what is said and keeps the rest, above all what restricts.
+    let known = database.consumer_list().await?.into_iter().find(|row| row.executor_id == add.name);
+    let login = add.login_role.clone().or_else(|| known?.login_role);
+    let notes = add.notes.as_deref();
+    database.consumer_put(&add.name, &add.executor, login.as_deref(), notes, &actor).await?;
+    let before = database.subscription_list(Some(&add.name)).await?;
     let kinds: Vec<Option<&str>> = match (add.any_kind, add.no_kind) {
         (true, _) => vec![None],
         (_, true) => vec![],
@@ -142,15 +146,16 @@ async fn register(add: Add, database: &Database, output: &Output) -> anyhow::Res
             event_domain: add.domain.as_deref(),
             priority_floor: add.priority_floor,
             max_parallel: add.max_parallel.0,
-            enabled: add.enable,
+            enabled: add.enable
+                || before.iter().any(|row| row.enabled && is_same(row, *kind, add.domain.as_deref())),
             notes,
             actor: &actor,
         };
         database.subscription_put(&spec).await?;
     }
-    let data = json!({ "executor_id": add.name, "subscriptions": database.subscription_list(Some(&add.name)).await? });
-    output.show(&data, |_| {
-        let next = match (kinds.is_empty(), add.enable) {
+    let now = database.subscription_list(Some(&add.name)).await?;
+    output.show(&json!({ "executor_id": add.name, "subscriptions": now }), |_| {
+        let next = match (now.is_empty(), now.iter().all(|row| row.enabled)) {
             (true, _) => "it claims nothing".to_owned(),
             (false, true) => "it may claim".to_owned(),
             (false, false) => format!("let it claim with: towpath executor enable {}", add.name),
@@ -158,6 +163,10 @@ async fn register(add: Add, database: &Database, output: &Output) -> anyhow::Res
         format!("{} is registered; {next}", add.name)
     });
     Ok(())
+}
+
+fn is_same(row: &Subscription, kind: Option<&str>, domain: Option<&str>) -> bool {
+    row.job_kind.as_deref() == kind && row.event_domain.as_deref() == domain
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -228,6 +237,10 @@ async fn remove(name: &str, database: &Database, output: &Output) -> anyhow::Res
     }
     if registered {
         database.consumer_delete(name).await?;
+    }
+    // A heartbeat that nobody renews would look like an executor in trouble.
+    if database.queue_heartbeats().await?.iter().any(|row| row.executor_name == name) {
+        database.queue_heartbeat_forget(name).await?;
     }
     let revoked = live.count();
     output.show(&json!({ "removed": name, "tokens_revoked": revoked }), |_| {

@@ -11,11 +11,10 @@ pub(crate) use list::first_line;
 
 use std::process::ExitCode;
 
-use anyhow::bail;
+use anyhow::anyhow;
 use clap::Subcommand;
 use towpath_db::{Database, Error};
 use towpath_model::id::JobId;
-use towpath_model::job_state::JobState;
 
 use super::config::By;
 use crate::output::Output;
@@ -44,7 +43,7 @@ pub(crate) enum Job {
         #[command(flatten)]
         by: By,
     },
-    /// Run a dead-lettered job again, as a fresh job linked to it
+    /// Wait no longer: a waiting job is due now, a dead one runs again as a fresh job linked to it
     Retry {
         /// Its id
         job: JobId,
@@ -77,31 +76,26 @@ pub(crate) async fn run(job: Job, settings: &Settings, output: &Output) -> anyho
     .await
 }
 
-/// Only dead letters can be replayed; what else there is to say depends on the state.
 async fn retry(job_id: JobId, actor: &str, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
-    let whole = database.job_show(job_id).await?;
-    let Some(letter) = whole.dead_letter else {
-        let Some(job) = whole.job else { bail!("job {job_id} has no dead letter") };
-        match job.state {
-            JobState::RetryWaiting => bail!(
-                "job {job_id} retries by itself at {:.0}; see: towpath job why {job_id}",
-                job.scheduled_at
-            ),
-            state if !state.is_terminal() => {
-                bail!("job {job_id} is {state} and has not failed; see: towpath job why {job_id}")
-            }
-            state => bail!("job {job_id} is {state}, not dead-lettered; enqueue it again instead"),
-        }
-    };
-    let replayed = match database.dead_letter_replay(letter.dead_letter_id, actor).await {
-        Err(Error::Conflict(detail)) if letter.replayed_job_id.is_some() => {
-            bail!(
-                "job {job_id}: {detail}; see: towpath job show {}",
-                letter.replayed_job_id.unwrap_or(job_id)
-            )
-        }
+    let moved = match database.job_retry(job_id, actor).await {
+        Err(Error::Conflict(detail)) => return Err(no_retry(job_id, &detail, database).await?),
         other => other?,
     };
-    output.show(&replayed, |replayed| format!("job {} runs it again", replayed.job_id));
+    output.show(&moved, |moved| match moved.job_id == job_id {
+        true => format!("job {job_id} is due now"),
+        false => format!("job {} runs it again", moved.job_id),
+    });
     Ok(ExitCode::SUCCESS)
+}
+
+/// What to do instead depends on where the job stands.
+async fn no_retry(job_id: JobId, detail: &str, database: &Database) -> anyhow::Result<anyhow::Error> {
+    let whole = database.job_show(job_id).await?;
+    if let Some(fresh) = whole.dead_letter.and_then(|letter| letter.replayed_job_id) {
+        return Ok(anyhow!("job {job_id}: {detail}; see: towpath job show {fresh}"));
+    }
+    Ok(match whole.job.map(|job| job.state) {
+        Some(state) if state.is_terminal() => anyhow!("job {job_id} is {state}; enqueue it again instead"),
+        _ => anyhow!("job {job_id}: {detail}; see: towpath job why {job_id}"),
+    })
 }
