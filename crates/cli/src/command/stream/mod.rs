@@ -31,7 +31,7 @@ enum Action {
     Append(write::Append),
     /// Print everything from an offset to the tail
     Read(read::Read),
-    /// Print what is there and then what comes, until interrupted or closed
+    /// Print what comes, from an offset on, until interrupted or closed
     Tail(read::Tail),
     /// End a stream: nothing can be appended any more
     Close {
