@@ -178,7 +178,8 @@ fn wait<T>(answer: oneshot::Receiver<Result<T, Error>>) -> Result<T, Error> {
         }
     }
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut answer = pin!(answer);
+    // Outside a task nobody would ever renew a task's budget of polls.
+    let mut answer = pin!(tokio::task::unconstrained(answer));
     loop {
         match answer.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(answered) => return answered.unwrap_or(Err(Error::ShutDown)),

@@ -57,14 +57,14 @@ pub(super) fn run_once(shared: &Shared) -> Result<(), Error> {
     let since = shared.since_checkpoint.load(Ordering::Relaxed);
     let enough = shared.config.checkpoint_after_bytes.max(2 * upkeep.checkpoint_bytes);
     if since >= enough || upkeep.replaced_bytes >= enough {
-        write_checkpoint(shared, &mut upkeep)?;
+        write_checkpoint(shared, &mut upkeep, &mut Pace::of(shared))?;
     }
     Ok(())
 }
 
-/// Writes a checkpoint now.
+/// Writes a checkpoint now, as fast as the disk takes it.
 pub(super) fn checkpoint(shared: &Shared) -> Result<(), Error> {
-    write_checkpoint(shared, &mut lock(shared))
+    write_checkpoint(shared, &mut lock(shared), &mut Pace::new(u64::MAX))
 }
 
 /// Gathers everything that is sealed, now.
@@ -77,16 +77,16 @@ pub(super) fn compact_all(shared: &Shared) -> Result<(), Error> {
     if !numbers.is_empty() {
         compact(shared, &mut upkeep, &numbers, 1)?;
     }
-    write_checkpoint(shared, &mut upkeep)
+    write_checkpoint(shared, &mut upkeep, &mut Pace::of(shared))
 }
 
 fn lock(shared: &Shared) -> MutexGuard<'_, Upkeep> {
     shared.upkeep.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn write_checkpoint(shared: &Shared, upkeep: &mut Upkeep) -> Result<(), Error> {
+fn write_checkpoint(shared: &Shared, upkeep: &mut Upkeep, pace: &mut Pace) -> Result<(), Error> {
     let since = shared.since_checkpoint.load(Ordering::Relaxed);
-    upkeep.checkpoint_bytes = checkpoint::write(shared, &mut Pace::of(shared))?;
+    upkeep.checkpoint_bytes = checkpoint::write(shared, pace)?;
     shared.since_checkpoint.fetch_sub(since, Ordering::Relaxed);
     for number in upkeep.replaced.drain(..) {
         for name in [file_name(number), index_name(number)] {
@@ -260,7 +260,11 @@ pub(super) struct Pace {
 
 impl Pace {
     fn of(shared: &Shared) -> Pace {
-        Pace { per_second: shared.config.compaction_bytes_per_second.max(1), since: Instant::now(), spent: 0 }
+        Pace::new(shared.config.compaction_bytes_per_second)
+    }
+
+    fn new(per_second: u64) -> Pace {
+        Pace { per_second: per_second.max(1), since: Instant::now(), spent: 0 }
     }
 
     /// Counts bytes, and waits when there were too many.
