@@ -62,6 +62,8 @@ pub const REAP_STREAMS: usize = 1_024;
 pub const KEEPER_EVERY: Duration = Duration::from_millis(200);
 /// How often segments are looked after when nothing calls.
 pub const MAINTAIN_EVERY: Duration = Duration::from_secs(5);
+/// How often segments are searched for garbage when none was sealed: it visits all streams.
+pub const LOOK_EVERY: Duration = Duration::from_secs(30);
 /// A renewed life is written down when it has moved by this part of itself ...
 pub const RENEWAL_FRACTION: u64 = 8;
 /// ... or by this much.

@@ -107,6 +107,16 @@ impl Committer {
     }
 }
 
+/// A committer that panics must not leave callers waiting for ever.
+impl Drop for Committer {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.shared.poison("the committer has panicked");
+            self.shared.queue.abandon();
+        }
+    }
+}
+
 /// What followers will be told, gathered so that each hears once per commit.
 #[derive(Default)]
 struct Heard {

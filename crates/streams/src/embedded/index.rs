@@ -243,6 +243,9 @@ impl Index {
     fn append(&mut self, append: &Append, place: Place, heard: &mut impl Hear) {
         let Some(stream) = self.get_mut(append.id) else { return };
         if append.start != stream.tail {
+            if append.start > stream.tail {
+                tracing::error!(stream = %stream.name, tail = stream.tail, start = append.start, "a part of a stream is missing");
+            }
             return;
         }
         grow(stream, &append.messages, place, append.at);

@@ -15,10 +15,10 @@ use super::checkpoint;
 use super::compact;
 use super::extents::{self, Extent};
 use super::segment::{Kind, Segment, file_name, index_name};
-use super::shared::Shared;
+use super::shared::{Position, Shared};
 use super::stream::{Piece, Stream};
 use crate::Error;
-use crate::limits::{GATHER_BYTES_MAX, GATHER_SEGMENTS, MAINTAIN_EVERY, SLOTS_PER_LOCK};
+use crate::limits::{GATHER_BYTES_MAX, GATHER_SEGMENTS, LOOK_EVERY, MAINTAIN_EVERY, SLOTS_PER_LOCK};
 
 /// What the maintainer remembers from one round to the next.
 #[derive(Default)]
@@ -29,6 +29,16 @@ pub(super) struct Upkeep {
     replaced: Vec<u32>,
     replaced_bytes: u64,
     checkpoint_bytes: u64,
+    /// How far the log had come when segments were last chosen from, and when.
+    looked: Option<(Position, Instant)>,
+}
+
+impl Upkeep {
+    /// Looking visits every stream: worth it when something was written, and not too often.
+    fn should_look(&self, shared: &Shared) -> bool {
+        self.looked
+            .is_none_or(|(position, at)| position != shared.index().position && at.elapsed() > LOOK_EVERY)
+    }
 }
 
 /// Maintains until shut.
@@ -50,9 +60,12 @@ pub(super) fn run_once(shared: &Shared) -> Result<(), Error> {
     if shared.poisoned().is_some() {
         return Ok(());
     }
-    seal(shared, &mut upkeep)?;
-    while let Some((victims, level)) = choose(shared, &upkeep)? {
-        compact(shared, &mut upkeep, &victims, level)?;
+    let has_sealed = seal(shared, &mut upkeep)?;
+    if has_sealed || upkeep.should_look(shared) {
+        upkeep.looked = Some((shared.index().position, Instant::now()));
+        while let Some((victims, level)) = choose(shared, &upkeep)? {
+            compact(shared, &mut upkeep, &victims, level)?;
+        }
     }
     let since = shared.since_checkpoint.load(Ordering::Relaxed);
     let enough = shared.config.checkpoint_after_bytes.max(2 * upkeep.checkpoint_bytes);
@@ -108,13 +121,16 @@ fn sealed(shared: &Shared) -> Vec<Arc<Segment>> {
     index.segments.values().filter(|segment| segment.number != active).cloned().collect()
 }
 
-/// Moves the block lists of sealed segments from memory to their index files.
-fn seal(shared: &Shared, upkeep: &mut Upkeep) -> Result<(), Error> {
+/// Moves the block lists of sealed segments from memory to their index files. True if there
+/// were any.
+fn seal(shared: &Shared, upkeep: &mut Upkeep) -> Result<bool, Error> {
+    let mut has_sealed = false;
     for segment in sealed(shared) {
         let done = segment.index.get().is_some() || upkeep.plain.contains(&segment.number);
         if segment.kind != Kind::Log || done {
             continue;
         }
+        has_sealed = true;
         let runs = find_runs(shared, segment.number);
         if runs.list.is_empty() {
             upkeep.plain.insert(segment.number);
@@ -130,7 +146,7 @@ fn seal(shared: &Shared, upkeep: &mut Upkeep) -> Result<(), Error> {
             }
         }
     }
-    Ok(())
+    Ok(has_sealed)
 }
 
 /// Writes a segment's index file.

@@ -111,6 +111,12 @@ impl Queue {
         self.arrived.notify_all();
     }
 
+    /// Takes no more changes and forgets those that wait, whose callers then hear so.
+    pub(super) fn abandon(&self) {
+        self.shut();
+        self.lock().wanted.clear();
+    }
+
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
