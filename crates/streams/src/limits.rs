@@ -27,6 +27,10 @@ pub const QUEUE_BYTES_MAX: usize = 512 << 20;
 /// for the sum.
 pub const COMMIT_BYTES_MAX: usize = 8 << 20;
 
+/// How long a commit is put off, at most, for those who were just answered to come back. It
+/// is a quarter of the last commit's time if that is less.
+pub const COMMIT_PATIENCE_MAX: Duration = Duration::from_micros(500);
+
 /// The first segment is small, so that an idle store is small.
 pub const FIRST_SEGMENT_BYTES: u64 = 4 << 20;
 /// Later segments: large enough that sealing them is rare, small enough to zero ahead and
@@ -58,6 +62,8 @@ pub const REAP_STREAMS: usize = 1_024;
 pub const KEEPER_EVERY: Duration = Duration::from_millis(200);
 /// How often segments are looked after when nothing calls.
 pub const MAINTAIN_EVERY: Duration = Duration::from_secs(5);
+/// How often segments are searched for garbage when none was sealed: it visits all streams.
+pub const LOOK_EVERY: Duration = Duration::from_secs(30);
 /// A renewed life is written down when it has moved by this part of itself ...
 pub const RENEWAL_FRACTION: u64 = 8;
 /// ... or by this much.

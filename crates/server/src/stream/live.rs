@@ -1,13 +1,15 @@
 //! Live reading: server-sent events, and how many may read live at once.
 
 use std::collections::HashMap;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
+use tokio_util::sync::WaitForCancellationFutureOwned;
 use towpath_model::stream::content_type::Mode;
 use towpath_model::stream::expiry::Expiry;
 use towpath_model::stream::name::StreamName;
@@ -36,17 +38,20 @@ impl Streams {
             }
             Expiry::Never | Expiry::At(_) => limits::HEARTBEAT_EVERY,
         };
-        let events = Events {
+        let mut events = Events {
             streams: self.clone(),
             name,
             follower,
             mode,
             cursor: next_cursor(sent_cursor),
             beat: beat.min(limits::HEARTBEAT_EVERY),
+            alarm: Box::pin(tokio::time::sleep_until(Instant::now())),
             ends_at: Instant::now() + self.settings().sse_lifetime,
+            shutdown: Box::pin(self.0.shutdown.clone().cancelled_owned()),
             stage: Stage::Start,
             _reader: reader,
         };
+        events.set_alarm();
         let body = Body::Events(Box::pin(futures_util::stream::unfold(events, Events::next)));
         let mut response = with_body(StatusCode::OK, body);
         let out = response.headers_mut();
@@ -68,7 +73,10 @@ struct Events {
     /// At least this cursor: beyond whatever the client sent.
     cursor: u64,
     beat: Duration,
+    /// Set once for many messages: arming a timer for each would cost more than sending it.
+    alarm: Pin<Box<Sleep>>,
     ends_at: Instant,
+    shutdown: Pin<Box<WaitForCancellationFutureOwned>>,
     stage: Stage,
     _reader: Reader,
 }
@@ -103,18 +111,17 @@ impl Events {
                 }
                 Stage::Done => return None,
             }
-            let beat = (Instant::now() + self.beat).min(self.ends_at);
-            let shutdown = self.streams.0.shutdown.clone();
             let step = tokio::select! {
                 biased;
                 step = self.follower.next() => step,
-                () = tokio::time::sleep_until(beat) => {
-                    if beat == self.ends_at || self.streams.store().touch(&self.name).is_err() {
+                () = self.alarm.as_mut() => {
+                    if Instant::now() >= self.ends_at || self.streams.store().touch(&self.name).is_err() {
                         return None;
                     }
+                    self.set_alarm();
                     return Some((self.up_to_date(), self));
                 }
-                () = shutdown.cancelled() => return None,
+                () = self.shutdown.as_mut() => return None,
             };
             match step {
                 Ok(Step::Data { batch, up_to_date, closed }) => {
@@ -136,6 +143,11 @@ impl Events {
                 }
             }
         }
+    }
+
+    fn set_alarm(&mut self) {
+        let next = (Instant::now() + self.beat).min(self.ends_at);
+        self.alarm.as_mut().reset(next);
     }
 
     fn up_to_date(&self) -> Bytes {

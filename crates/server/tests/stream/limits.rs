@@ -107,3 +107,38 @@ async fn streams_of_a_project_are_counted() {
     server.request(Method::DELETE, "/v1/p/stream/0").send().await.unwrap();
     assert_eq!(server.put("/v1/p/stream/3", "text/plain", "").await.status(), 201);
 }
+
+/// What the server says to a client that has sent `text` and then falls silent, and how many
+/// seconds it waits.
+async fn silence_after(text: &str) -> (String, u64) {
+    let server = Server::start().await;
+    let mut connection = TcpStream::connect(server.address).await.unwrap();
+    connection.write_all(text.as_bytes()).await.unwrap();
+    let started = tokio::time::Instant::now();
+    let mut answer = String::new();
+    let _ = connection.read_to_string(&mut answer).await;
+    (answer, started.elapsed().as_secs())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_does_not_come_ends_the_connection() {
+    let (answer, seconds) = silence_after("GET /health HTTP/1.1\r\nhost:").await;
+    assert!(!answer.contains("200 OK"), "{answer}");
+    assert!((60..=90).contains(&seconds), "{seconds}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_rests_is_ended() {
+    let (answer, seconds) = silence_after("GET /health HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!((60..=90).contains(&seconds), "{seconds}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_does_not_come_is_408() {
+    let head =
+        "POST /v1/stream/a HTTP/1.1\r\nhost: x\r\ncontent-type: text/plain\r\ncontent-length: 10\r\n\r\nhalf";
+    let (answer, seconds) = silence_after(head).await;
+    assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
+    assert!((50..=150).contains(&seconds), "{seconds}");
+}

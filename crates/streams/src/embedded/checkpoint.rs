@@ -54,9 +54,9 @@ pub(super) struct Listed {
 pub(super) fn write(shared: &Shared, pace: &mut Pace) -> Result<u64, Error> {
     let failed = |error: std::io::Error| Error::io("cannot write a checkpoint", &error);
     let mut out = Frames { file: shared.disk.create(NEW_NAME).map_err(failed)?, end: 0 };
-    let (position, next_id) = {
+    let (position, next_id, about) = {
         let index = shared.index();
-        (index.position, index.next_id)
+        (index.position, index.next_id, index.count)
     };
     let mut frame = Vec::new();
     frame.put_u32(VERSION);
@@ -64,6 +64,7 @@ pub(super) fn write(shared: &Shared, pace: &mut Pace) -> Result<u64, Error> {
     frame.put_u64(position.end);
     frame.put_u64(position.commit);
     frame.put_u64(next_id);
+    frame.put_u64(about as u64);
     out.put(&mut frame, pace).map_err(failed)?;
     let (mut next, mut count) = (Some(0), 0u64);
     while let Some(from) = next {
@@ -141,6 +142,7 @@ pub(super) fn read(disk: &dyn Disk, names: &[String], index: &mut Index) -> Resu
 }
 
 fn parse(bytes: Bytes, index: &mut Index) -> Option<Summary> {
+    let size = bytes.len() as u64;
     let mut file = Take::new(bytes);
     let mut begin = frame(&mut file)?;
     if begin.u32()? != VERSION {
@@ -148,6 +150,8 @@ fn parse(bytes: Bytes, index: &mut Index) -> Option<Summary> {
     }
     let position = Position { segment: begin.u32()?, end: begin.u64()?, commit: begin.u64()? };
     index.next_id = begin.u64()?;
+    // A hint, and bounded by what the file could hold.
+    index.reserve(begin.u64()?.min(size / 64) as usize);
     let mut count = 0u64;
     loop {
         let mut frame = frame(&mut file)?;
@@ -209,7 +213,7 @@ fn take_stream(take: &mut Take) -> Option<Stream> {
         return None;
     }
     let (id, name) = (take.u64()?, take.name()?);
-    let content_type = ContentType::parse(&take.text()?)?;
+    let content_type = ContentType::parse(take.text()?)?;
     let expiry = take.expiry()?;
     let (created_at, used_at) = (take.u64()?, take.u64()?);
     Some(Stream {
@@ -257,12 +261,12 @@ fn put_more(out: &mut Vec<u8>, more: &More) {
 fn take_more(take: &mut Take) -> Option<More> {
     let pair = |take: &mut Take| Some((take.u64()?, take.u64()?));
     let producers = take.list(|take| {
-        let id = take.text()?;
-        Some((id.into(), Accepted { epoch: take.u64()?, seq: take.u64()? }))
+        let id = take.text()?.into();
+        Some((id, Accepted { epoch: take.u64()?, seq: take.u64()? }))
     })?;
     Some(More {
         producers: producers.into_iter().collect(),
-        stream_seq: take.option(Take::text)?.map(Into::into),
+        stream_seq: take.option(|take| take.text().map(Into::into))?,
         closed_by: take.option(Take::producer)?.map(Box::new),
         seen: take.list(pair)?,
         fork: take.option(Fork::take)?.map(Box::new),

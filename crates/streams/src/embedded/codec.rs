@@ -141,9 +141,11 @@ impl Take {
         }
     }
 
-    pub(super) fn text(&mut self) -> Option<String> {
-        let count = self.u32()?;
-        String::from_utf8(self.bytes(count as usize)?.into()).ok()
+    pub(super) fn text(&mut self) -> Option<&str> {
+        let count = self.u32()? as usize;
+        let start = self.position;
+        self.position = start.checked_add(count)?;
+        std::str::from_utf8(self.bytes.get(start..self.position)?).ok()
     }
 
     pub(super) fn name(&mut self) -> Option<StreamName> {

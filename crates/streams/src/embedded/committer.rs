@@ -5,6 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use towpath_model::stream::offset::Offset;
@@ -16,7 +17,7 @@ use super::queue::Wanted;
 use super::shared::{Position, Shared};
 use super::stream::Stream;
 use crate::follow::{Live, News};
-use crate::limits::COMMIT_BYTES_MAX;
+use crate::limits::{COMMIT_BYTES_MAX, COMMIT_PATIENCE_MAX};
 use crate::{Batch, Error, Messages};
 
 /// The thread that owns the end of the log.
@@ -24,17 +25,21 @@ pub(super) struct Committer {
     shared: Arc<Shared>,
     log: Log,
     commit: u64,
+    /// How long it is worth waiting for a fuller commit: a part of what a commit takes.
+    patience: Duration,
 }
 
 impl Committer {
     /// Goes on behind commit number `commit`.
     pub(super) fn new(shared: Arc<Shared>, log: Log, commit: u64) -> Committer {
-        Committer { shared, log, commit }
+        Committer { shared, log, commit, patience: Duration::ZERO }
     }
 
     /// Commits until the queue is shut and empty.
     pub(super) fn run(mut self) {
-        while let Some(mut wanted) = self.shared.queue.take() {
+        let mut usual = 0;
+        while let Some(mut wanted) = self.shared.queue.take(usual, self.patience) {
+            usual = wanted.len();
             while !wanted.is_empty() {
                 self.commit(&mut wanted);
             }
@@ -71,7 +76,10 @@ impl Committer {
         // A number is never used twice, not even by a commit that failed: what it left
         // behind the end can then never be taken for a part of another.
         self.commit += 1;
-        let begin = match self.log.commit(bytes) {
+        let started = Instant::now();
+        let committed = self.log.commit(bytes);
+        self.patience = (started.elapsed() / 4).min(COMMIT_PATIENCE_MAX);
+        let begin = match committed {
             Ok(begin) => u32::try_from(begin).expect("segments stay below 4 GiB"),
             Err(Failure::Refused(error)) => {
                 self.shared.full(matches!(error, Error::DiskFull));
@@ -96,6 +104,16 @@ impl Committer {
         heard.tell();
         self.shared.written(bytes.len() as u64, is_new);
         Ok(())
+    }
+}
+
+/// A committer that panics must not leave callers waiting for ever.
+impl Drop for Committer {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.shared.poison("the committer has panicked");
+            self.shared.queue.abandon();
+        }
     }
 }
 

@@ -91,6 +91,13 @@ impl Index {
         self.by_id.find(hash, |slot| self.slot(*slot).is_some_and(|it| it.id == id)).copied()
     }
 
+    /// Makes room for so many streams more.
+    pub(super) fn reserve(&mut self, count: usize) {
+        assert!(self.count == 0, "only an empty index needs no hashes to grow");
+        self.by_name.reserve(count, |_| 0);
+        self.by_id.reserve(count, |_| 0);
+    }
+
     /// Takes a stream in. Of two with one name the younger is found by it: a checkpoint
     /// may hold both lives, and the replay removes the older.
     pub(super) fn insert(&mut self, mut stream: Stream) {
@@ -236,6 +243,9 @@ impl Index {
     fn append(&mut self, append: &Append, place: Place, heard: &mut impl Hear) {
         let Some(stream) = self.get_mut(append.id) else { return };
         if append.start != stream.tail {
+            if append.start > stream.tail {
+                tracing::error!(stream = %stream.name, tail = stream.tail, start = append.start, "a part of a stream is missing");
+            }
             return;
         }
         grow(stream, &append.messages, place, append.at);

@@ -33,9 +33,12 @@ pub(super) fn run_once(shared: &Shared) -> Result<usize, Error> {
     trim(shared)?;
     let mut ended = 0;
     loop {
-        let due = due(shared);
-        if due.is_empty() {
+        let (due, is_last) = due(shared);
+        if due.is_empty() && is_last {
             return Ok(ended);
+        }
+        if due.is_empty() {
+            continue;
         }
         let expired = want(shared, |reply| Wanted::Expire { ids: due.clone(), reply });
         // What could not be ended now is looked at again, soon.
@@ -44,14 +47,16 @@ pub(super) fn run_once(shared: &Shared) -> Result<usize, Error> {
     }
 }
 
-/// Streams whose time has come, at most as many as one change ends.
-fn due(shared: &Shared) -> Vec<u64> {
+/// Streams whose time has come, at most as many as one change ends, and whether that was
+/// all. Renewed ones are put back; no more of them are looked at than a short lock allows.
+fn due(shared: &Shared) -> (Vec<u64>, bool) {
     let now = shared.now();
     let mut index = shared.index_mut();
     let mut due = Vec::new();
-    while due.len() < REAP_STREAMS {
-        let Some(Reverse((at, id))) = index.ends.peek().copied() else { break };
-        if at > now {
+    for _ in 0..4 * REAP_STREAMS {
+        let next = index.ends.peek().copied().filter(|Reverse((at, _))| *at <= now);
+        let Some(Reverse((_, id))) = next else { return (due, true) };
+        if due.len() == REAP_STREAMS {
             break;
         }
         index.ends.pop();
@@ -61,7 +66,7 @@ fn due(shared: &Shared) -> Vec<u64> {
             None => {}
         }
     }
-    due
+    (due, false)
 }
 
 fn again(shared: &Shared, ids: &[u64]) {
@@ -178,7 +183,8 @@ fn wait<T>(answer: oneshot::Receiver<Result<T, Error>>) -> Result<T, Error> {
         }
     }
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut answer = pin!(answer);
+    // Outside a task nobody would ever renew a task's budget of polls.
+    let mut answer = pin!(tokio::task::unconstrained(answer));
     loop {
         match answer.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(answered) => return answered.unwrap_or(Err(Error::ShutDown)),

@@ -15,10 +15,10 @@ use super::checkpoint;
 use super::compact;
 use super::extents::{self, Extent};
 use super::segment::{Kind, Segment, file_name, index_name};
-use super::shared::Shared;
+use super::shared::{Position, Shared};
 use super::stream::{Piece, Stream};
 use crate::Error;
-use crate::limits::{GATHER_BYTES_MAX, GATHER_SEGMENTS, MAINTAIN_EVERY, SLOTS_PER_LOCK};
+use crate::limits::{GATHER_BYTES_MAX, GATHER_SEGMENTS, LOOK_EVERY, MAINTAIN_EVERY, SLOTS_PER_LOCK};
 
 /// What the maintainer remembers from one round to the next.
 #[derive(Default)]
@@ -29,6 +29,16 @@ pub(super) struct Upkeep {
     replaced: Vec<u32>,
     replaced_bytes: u64,
     checkpoint_bytes: u64,
+    /// How far the log had come when segments were last chosen from, and when.
+    looked: Option<(Position, Instant)>,
+}
+
+impl Upkeep {
+    /// Looking visits every stream: worth it when something was written, and not too often.
+    fn should_look(&self, shared: &Shared) -> bool {
+        self.looked
+            .is_none_or(|(position, at)| position != shared.index().position && at.elapsed() > LOOK_EVERY)
+    }
 }
 
 /// Maintains until shut.
@@ -50,21 +60,24 @@ pub(super) fn run_once(shared: &Shared) -> Result<(), Error> {
     if shared.poisoned().is_some() {
         return Ok(());
     }
-    seal(shared, &mut upkeep)?;
-    while let Some((victims, level)) = choose(shared, &upkeep)? {
-        compact(shared, &mut upkeep, &victims, level)?;
+    let has_sealed = seal(shared, &mut upkeep)?;
+    if has_sealed || upkeep.should_look(shared) {
+        upkeep.looked = Some((shared.index().position, Instant::now()));
+        while let Some((victims, level)) = choose(shared, &upkeep)? {
+            compact(shared, &mut upkeep, &victims, level)?;
+        }
     }
     let since = shared.since_checkpoint.load(Ordering::Relaxed);
     let enough = shared.config.checkpoint_after_bytes.max(2 * upkeep.checkpoint_bytes);
     if since >= enough || upkeep.replaced_bytes >= enough {
-        write_checkpoint(shared, &mut upkeep)?;
+        write_checkpoint(shared, &mut upkeep, &mut Pace::of(shared))?;
     }
     Ok(())
 }
 
-/// Writes a checkpoint now.
+/// Writes a checkpoint now, as fast as the disk takes it.
 pub(super) fn checkpoint(shared: &Shared) -> Result<(), Error> {
-    write_checkpoint(shared, &mut lock(shared))
+    write_checkpoint(shared, &mut lock(shared), &mut Pace::new(u64::MAX))
 }
 
 /// Gathers everything that is sealed, now.
@@ -77,16 +90,16 @@ pub(super) fn compact_all(shared: &Shared) -> Result<(), Error> {
     if !numbers.is_empty() {
         compact(shared, &mut upkeep, &numbers, 1)?;
     }
-    write_checkpoint(shared, &mut upkeep)
+    write_checkpoint(shared, &mut upkeep, &mut Pace::of(shared))
 }
 
 fn lock(shared: &Shared) -> MutexGuard<'_, Upkeep> {
     shared.upkeep.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn write_checkpoint(shared: &Shared, upkeep: &mut Upkeep) -> Result<(), Error> {
+fn write_checkpoint(shared: &Shared, upkeep: &mut Upkeep, pace: &mut Pace) -> Result<(), Error> {
     let since = shared.since_checkpoint.load(Ordering::Relaxed);
-    upkeep.checkpoint_bytes = checkpoint::write(shared, &mut Pace::of(shared))?;
+    upkeep.checkpoint_bytes = checkpoint::write(shared, pace)?;
     shared.since_checkpoint.fetch_sub(since, Ordering::Relaxed);
     for number in upkeep.replaced.drain(..) {
         for name in [file_name(number), index_name(number)] {
@@ -108,13 +121,16 @@ fn sealed(shared: &Shared) -> Vec<Arc<Segment>> {
     index.segments.values().filter(|segment| segment.number != active).cloned().collect()
 }
 
-/// Moves the block lists of sealed segments from memory to their index files.
-fn seal(shared: &Shared, upkeep: &mut Upkeep) -> Result<(), Error> {
+/// Moves the block lists of sealed segments from memory to their index files. True if there
+/// were any.
+fn seal(shared: &Shared, upkeep: &mut Upkeep) -> Result<bool, Error> {
+    let mut has_sealed = false;
     for segment in sealed(shared) {
         let done = segment.index.get().is_some() || upkeep.plain.contains(&segment.number);
         if segment.kind != Kind::Log || done {
             continue;
         }
+        has_sealed = true;
         let runs = find_runs(shared, segment.number);
         if runs.list.is_empty() {
             upkeep.plain.insert(segment.number);
@@ -130,7 +146,7 @@ fn seal(shared: &Shared, upkeep: &mut Upkeep) -> Result<(), Error> {
             }
         }
     }
-    Ok(())
+    Ok(has_sealed)
 }
 
 /// Writes a segment's index file.
@@ -260,7 +276,11 @@ pub(super) struct Pace {
 
 impl Pace {
     fn of(shared: &Shared) -> Pace {
-        Pace { per_second: shared.config.compaction_bytes_per_second.max(1), since: Instant::now(), spent: 0 }
+        Pace::new(shared.config.compaction_bytes_per_second)
+    }
+
+    fn new(per_second: u64) -> Pace {
+        Pace { per_second: per_second.max(1), since: Instant::now(), spent: 0 }
     }
 
     /// Counts bytes, and waits when there were too many.

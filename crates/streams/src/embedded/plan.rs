@@ -19,9 +19,7 @@ use super::index::Index;
 use super::queue::{Reply, Wanted};
 use super::record::{self, Birth, Deliver, Fork, Record};
 use super::stream::{Stream, time};
-use crate::{
-    Append, Appended, Create, Created, Delivered, Delivery, Error, Head, Messages, Retention, StreamId,
-};
+use crate::{Append, Appended, Create, Created, Delivered, Delivery, Error, Head, Retention, StreamId};
 
 /// A commit that is being put together.
 pub(super) struct Plan<'a> {
@@ -45,13 +43,22 @@ pub(super) struct Plan<'a> {
 /// Tells a caller how it went, or why all of it failed.
 pub(super) type Answer = Box<dyn FnOnce(Option<&Error>) + Send>;
 
-/// The facts of a stream that this commit has moved.
+/// The facts of a stream that this commit has moved. Small: a delivery moves thousands.
 struct Moved {
     tail: u64,
     closed: bool,
+    /// The source and offset of the newest delivery.
+    seen: Option<(u64, u64)>,
+    more: Option<Box<MovedMore>>,
+}
+
+/// What few changes move.
+#[derive(Default)]
+struct MovedMore {
     closed_by: Option<Producer>,
     stream_seq: Option<Arc<str>>,
     producers: Vec<(Arc<str>, Accepted)>,
+    /// Deliveries of other sources than the newest.
     seen: Vec<(u64, u64)>,
 }
 
@@ -347,6 +354,7 @@ impl<'a> Plan<'a> {
         let mut delivered = Delivered::default();
         let mut targets = Vec::with_capacity(delivery.targets.len());
         let bytes = delivery.messages.data.len() as u64;
+        self.moved.reserve(delivery.targets.len());
         for target in delivery.targets.iter() {
             let Some(stream) = self.index.get(target.0).filter(|stream| self.is_usable(stream)) else {
                 delivered.gone.push(*target);
@@ -360,8 +368,7 @@ impl<'a> Plan<'a> {
             } else {
                 targets.push((stream.id, moved.tail));
                 moved.tail += bytes;
-                moved.seen.retain(|(source, _)| *source != delivery.source.0);
-                moved.seen.push((delivery.source.0, delivery.source_offset.bytes()));
+                moved.see(delivery.source.0, delivery.source_offset.bytes());
             }
         }
         delivered.written = targets.len();
@@ -437,34 +444,43 @@ fn head_of(birth: &Birth) -> Head {
 
 impl Moved {
     fn of(stream: &Stream) -> Moved {
-        let more = stream.more.as_ref();
-        Moved {
-            tail: stream.tail,
-            closed: stream.closed,
-            closed_by: more.and_then(|more| more.closed_by.as_deref().cloned()),
-            stream_seq: more.and_then(|more| more.stream_seq.clone()),
-            producers: Vec::new(),
-            seen: Vec::new(),
-        }
+        Moved { tail: stream.tail, closed: stream.closed, seen: None, more: None }
     }
 
     fn accepted(&self, stream: &Stream, producer: &str) -> Option<Accepted> {
-        let moved = self.producers.iter().find(|(id, _)| **id == *producer);
+        let moved =
+            self.more.as_ref().and_then(|more| more.producers.iter().find(|(id, _)| **id == *producer));
         moved.map(|(_, accepted)| *accepted).or_else(|| stream.accepted(producer))
     }
 
     fn seen(&self, stream: &Stream, source: u64) -> Option<Offset> {
-        let moved = self.seen.iter().find(|(of, _)| *of == source).map(|(_, offset)| *offset);
+        let older = self.more.iter().flat_map(|more| &more.seen);
+        let moved = self.seen.iter().chain(older).find(|(of, _)| *of == source).map(|(_, offset)| *offset);
         moved.or_else(|| stream.seen(source)).map(Offset::new)
     }
 
+    fn see(&mut self, source: u64, offset: u64) {
+        if let Some(older) = self.seen.replace((source, offset)).filter(|(of, _)| *of != source) {
+            let seen = &mut self.more.get_or_insert_default().seen;
+            seen.retain(|(of, _)| *of != older.0 && *of != source);
+            seen.push(older);
+        }
+    }
+
     fn judge(&self, stream: &Stream, append: &Append, known: Option<Accepted>) -> Verdict {
+        let (here, before) = (self.more.as_deref(), stream.more.as_deref());
+        // Who ended it: somebody in this commit, or somebody before.
+        let closed_by = match self.closed && !stream.closed {
+            true => here.and_then(|more| more.closed_by.as_ref()),
+            false => before.and_then(|more| more.closed_by.as_deref()),
+        };
+        let stream_seq = here.and_then(|more| more.stream_seq.as_deref());
         let standing = Standing {
             content_type: &stream.content_type,
             tail: Offset::new(self.tail),
             closed: self.closed,
-            closed_by: self.closed_by.as_ref(),
-            stream_seq: self.stream_seq.as_deref(),
+            closed_by,
+            stream_seq: stream_seq.or_else(|| before.and_then(|more| more.stream_seq.as_deref())),
             producer: known,
         };
         let wish = Wish {
@@ -480,19 +496,22 @@ impl Moved {
 
     /// Moves the facts as the append will.
     fn take(&mut self, append: &Append) {
-        let Messages { data, .. } = &append.messages;
-        self.tail += data.len() as u64;
-        if let Some(producer) = &append.producer {
-            self.producers.retain(|(id, _)| *id != producer.id);
-            let accepted = Accepted { epoch: producer.epoch, seq: producer.seq };
-            self.producers.push((producer.id.clone(), accepted));
+        self.tail += append.messages.data.len() as u64;
+        self.closed |= append.close;
+        if append.producer.is_none() && append.stream_seq.is_none() {
+            return;
         }
+        let more = self.more.get_or_insert_default();
         if let Some(stream_seq) = &append.stream_seq {
-            self.stream_seq = Some(stream_seq.clone());
+            more.stream_seq = Some(stream_seq.clone());
         }
-        if append.close {
-            self.closed = true;
-            self.closed_by = append.producer.clone();
+        if let Some(producer) = &append.producer {
+            more.producers.retain(|(id, _)| *id != producer.id);
+            let accepted = Accepted { epoch: producer.epoch, seq: producer.seq };
+            more.producers.push((producer.id.clone(), accepted));
+            if append.close {
+                more.closed_by = Some(producer.clone());
+            }
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 use towpath_model::stream::name::StreamName;
@@ -13,6 +14,9 @@ use towpath_model::stream::offset::Offset;
 use super::record::Fork;
 use crate::limits::{QUEUE_BYTES_MAX, QUEUE_CHANGES_MAX};
 use crate::{Append, Appended, Create, Created, Delivered, Delivery, Error, Retention};
+
+/// Sleeping less than this costs more than it brings: the kernel's timers are coarser.
+const PATIENCE_MIN: Duration = Duration::from_micros(50);
 
 /// How a waiting caller hears.
 pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
@@ -53,7 +57,8 @@ pub(super) struct Queue {
 struct Waiting {
     wanted: VecDeque<Wanted>,
     bytes: usize,
-    idle: bool,
+    /// The committer sleeps until so many changes wait; 0 if it does not sleep.
+    wake_at: usize,
     shut: bool,
 }
 
@@ -69,24 +74,33 @@ impl Queue {
         }
         waiting.bytes += wanted.bytes();
         waiting.wanted.push_back(wanted);
-        if waiting.idle {
-            waiting.idle = false;
+        if waiting.wake_at > 0 && waiting.wanted.len() >= waiting.wake_at {
+            waiting.wake_at = 0;
             self.arrived.notify_one();
         }
         Ok(())
     }
 
     /// Waits for changes and takes all of them; `None` once shut and empty.
-    pub(super) fn take(&self) -> Option<VecDeque<Wanted>> {
+    ///
+    /// Whoever was just answered often comes back at once. So if fewer wait than `usual`,
+    /// the committer gives them `patience`: fuller commits, fewer syncs.
+    pub(super) fn take(&self, usual: usize, patience: Duration) -> Option<VecDeque<Wanted>> {
         let mut waiting = self.lock();
         while waiting.wanted.is_empty() {
             if waiting.shut {
                 return None;
             }
-            waiting.idle = true;
+            waiting.wake_at = 1;
             waiting = self.arrived.wait(waiting).unwrap_or_else(PoisonError::into_inner);
         }
-        waiting.idle = false;
+        if waiting.wanted.len() < usual && patience >= PATIENCE_MIN {
+            waiting.wake_at = usual;
+            let few = |waiting: &mut Waiting| waiting.wake_at > 0 && !waiting.shut;
+            let waited = self.arrived.wait_timeout_while(waiting, patience, few);
+            waiting = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        waiting.wake_at = 0;
         waiting.bytes = 0;
         Some(std::mem::take(&mut waiting.wanted))
     }
@@ -95,6 +109,12 @@ impl Queue {
     pub(super) fn shut(&self) {
         self.lock().shut = true;
         self.arrived.notify_all();
+    }
+
+    /// Takes no more changes and forgets those that wait, whose callers then hear so.
+    pub(super) fn abandon(&self) {
+        self.shut();
+        self.lock().wanted.clear();
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {

@@ -240,6 +240,19 @@ async fn a_sliding_life_is_renewed_by_use() {
     assert_eq!(read_all(&store, "a", 10).await.unwrap(), Vec::<Vec<u8>>::new());
 }
 
+/// The keeper may be called from a task for ever; a task's budget of polls once ran out.
+#[tokio::test]
+async fn the_keeper_works_inside_a_task() {
+    let (disk, clock) = (SimDisk::default(), Clock::new());
+    let store = open(&disk, &clock);
+    store.create(name("a"), sliding(10)).await.unwrap();
+    for _ in 0..300 {
+        clock.advance_millis(2_000);
+        store.touch(&name("a")).unwrap();
+        assert_eq!(store.keep().unwrap(), 0);
+    }
+}
+
 #[tokio::test]
 async fn an_expired_name_can_be_taken_before_the_keeper_comes() {
     let (disk, clock) = (SimDisk::default(), Clock::new());

@@ -1,0 +1,298 @@
+//! Measures the embedded store: `cargo run --release -p towpath-streams --example bench -- all`.
+//!
+//! Numbers depend on the disk and the neighbours: compare only runs of the same minute, and
+//! trust processor time before wall-clock time.
+
+#![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a program for people at a terminal")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use towpath_model::stream::expiry::Expiry;
+use towpath_model::stream::name::StreamName;
+use towpath_model::stream::offset::{Offset, Start};
+use towpath_model::stream::state::Shape;
+use towpath_streams::embedded::{Config, Embedded};
+use towpath_streams::{Append, Create, Delivery, Messages, Retention, Store, StreamId};
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let what = arguments.first().map_or("all", String::as_str);
+    let directory = arguments.get(1).map_or_else(|| std::env::temp_dir().join("towpath-bench"), Into::into);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let run = |name: &str| what == name || what == "all";
+    if run("sync") {
+        bare_sync(&directory);
+    }
+    for appenders in [1, 64, 1_024] {
+        if run("append") {
+            runtime.block_on(appends(&directory, appenders));
+        }
+    }
+    if run("fanout") {
+        runtime.block_on(fan_out(&directory));
+    }
+    if run("streams") {
+        runtime.block_on(many_streams(&directory));
+    }
+    if what == "open" {
+        let start = Instant::now();
+        let store = open(&directory);
+        println!(
+            "opened {} streams in {:?}, {:?}",
+            store.status().streams,
+            start.elapsed(),
+            store.recovery()
+        );
+        // Ends without a word, so that the next start finds the same.
+        std::process::exit(0);
+    }
+    if run("catchup") {
+        runtime.block_on(catch_up(&directory));
+    }
+}
+
+fn open(directory: &Path) -> Embedded {
+    Embedded::open(Config::new(directory)).unwrap()
+}
+
+fn fresh(directory: &Path) -> Embedded {
+    let _ = std::fs::remove_dir_all(directory);
+    open(directory)
+}
+
+fn name(id: impl std::fmt::Display) -> StreamName {
+    StreamName::new("bench", &id.to_string()).unwrap()
+}
+
+fn create(seconds: Option<u64>) -> Create {
+    let expiry = seconds.map(|seconds| Expiry::Sliding { seconds });
+    let shape = Shape { content_type: None, expiry, closed: false, fork: None };
+    Create { shape, messages: Messages::default(), retention: Retention::default() }
+}
+
+fn append(data: &Bytes) -> Append {
+    Append { messages: Messages::one(data.clone()), ..Append::default() }
+}
+
+/// Creates streams, a thousand at a time.
+async fn create_streams(store: &Embedded, from: u64, to: u64, template: &Create) -> Vec<StreamId> {
+    let mut ids = Vec::new();
+    for chunk in (from..to).collect::<Vec<_>>().chunks(1_000) {
+        let tasks: Vec<_> = chunk
+            .iter()
+            .map(|number| {
+                let (store, template, number) = (store.clone(), template.clone(), *number);
+                tokio::spawn(async move { store.create(name(number), template).await.unwrap().head.id })
+            })
+            .collect();
+        for task in tasks {
+            ids.push(task.await.unwrap());
+        }
+    }
+    ids
+}
+
+/// What one write and one sync cost here, without any store.
+fn bare_sync(directory: &Path) {
+    use std::os::unix::fs::FileExt;
+    std::fs::create_dir_all(directory).unwrap();
+    let file = std::fs::File::create(directory.join("bare")).unwrap();
+    file.write_all_at(&vec![0; 4 << 20], 0).unwrap();
+    file.sync_all().unwrap();
+    let mut times: Vec<Duration> = (0..300u64)
+        .map(|number| {
+            let start = Instant::now();
+            file.write_all_at(&[1; 8192], number * 8192).unwrap();
+            file.sync_data().unwrap();
+            start.elapsed()
+        })
+        .collect();
+    times.sort_unstable();
+    println!("bare 8 KiB overwrite + fdatasync: p50 {:?}, p99 {:?}", times[150], times[297]);
+}
+
+async fn appends(directory: &Path, appenders: u64) {
+    let store = fresh(directory);
+    let streams = 1_000.min(appenders.max(64) * 16);
+    create_streams(&store, 0, streams, &create(None)).await;
+    let (done, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let data = Bytes::from(vec![b'x'; 100]);
+    let (cpu, start) = (cpu_seconds(), Instant::now());
+    let tasks: Vec<_> = (0..appenders)
+        .map(|appender| {
+            let (store, done, stop, data) = (store.clone(), done.clone(), stop.clone(), data.clone());
+            tokio::spawn(async move {
+                let mut times = Vec::new();
+                let mut stream = appender;
+                while !stop.load(Ordering::Relaxed) {
+                    stream = (stream + 17) % streams;
+                    let begin = Instant::now();
+                    store.append(name(stream), append(&data)).await.unwrap();
+                    times.push(begin.elapsed());
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+                times
+            })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    stop.store(true, Ordering::Relaxed);
+    let mut times = Vec::new();
+    for task in tasks {
+        times.extend(task.await.unwrap());
+    }
+    let (seconds, cpu) = (start.elapsed().as_secs_f64(), cpu_seconds() - cpu);
+    times.sort_unstable();
+    let done = done.load(Ordering::Relaxed) as f64;
+    println!(
+        "{appenders} appenders, {streams} streams: {:.0} durable appends/s, p50 {:?}, p99 {:?}, p99.9 {:?}, {:.2} µs of processor each",
+        done / seconds,
+        times[times.len() / 2],
+        times[times.len() * 99 / 100],
+        times[times.len() * 999 / 1000],
+        cpu * 1e6 / done
+    );
+}
+
+async fn fan_out(directory: &Path) {
+    let store = fresh(directory);
+    let ids = create_streams(&store, 0, 100_000, &create(Some(3_600))).await;
+    let data = Bytes::from(vec![b'x'; 200]);
+    for count in [1, 100, 1_000, 10_000] {
+        let targets: Arc<[StreamId]> = ids.iter().step_by(100_000 / count).copied().collect();
+        let mut times = Vec::new();
+        let cpu = cpu_seconds();
+        for round in 0..50u64 {
+            let delivery = Delivery {
+                source: StreamId(u64::MAX - count as u64),
+                source_offset: Offset::new(round + 1),
+                messages: Messages::one(data.clone()),
+                targets: targets.clone(),
+            };
+            let start = Instant::now();
+            assert_eq!(store.deliver(delivery).await.unwrap().written, count);
+            times.push(start.elapsed());
+        }
+        times.sort_unstable();
+        let each = (cpu_seconds() - cpu) * 1e3 / 50.0;
+        println!(
+            "one payload to {count} streams: p50 {:?}, worst {:?}, {each:.1} ms of processor",
+            times[25], times[49]
+        );
+    }
+}
+
+async fn many_streams(directory: &Path) {
+    let before = resident_mib();
+    let store = fresh(directory);
+    let mut template = create(Some(3_600));
+    template.messages = Messages::one(vec![b'x'; 116]);
+    let start = Instant::now();
+    create_streams(&store, 0, 1_000_000, &template).await;
+    let seconds = start.elapsed().as_secs_f64();
+    println!(
+        "1M streams of one message created in {seconds:.1} s, {:.0} MiB resident more",
+        resident_mib() - before
+    );
+    let start = Instant::now();
+    for number in (0..1_000_000u64).step_by(9_973) {
+        let page = store.read(&name(number), Start::Beginning, 1 << 20).await.unwrap();
+        assert_eq!(page.batch.data().len(), 116);
+    }
+    println!("a random first read: {:?} on average", start.elapsed() / 101);
+    let start = Instant::now();
+    store.shut_down();
+    println!("shut down with a checkpoint in {:?}", start.elapsed());
+    drop(store);
+    let start = Instant::now();
+    let store = open(directory);
+    println!("opened again in {:?}", start.elapsed());
+    let start = Instant::now();
+    store.checkpoint().unwrap();
+    println!("a checkpoint beside the work takes {:?}", start.elapsed());
+    drop(store);
+    // The same store an hour later: everything has expired.
+    let config = Config {
+        clock: Arc::new(|| jiff::Timestamp::now() + jiff::SignedDuration::from_hours(2)),
+        background: false,
+        ..Config::new(directory)
+    };
+    let store = Embedded::open(config).unwrap();
+    let start = Instant::now();
+    let ended = store.keep().unwrap();
+    println!("{ended} expired streams ended in {:?}", start.elapsed());
+}
+
+async fn catch_up(directory: &Path) {
+    let store = fresh(directory);
+    store.create(name("long"), create(None)).await.unwrap();
+    let data = Bytes::from(vec![b'x'; 100]);
+    let start = Instant::now();
+    for _ in 0..10_000 {
+        let appends = (0..1_000).map(|_| (name("long"), append(&data))).collect();
+        store.append_all(appends).await.unwrap();
+    }
+    println!("10M messages of 100 bytes written in {:?}", start.elapsed());
+    read_whole(&store, "as written").await;
+    println!("{:.0} MiB resident before maintenance", resident_mib());
+    let start = Instant::now();
+    while store.status().segments > 24 && start.elapsed() < Duration::from_secs(120) {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    println!(
+        "gathered to {} segments after {:?}, {:.0} MiB resident",
+        store.status().segments,
+        start.elapsed(),
+        resident_mib()
+    );
+    read_whole(&store, "gathered").await;
+    store.shut_down();
+    drop(store);
+    let start = Instant::now();
+    let store = open(directory);
+    println!("opened again in {:?}", start.elapsed());
+    read_whole(&store, "after a restart").await;
+    let start = Instant::now();
+    for part in 0..100u64 {
+        let from = Start::At(Offset::new(part * 10_000_000));
+        assert!(!store.read(&name("long"), from, 4096).await.unwrap().batch.is_empty());
+    }
+    println!("a small page anywhere in it: {:?} on average", start.elapsed() / 100);
+}
+
+async fn read_whole(store: &Embedded, what: &str) {
+    let (mut from, mut messages, mut bytes) = (Start::Beginning, 0, 0);
+    let (start, cpu) = (Instant::now(), cpu_seconds());
+    loop {
+        let page = store.read(&name("long"), from, 4 << 20).await.unwrap();
+        messages += page.batch.ends().len();
+        bytes += page.batch.data().len();
+        from = Start::At(page.batch.end());
+        if page.is_up_to_date() {
+            break;
+        }
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    println!(
+        "catch-up {what}: {messages} messages in {seconds:.2} s, {:.0} MB/s, {:.2} µs of processor a message",
+        bytes as f64 / 1e6 / seconds,
+        (cpu_seconds() - cpu) * 1e6 / messages as f64
+    );
+}
+
+/// User and system time of this process, from the kernel's own count.
+fn cpu_seconds() -> f64 {
+    let text = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let fields: Vec<&str> = text.rsplit(')').next().unwrap().split_whitespace().collect();
+    let ticks: f64 = fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap();
+    ticks / 100.0
+}
+
+fn resident_mib() -> f64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    text.split(' ').nth(1).unwrap().parse::<f64>().unwrap() * 4096.0 / (1024.0 * 1024.0)
+}
