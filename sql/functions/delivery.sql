@@ -50,7 +50,7 @@ begin
     rate := (select min(r.rate_limit_per_second) from towpath.outbound_route r
               where r.target_no = p_target.target_no and r.retired_at is null);
     tokens := case when rate is null then 0 else least(greatest(rate, 1), p_target.tokens
-        + rate * least(greatest(extract(epoch from p_now - p_target.refilled_at), 0), 3600)) end;
+        + rate * greatest(extract(epoch from p_now - greatest(p_target.refilled_at, p_now - interval '1 hour')), 0)) end;
     room := case when rate is null then 1000 else floor(tokens)::integer end;
     if p_target.circuit <> 'closed' then
         room := least(room, case when exists (select 1 from towpath.delivery d

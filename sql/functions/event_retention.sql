@@ -104,8 +104,9 @@ declare
     _numbered bigint;
 begin
     execute format('lock table towpath.%I in share mode', p_name);
-    execute format('select count(*) as events, min(event_id::text)::uuid as low, max(event_id::text)::uuid as high '
-                   'from towpath.%I', p_name) into _range;
+    execute format('select (select count(*) from towpath.%1$I) as events, '
+                   '(select event_id from towpath.%1$I order by event_id limit 1) as low, '
+                   '(select event_id from towpath.%1$I order by event_id desc limit 1) as high', p_name) into _range;
     -- The ids between low and high are this partition's own, except around a default, whose
     -- ids can enclose those of other partitions: then there are more numbers than events, and
     -- each event is looked up.
@@ -128,10 +129,12 @@ exception when lock_not_available then
 end;
 $$;
 
--- _partition_replace: detaches and drops a partition; a default gets an empty successor.
+-- _partition_replace: detaches and drops a partition; a default gets an empty successor. The parent
+-- is locked from here to the commit, so nothing slow may follow.
 create or replace function towpath._partition_replace(p_table text, p_name text) returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
+    set lock_timeout = '300ms'
 as $$
 begin
     execute format('alter table towpath.%I detach partition towpath.%I', p_table, p_name);
@@ -177,6 +180,46 @@ exception when lock_not_available then
 end;
 $$;
 
+-- _event_kept_after: the lowest position that is left once a partition of events is gone. Looked up
+-- before anything is locked; what is emitted meanwhile has higher positions.
+create or replace function towpath._event_kept_after(p_name text) returns bigint
+    language plpgsql stable
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _first uuid;
+begin
+    -- The first event that stays.
+    select o.event_id into _first from towpath.event_outbox o
+     where o.tableoid <> ('towpath.' || p_name)::regclass order by o.event_id limit 1;
+    return coalesce((select p.position from towpath.event_position p
+                      where p.position >= (select r.kept_from from towpath.event_retention r) and p.event_id >= _first
+                      order by p.position limit 1),
+                    towpath._event_last_position() + 1);
+end;
+$$;
+
+-- _delivery_history_drop: drops the oldest day of delivery_attempt if it is old enough.
+create or replace function towpath._delivery_history_drop(p_before timestamptz) returns text[]
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _name text;
+begin
+    select min(c.relname) into _name from pg_inherits i join pg_class c on c.oid = i.inhrelid
+     where i.inhparent = 'towpath.delivery_attempt'::regclass and c.relname ~ '_p[0-9]{8}$'
+       and (right(c.relname, 8)::date + 1)::timestamp at time zone 'UTC' <= p_before;
+    if _name is null then
+        return '{}';
+    end if;
+    perform towpath._partition_replace('delivery_attempt', _name);
+    return array[_name];
+exception when lock_not_available then
+    return '{}';
+end;
+$$;
+
 -- fn_event_retention_tick: drops one old partition of events, and what is left without events: positions,
 -- attempts, and the history of deliveries. The oldest partition goes first; if somebody
 -- needs one of its events, nothing younger goes either.
@@ -192,14 +235,13 @@ declare
         _now - towpath._config_number('event.retention.drop_after_days') * interval '1 day', 'UTC');
     _keep_from bigint := towpath._event_keep_from();
     _name text;
-    _old boolean;
-    _outcome text;
-    _dropped jsonb := '[]';
-    _held jsonb;
-    _first uuid;
-    _kept bigint;
-    _gone text;
     _left integer;
+    _old boolean;
+    _kept_after bigint;
+    _outcome text;
+    _dropped text[] := '{}';
+    _held jsonb;
+    _kept bigint;
 begin
     if not pg_try_advisory_xact_lock(7304, 1) then
         return jsonb_build_object('ok', true, 'busy', true);
@@ -209,38 +251,24 @@ begin
      where i.inhparent = 'towpath.event_outbox'::regclass and c.relname ~ '_p[0-9]{8}$'
        and (right(c.relname, 8)::date + 1)::timestamp at time zone 'UTC' <= _before;
     -- A default partition that holds anything is dropped like a day, once all of it is old.
-    select max(o.created_at) < _before and max(o.event_id::text)::uuid < towpath._uuid7_floor(_before)
-      into _old from towpath.event_outbox_default o;
+    _old := (select o.event_id < towpath._uuid7_floor(_before) from towpath.event_outbox_default o
+              order by o.event_id desc limit 1);
     if _name is null and _old then
         _name := 'event_outbox_default';
     end if;
     if _name is not null then
+        _kept_after := towpath._event_kept_after(_name);
         _outcome := towpath._event_partition_drop(_name, _keep_from);
         if _outcome = 'dropped' then
-            _dropped := _dropped || to_jsonb(_name);
+            _dropped := _dropped || _name;
+            update towpath.event_retention r set kept_from = greatest(r.kept_from, _kept_after), changed_at = _now;
         else
             _held := jsonb_build_object('partition', _name, 'reason', _outcome, 'keep_from', _keep_from);
         end if;
     end if;
-    if _outcome = 'dropped' then
-        -- Positions go by id: the first event that is still stored says where they are kept from.
-        _first := (select min(o.event_id::text)::uuid from towpath.event_outbox o);
-        _kept := coalesce((select min(p.position) from towpath.event_position p where p.event_id >= _first),
-                          towpath._event_last_position() + 1);
-        update towpath.event_retention r set kept_from = greatest(r.kept_from, _kept), changed_at = _now;
-    end if;
     select r.kept_from into _kept from towpath.event_retention r;
-    _dropped := _dropped || to_jsonb(towpath._event_numbers_drop(_kept));
-    for _gone in
-        select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid
-         where i.inhparent = 'towpath.delivery_attempt'::regclass and c.relname ~ '_p[0-9]{8}$'
-           and (right(c.relname, 8)::date + 1)::timestamp at time zone 'UTC' <= _before
-         order by c.relname limit 1
-    loop
-        perform towpath._partition_replace('delivery_attempt', _gone);
-        _dropped := _dropped || to_jsonb(_gone);
-    end loop;
-    return jsonb_build_object('ok', true, 'dropped', _dropped, 'kept_from', _kept, 'keep_from', _keep_from,
+    _dropped := _dropped || towpath._event_numbers_drop(_kept) || towpath._delivery_history_drop(_before);
+    return jsonb_build_object('ok', true, 'dropped', to_jsonb(_dropped), 'kept_from', _kept, 'keep_from', _keep_from,
         'held', _held, 'more', _outcome = 'dropped' and (_left > 1 or coalesce(_old, false)), 'busy', false);
 end;
 $$;

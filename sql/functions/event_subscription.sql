@@ -6,7 +6,7 @@ create or replace function towpath._recipient_refusal(p_recipient_ref text) retu
     language sql immutable
     set search_path = pg_catalog, pg_temp
 as $$
-    select case when coalesce(p_recipient_ref !~ '^(role|agency|user|agent):[^[:space:]].{0,199}$', true) then
+    select case when coalesce(p_recipient_ref !~ '^(role|agency|user|agent):[^[:space:]]{1,200}$', true) then
         jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'recipient_ref',
             'detail', 'must be role:, agency:, user: or agent: and a name') end
 $$;

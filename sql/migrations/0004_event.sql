@@ -123,7 +123,7 @@ create table towpath.event_grant (
 
 -- recipient_ref: role:, agency:, user: or agent: and a name (R01).
 create domain towpath.recipient_ref as text
-    constraint recipient_ref_prefix_check check (value ~ '^(role|agency|user|agent):[^[:space:]].{0,199}$');
+    constraint recipient_ref_prefix_check check (value ~ '^(role|agency|user|agent):[^[:space:]]{1,200}$');
 
 -- The optional registry of recipients. login_role, if set, is the login (or group) that may
 -- read events as this recipient; a recipient without a row can be subscribed, but not read.
@@ -286,7 +286,7 @@ create table towpath.outbound_route (
     constraint outbound_route_type_not_blank_check check (btrim(event_type) <> ''),
     constraint outbound_route_stream_not_blank_check check (btrim(event_stream) <> ''),
     constraint outbound_route_recipient_filter_check check (
-        recipient_filter ~ '^(role|agency|user|agent):[^[:space:]]'),
+        recipient_filter ~ '^(role|agency|user|agent):[^[:space:]]{1,200}$'),
     constraint outbound_route_payload_filter_object_check check (jsonb_typeof(payload_filter) = 'object'),
     constraint outbound_route_target_kind_check check (target_kind in ('job', 'stream', 'webhook')),
     constraint outbound_route_target_object_check check (jsonb_typeof(target) = 'object'),
