@@ -30,6 +30,23 @@ as $$
            and towpath._uuid7_at(p_event_id) between p_now - interval '1 day' and p_now + interval '1 hour'
 $$;
 
+-- _event_fits: whether the outbox takes an event. The quick look; _event_refusal says why not. No SET
+-- clause, so that it is inlined; its callers fix search_path.
+create or replace function towpath._event_fits(
+    p_event_domain text, p_event_type text, p_event_stream text, p_subject_table text, p_subject_ref text,
+    p_ordering_key text, p_actor text, p_payload jsonb) returns boolean
+    language sql stable
+as $$
+    select btrim(p_event_domain) <> '' and length(p_event_domain) <= 200
+       and btrim(p_event_type) <> '' and length(p_event_type) <= 200
+       and (p_event_stream is null or (btrim(p_event_stream) <> '' and length(p_event_stream) <= 200))
+       and (p_subject_table is null or (btrim(p_subject_table) <> '' and length(p_subject_table) <= 200))
+       and (p_subject_ref is null or (btrim(p_subject_ref) <> '' and length(p_subject_ref) <= 1000))
+       and (p_ordering_key is null or (btrim(p_ordering_key) <> '' and length(p_ordering_key) <= 1000))
+       and btrim(p_actor) <> '' and length(p_actor) <= 200
+       and jsonb_typeof(p_payload) = 'object' and towpath._payload_safe(p_payload) and towpath._payload_small(p_payload)
+$$;
+
 -- _event_refusal: why an event is refused, in words, or null if it is not.
 create or replace function towpath._event_refusal(
     p_event_domain text, p_event_type text, p_event_stream text, p_subject_table text, p_subject_ref text,
@@ -92,17 +109,18 @@ declare
     _actor text := coalesce(p_actor, session_user);
     _payload jsonb := coalesce(p_payload, '{}');
     _event_id uuid := p_event_id;
-    _refusal jsonb;
 begin
-    if p_event_domain = 'towpath' or not towpath._event_producer_may(p_event_domain, p_event_type) then
+    if p_event_domain = 'towpath' or not (pg_has_role(session_user, 'workflow_admin', 'member')
+                                          or towpath._event_producer_may(p_event_domain, p_event_type)) then
         return jsonb_build_object('ok', false, 'error', 'not_authorised',
             'detail', format('%s may not emit %s/%s; an administrator grants it, except in the domain towpath',
                              session_user, p_event_domain, p_event_type));
     end if;
-    _refusal := towpath._event_refusal(p_event_domain, p_event_type, p_event_stream, p_subject_table, p_subject_ref,
-                                       p_ordering_key, _actor, _payload, p_event_id, _now);
-    if _refusal is not null then
-        return _refusal;
+    if towpath._event_fits(p_event_domain, p_event_type, p_event_stream, p_subject_table, p_subject_ref,
+                           p_ordering_key, _actor, _payload) is not true
+       or (p_event_id is not null and not towpath._event_id_fits(p_event_id, _now)) then
+        return towpath._event_refusal(p_event_domain, p_event_type, p_event_stream, p_subject_table, p_subject_ref,
+                                      p_ordering_key, _actor, _payload, p_event_id, _now);
     end if;
     if _event_id is null then
         _event_id := towpath._uuid7((date_part('epoch', _now) * 1000000)::bigint);
@@ -166,9 +184,9 @@ begin
                    payload jsonb, actor text, ordering_key text, event_id uuid)
                 where r.event_domain = 'towpath' or r.event_id is not null
                    or not (_admin or towpath._event_producer_may(r.event_domain, r.event_type))
-                   or towpath._event_refusal(r.event_domain, r.event_type, r.event_stream, r.subject_table,
+                   or towpath._event_fits(r.event_domain, r.event_type, r.event_stream, r.subject_table,
                           r.subject_ref, r.ordering_key, coalesce(r.actor, session_user),
-                          coalesce(r.payload, '{}'), null, _now) is not null) then
+                          coalesce(r.payload, '{}')) is not true) then
             _ids := array(select towpath._uuid7(_micros + n, _tail)
                             from generate_series(1, jsonb_array_length(p_events)) n);
             insert into towpath.event_outbox (event_id, event_domain, event_type, event_stream, subject_table,

@@ -1,11 +1,5 @@
 -- Reading events: one whole, a page for operators, and what a consumer may see. None needs a gate.
 
--- _event_row: an event as readers see it.
-create or replace function towpath._event_row(p_event towpath.event_outbox, p_position bigint) returns jsonb
-    language sql stable
-    set search_path = pg_catalog, pg_temp
-as $$ select towpath._event_envelope(p_event, p_position) $$;
-
 -- fn_event_show: everything known about one event.
 --
 -- Answers: {ok, event, attempts: [...], dead_letters: [...], deliveries, recipients}; not_found.
@@ -22,7 +16,7 @@ begin
         return jsonb_build_object('ok', false, 'error', 'not_found', 'event_id', p_event_id,
                                   'detail', 'no such event, or dropped by retention');
     end if;
-    return jsonb_build_object('ok', true, 'event', towpath._event_row(_event, _position),
+    return jsonb_build_object('ok', true, 'event', towpath._event_envelope(_event, _position),
         'recipients', towpath.fn_resolve_recipients(jsonb_build_object('event_id', p_event_id)) - 'ok',
         'attempts', (select coalesce(jsonb_agg(jsonb_build_object('worker_name', w.worker_name, 'route_name', r.route_name,
                                 'mode', a.mode, 'generation', a.generation, 'decision', a.decision, 'reason', a.reason,
@@ -89,7 +83,7 @@ begin
         _to := least(coalesce(p_before_position - 1, _last), _last);
         _from := greatest(_to - 19999, _kept);
     end if;
-    select coalesce(jsonb_agg(towpath._event_row(e.event, e.position)
+    select coalesce(jsonb_agg(towpath._event_envelope(e.event, e.position)
                     order by case when _forward then e.position else -e.position end), '[]'),
            count(*), case when _forward then max(e.position) else min(e.position) end
       into _events, _count, _edge
@@ -169,7 +163,7 @@ begin
             'detail', format('events before position %s are gone; go on after %s', _kept, _kept - 1));
     end if;
     _to := least(greatest(_after, _kept - 1) + 10000, _last);
-    select coalesce(jsonb_agg(towpath._event_row(e.event, e.position) order by e.position), '[]'), count(*), max(e.position)
+    select coalesce(jsonb_agg(towpath._event_envelope(e.event, e.position) order by e.position), '[]'), count(*), max(e.position)
       into _events, _count, _edge
       from (select o as event, p.position
               from towpath.event_position p

@@ -5,11 +5,13 @@
 -- or unreadable value leaves subscriptions in force. Broadcast delivers nothing by itself
 -- (a route must be live), and reading events (fn_event_read) never looks at it.
 create or replace function towpath._resolution_on() returns boolean
-    language sql stable
+    language plpgsql stable
     set search_path = pg_catalog, pg_temp
 as $$
-    select coalesce((select c.value <> 'false' from towpath.config c
-                      where c.key = 'queue.subscription_resolution.enabled' and c.kind = 'gate'), true)
+begin
+    return coalesce((select c.value <> 'false' from towpath.config c
+                      where c.key = 'queue.subscription_resolution.enabled' and c.kind = 'gate'), true);
+end;
 $$;
 
 -- _event_rows_matching: for every recipient with a subscription that fits an event, the row that

@@ -50,10 +50,9 @@ as $$
        and (h.heard or h.suppressed)
 $$;
 
--- _event_envelope: an event as receivers and dead letters see it.
+-- _event_envelope: an event as receivers, readers and dead letters see it. No SET clause, as above.
 create or replace function towpath._event_envelope(p_event towpath.event_outbox, p_position bigint) returns jsonb
     language sql stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select jsonb_build_object('event_id', p_event.event_id, 'position', p_position,
         'event_domain', p_event.event_domain, 'event_type', p_event.event_type, 'event_stream', p_event.event_stream,
@@ -71,6 +70,8 @@ create or replace function towpath._route_batch(
     set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set jit = off
+    set enable_seqscan = off
+    set enable_bitmapscan = off
     set enable_hashjoin = off
     set enable_mergejoin = off
 as $$
@@ -101,7 +102,9 @@ begin
            and not exists (select 1 from towpath.route_attempt a
                             where a.position = p.position and a.worker_no = p_worker.worker_no
                               and a.route_no = coalesce(d.route_no, 0) and a.mode = coalesce(d.mode, 'off')
-                              and a.generation = 0)
+                              and a.generation = 0
+                            -- Keeps it a probe per event: as a join it would read every attempt.
+                            offset 0)
          order by p.position, d.route_no);
 end;
 $$;

@@ -1,37 +1,31 @@
 -- The route worker: one transactional pass over the events after a cursor (E02).
 
--- _route_key: the idempotency key of an attempt (E07).
+-- _route_key: the idempotency key of an attempt (E07). No SET clause, so that it is inlined.
 create or replace function towpath._route_key(
     p_worker_name text, p_route_name text, p_event_id uuid, p_mode text, p_generation integer) returns text
-    language sql immutable
-    set search_path = pg_catalog, pg_temp
+    language sql stable
 as $$ select format('wrk:%s:%s:%s:%s:%s', p_worker_name, p_route_name, p_event_id, p_mode, p_generation) $$;
 
 -- _route_job: the job that a route makes of an event, as _job_enqueue_rows takes it. The event's
 -- payload travels along unless the two together are too big; then payload_ref names the event.
-create or replace function towpath._route_job(p_work towpath._route_work) returns jsonb
-    language plpgsql stable
-    set search_path = pg_catalog, pg_temp
+--
+-- No SET clause, so that it is inlined into _route_write, which fixes search_path.
+create or replace function towpath._route_job(
+    p_event jsonb, p_target jsonb, p_event_id uuid, p_event_domain text, p_route_name text, p_key text) returns jsonb
+    language sql stable
 as $$
-declare
-    _payload jsonb := p_work.event;
-    _small boolean := towpath._payload_small(_payload);
-begin
-    return jsonb_build_object(
-            'job_kind', p_work.target -> 'job_kind', 'executor', p_work.target -> 'executor',
-            'priority', p_work.target -> 'priority', 'max_attempts', p_work.target -> 'max_attempts',
-            'target_ref', p_work.target -> 'target_ref', 'event_domain', p_work.event_domain,
-            'source_ref', 'event:' || p_work.event_id,
-            'payload_ref', case when not _small then 'event:' || p_work.event_id end,
-            'payload_json', case when _small then _payload else _payload - 'payload' end,
-            'idempotency_key', towpath._route_key(p_work.worker_name, p_work.route_name, p_work.event_id,
-                                                  p_work.mode, p_work.generation),
-            'actor', 'route:' || p_work.route_name)
-        || case when p_work.target ? 'from_payload' then coalesce((
-               select jsonb_object_agg(f.key, p_work.event -> 'payload' -> f.value)
-                 from jsonb_each_text(p_work.target -> 'from_payload') f
-                where p_work.event -> 'payload' ? f.value), '{}') else '{}' end;
-end;
+    select jsonb_build_object(
+            'job_kind', p_target -> 'job_kind', 'executor', p_target -> 'executor',
+            'priority', p_target -> 'priority', 'max_attempts', p_target -> 'max_attempts',
+            'target_ref', p_target -> 'target_ref', 'event_domain', p_event_domain,
+            'source_ref', 'event:' || p_event_id,
+            'payload_ref', case when not towpath._payload_small(p_event) then 'event:' || p_event_id end,
+            'payload_json', case when towpath._payload_small(p_event) then p_event else p_event - 'payload' end,
+            'idempotency_key', p_key, 'actor', 'route:' || p_route_name)
+        || case when p_target ? 'from_payload' then coalesce((
+               select jsonb_object_agg(f.key, p_event -> 'payload' -> f.value)
+                 from jsonb_each_text(p_target -> 'from_payload') f
+                where p_event -> 'payload' ? f.value), '{}') else '{}' end
 $$;
 
 -- _route_write: carries decisions out: jobs and deliveries, then one attempt for each. Raises what
@@ -41,6 +35,8 @@ create or replace function towpath._route_write(p_work towpath._route_work[], p_
     set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set jit = off
+    set enable_nestloop = off
+    set enable_mergejoin = off
 as $$
 declare
     _micros bigint := (date_part('epoch', p_now) * 1000000)::bigint;
@@ -54,8 +50,10 @@ begin
         raise exception 'stream targets are not built yet; use a job or a webhook'
             using errcode = 'feature_not_supported';
     end if;
-    select jsonb_agg(towpath._route_job(w) order by w.position, w.route_no),
-           array_agg(w.position order by w.position, w.route_no), array_agg(w.route_no order by w.position, w.route_no)
+    -- The batch is in order, and unnest keeps it.
+    select jsonb_agg(towpath._route_job(w.event, w.target, w.event_id, w.event_domain, w.route_name,
+               towpath._route_key(w.worker_name, w.route_name, w.event_id, w.mode, w.generation))),
+           array_agg(w.position), array_agg(w.route_no)
       into _jobs, _positions, _routes
       from unnest(p_work) w where w.decision = 'sent' and w.target_kind = 'job';
     if _jobs is not null then
@@ -157,6 +155,8 @@ create or replace function towpath.fn_route_worker_run(
     returns jsonb
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
+    set jit = off
 as $$
 declare
     _now timestamptz := towpath.fn_now();
@@ -192,8 +192,10 @@ begin
     end if;
     _last := towpath._event_last_position();
     -- A look without a lock first: a lock writes, and an idle worker should not.
-    if not exists (select 1 from towpath._route_cursors(_worker.worker_no) c
-                    where c.position < _last and (p_slice is null or c.slice = p_slice)) then
+    if not exists (select 1 from towpath.route_worker_cursor c
+                    where c.worker_no = _worker.worker_no and (p_slice is null or c.slice = p_slice)
+                      and _last > (select m.position from towpath.route_cursor_mark m where m.cursor_no = c.cursor_no
+                                    order by m.mark_no desc limit 1)) then
         return towpath._route_idle(_worker, p_slice, _last, false);
     end if;
     select c.* into _cursor

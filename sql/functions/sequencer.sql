@@ -9,11 +9,13 @@
 -- _event_cluster: the cluster and database whose transaction numbers are meant. After a dump and
 -- restore it differs, and remembered snapshots mean nothing.
 create or replace function towpath._event_cluster() returns text
-    language sql stable
+    language plpgsql stable
     set search_path = pg_catalog, pg_temp
 as $$
-    select (select s.system_identifier from pg_control_system() s)::text || ':'
-           || (select d.oid from pg_database d where d.datname = current_database())
+begin
+    return (select s.system_identifier from pg_control_system() s)::text || ':'
+           || (select d.oid from pg_database d where d.datname = current_database());
+end;
 $$;
 
 -- _snapshot_without: a snapshot in which one transaction counts as still running. The
@@ -123,6 +125,8 @@ $$;
 create or replace function towpath.fn_event_sequence(p_limit integer default 10000) returns jsonb
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
+    set jit = off
 as $$
 declare
     _limit integer := least(greatest(coalesce(p_limit, 10000), 1), 1000000);
@@ -192,8 +196,12 @@ $$;
 
 -- _event_last_position: the highest position. Everything up to it has been committed.
 create or replace function towpath._event_last_position() returns bigint
-    language sql stable
+    language plpgsql stable
     set search_path = pg_catalog, pg_temp
-as $$ select t.last_position from towpath.event_tick t order by t.tick_no desc limit 1 $$;
+as $$
+begin
+    return (select t.last_position from towpath.event_tick t order by t.tick_no desc limit 1);
+end;
+$$;
 
 grant execute on function towpath.fn_event_sequence(integer) to worker_service_user, workflow_admin;
