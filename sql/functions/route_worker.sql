@@ -106,7 +106,7 @@ $$;
 create or replace function towpath._route_trouble(p_sqlstate text) returns boolean
     language sql immutable
     set search_path = pg_catalog, pg_temp
-as $$ select left(p_sqlstate, 2) in ('08', '25', '40', '53', '54', '55', '57', '58', 'XX') $$;
+as $$ select left(p_sqlstate, 2) in ('08', '25', '40', '53', '55', '57', '58', 'XX') $$;
 
 -- _route_apply: carries out a batch, and what cannot be carried out is dead-lettered (E06). The
 -- batch is tried as a whole; if it fails, its halves are, down to the one event that is to
@@ -143,7 +143,8 @@ $$;
 -- decisions out, record each, move the cursor; all or nothing (E02).
 --
 -- Without p_slice it takes the slice that lags most and that nobody works on, so any number of
--- callers share the work (E09). Positions are dense, so a pass looks at p_batch_limit times the
+-- callers share the work (E09); after an error name the slices in turn, or one that cannot be
+-- worked on is taken again and again. Positions are dense, so a pass looks at p_batch_limit times the
 -- number of slices and finds about p_batch_limit of its own. Both gates are read here (E04);
 -- the gate of the job substrate stops a pass that would write jobs, before it writes anything.
 --
@@ -227,6 +228,7 @@ begin
            count(*) filter (where w.decision = 'disabled') as disabled,
            count(*) filter (where w.decision = 'skipped') as skipped,
            count(*) filter (where w.decision = 'sent' and w.target_kind = 'job') as jobs,
+           count(*) filter (where w.decision = 'sent' and w.target_kind = 'webhook') as webhooks,
            count(distinct w.position) as events,
            count(distinct w.position) filter (where w.step = 5) as broadcasts
       into _count from unnest(_work) w;
@@ -250,7 +252,11 @@ begin
     insert into towpath.route_cursor_mark (cursor_no, position, runs, events, last_run_at, last_summary)
     values (_cursor.cursor_no, _to, _mark.runs + 1, _mark.events + _count.events, _now, _summary);
     delete from towpath.route_cursor_mark m where m.cursor_no = _cursor.cursor_no and m.mark_no = _mark.mark_no;
+    if _count.webhooks > 0 and towpath._gate_open('queue.notify.enabled') then
+        perform pg_notify('towpath_delivery', '');
+    end if;
     if date_trunc('minute', _mark.last_run_at) < date_trunc('minute', _now) then
+        perform towpath.fn_event_counter_fold();
         perform towpath.fn_event_broadcast_check();
     end if;
     return jsonb_build_object('ok', true, 'worker_name', p_worker_name, 'slice', _cursor.slice,
