@@ -224,7 +224,8 @@ begin
     if (_hold.delivery).delivery_id is null then
         return jsonb_build_object('ok', false, 'error', 'lease_lost', 'delivery_id', p_delivery_id);
     end if;
-    perform towpath._delivery_end(_hold.delivery, 'delivered', p_status_code, p_duration_ms, p_address, null, p_answer, _now);
+    perform towpath._delivery_end(_hold.delivery, 'delivered', p_status_code, p_duration_ms, p_address, null, p_answer,
+                                  _now);
     if (_hold.target).circuit <> 'closed' or (_hold.target).failures > 0 or (_hold.target).opened_times > 0 then
         update towpath.delivery_target t
            set circuit = 'closed', failures = 0, failing_since = null, opened_times = 0, blocked_until = '-infinity',
@@ -312,7 +313,8 @@ begin
         case when p_status_code in (429, 503) then _pause end, _error, _now);
 
     if _verdict.permanent or p_attempt > cardinality(_route.retry_seconds) then
-        perform towpath._delivery_end(_hold.delivery, 'dead', p_status_code, p_duration_ms, p_address, _error, p_answer, _now);
+        perform towpath._delivery_end(_hold.delivery, 'dead', p_status_code, p_duration_ms, p_address, _error, p_answer,
+                                      _now);
         insert into towpath.route_dead_letter (dead_letter_id, stage, worker_no, route_no, route_name, mode, generation,
             position, event_id, event_snapshot, recipients, error, attempts, idempotency_key, created_at)
         select towpath._uuid7((date_part('epoch', _now) * 1000000)::bigint), 'delivery', _route.worker_no,
@@ -464,14 +466,15 @@ begin
                               order by x.ended_at desc limit least(greatest(coalesce(p_limit, 200), 1), 1000)) a
                        join towpath.outbound_route r on r.route_no = a.route_no),
         'waiting', (select coalesce(jsonb_agg(to_jsonb(d) - 'event' - 'route_no' - 'target_no'
-                                              || jsonb_build_object('route_name', r.route_name) order by d.delivery_id), '[]')
+                               || jsonb_build_object('route_name', r.route_name) order by d.delivery_id), '[]')
                       from towpath.delivery d join towpath.outbound_route r on r.route_no = d.route_no
                      where d.delivery_id = any(_ids)));
 end;
 $$;
 
 grant execute on function towpath.fn_delivery_claim(text, integer, integer) to worker_service_user;
-grant execute on function towpath.fn_delivery_succeed(uuid, text, integer, integer, integer, text, text) to worker_service_user;
+grant execute on function towpath.fn_delivery_succeed(uuid, text, integer, integer, integer, text, text)
+    to worker_service_user;
 grant execute on function towpath.fn_delivery_fail(uuid, text, integer, text, text, integer, double precision, integer,
     text, text) to worker_service_user;
 grant execute on function towpath.fn_delivery_extend(uuid, text, integer, integer) to worker_service_user;

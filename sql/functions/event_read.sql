@@ -87,9 +87,9 @@ begin
                     order by case when _forward then e.position else -e.position end), '[]'),
            count(*), case when _forward then max(e.position) else min(e.position) end
       into _events, _count, _edge
-      from (select o as event, p.position
+      from (select o::towpath.event_outbox as event, p.position
               from towpath.event_position p
-              join towpath.event_outbox o on o.event_id = p.event_id
+              join lateral (select * from towpath.event_outbox x where x.event_id = p.event_id offset 0) o on true
              where p.position between _from and _to
                and (_filter ->> 'event_domain' is null or o.event_domain = _filter ->> 'event_domain')
                and (_filter ->> 'event_type' is null or o.event_type = _filter ->> 'event_type')
@@ -163,11 +163,12 @@ begin
             'detail', format('events before position %s are gone; go on after %s', _kept, _kept - 1));
     end if;
     _to := least(greatest(_after, _kept - 1) + 10000, _last);
-    select coalesce(jsonb_agg(towpath._event_envelope(e.event, e.position) order by e.position), '[]'), count(*), max(e.position)
+    select coalesce(jsonb_agg(towpath._event_envelope(e.event, e.position) order by e.position), '[]'),
+           count(*), max(e.position)
       into _events, _count, _edge
-      from (select o as event, p.position
+      from (select o::towpath.event_outbox as event, p.position
               from towpath.event_position p
-              join towpath.event_outbox o on o.event_id = p.event_id
+              join lateral (select * from towpath.event_outbox x where x.event_id = p.event_id offset 0) o on true
               join lateral towpath._event_rows_matching(o.event_domain, o.event_type, o.event_stream,
                                                         o.subject_table, o.payload) m
                 on m.recipient_ref = p_consumer and not m.mute

@@ -130,4 +130,5 @@ $$;
 grant execute on function towpath.fn_route_dead_letter_replay(uuid, text) to workflow_admin;
 grant execute on function towpath.fn_route_dead_letter_replay_many(text, text, integer) to workflow_admin;
 grant execute on function towpath.fn_route_dead_letter_resolve(uuid, text, text) to workflow_admin;
-grant execute on function towpath.fn_route_dead_letter_list(text, boolean, integer, uuid) to workflow_admin, towpath_observer;
+grant execute on function towpath.fn_route_dead_letter_list(text, boolean, integer, uuid)
+    to workflow_admin, towpath_observer;

@@ -87,7 +87,8 @@ begin
                         then towpath._event_key(o.ordering_key, o.subject_table, o.subject_ref) end,
                    case when d.decision = 'sent' then towpath._event_envelope(o, p.position) end)::towpath._route_work
           from towpath.event_position p
-          join towpath.event_outbox o on o.event_id = p.event_id
+          -- The offset pins the order of joins: from the few positions to their events, never from all events.
+          join lateral (select * from towpath.event_outbox x where x.event_id = p.event_id offset 0) o on true
          cross join lateral (
                select array_agg(m.recipient_ref order by m.recipient_ref) filter (where not m.mute) as recipients,
                       array_agg(m.recipient_ref order by m.recipient_ref) filter (where m.mute) as suppressed,

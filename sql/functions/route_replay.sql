@@ -131,9 +131,9 @@ begin
         return jsonb_build_object('ok', false, 'error', 'invalid', 'detail', 'after_position and to_position are needed');
     end if;
     for _event in
-        select p.position, o as event, h.recipients
+        select p.position, o::towpath.event_outbox as event, h.recipients
           from towpath.event_position p
-          join towpath.event_outbox o on o.event_id = p.event_id
+          join lateral (select * from towpath.event_outbox x where x.event_id = p.event_id offset 0) o on true
          cross join lateral (
                select array_agg(m.recipient_ref order by m.recipient_ref) filter (where not m.mute) as recipients,
                       array_agg(m.recipient_ref order by m.recipient_ref) filter (where m.mute) as suppressed
@@ -194,7 +194,8 @@ begin
         return _refusal;
     end if;
     select towpath._event_envelope(o, p.position) into _event
-      from towpath.event_position p join towpath.event_outbox o on o.event_id = p.event_id
+      from towpath.event_position p
+      join towpath.event_outbox o on o.event_id = p.event_id
      where p.event_id = p_event_id;
     if not found then
         return jsonb_build_object('ok', false, 'error', 'not_found', 'event_id', p_event_id,

@@ -25,7 +25,8 @@ create or replace function towpath._snapshot_without(p_snapshot pg_snapshot, p_x
     set search_path = pg_catalog, pg_temp
 as $$
     select case when not pg_visible_in_snapshot(p_xact, p_snapshot) then p_snapshot
-        else format('%s:%s:%s', case when p_xact < pg_snapshot_xmin(p_snapshot) then p_xact else pg_snapshot_xmin(p_snapshot) end,
+        else format('%s:%s:%s',
+                    case when p_xact < pg_snapshot_xmin(p_snapshot) then p_xact else pg_snapshot_xmin(p_snapshot) end,
                     pg_snapshot_xmax(p_snapshot),
                     (select string_agg(x.xact::text, ',' order by x.xact)
                        from (select pg_snapshot_xip(p_snapshot) as xact union select p_xact) x))::pg_snapshot end
