@@ -277,14 +277,15 @@ as $$
      where c.worker_no = p_worker_no
 $$;
 
--- _route_idle: the answer of a pass that found nothing to do, or nothing that others did not hold.
+-- _route_idle: the answer of a pass that found nothing to do, or nothing that others did not hold: busy.
+-- Either way there is no reason to come back at once.
 create or replace function towpath._route_idle(
     p_worker towpath.route_worker, p_slice integer, p_last bigint, p_busy boolean) returns jsonb
     language sql stable
     set search_path = pg_catalog, pg_temp
 as $$
     select jsonb_build_object('ok', true, 'worker_name', p_worker.worker_name, 'slice', p_slice,
-        'slices', p_worker.slices, 'last_position', p_last, 'events', 0, 'more', p_busy, 'busy', p_busy)
+        'slices', p_worker.slices, 'last_position', p_last, 'events', 0, 'more', false, 'busy', p_busy)
 $$;
 
 -- fn_route_worker_put: registers a worker, or cuts its work into another number of slices.

@@ -152,7 +152,7 @@ begin
     perform 1 from towpath.event_sequencer s for update skip locked;
     if not found then
         return jsonb_build_object('ok', true, 'numbered', 0, 'last_position', _tick.last_position,
-                                  'more', true, 'busy', true);
+                                  'more', false, 'busy', true);
     end if;
     select * into _tick from towpath.event_tick t order by t.tick_no desc limit 1;
     _now := towpath._snapshot_without(pg_current_snapshot(), pg_current_xact_id());
