@@ -51,11 +51,11 @@ begin
 end;
 $$;
 
--- _event_number: numbers up to p_limit events of the step from p_seen to p_target, in id order
--- from p_after_id on. Returns how many, and the last id.
+-- _event_number: numbers the first p_limit events of the step from p_seen to p_target, in id order.
+-- Returns how many, and the last id.
 create or replace function towpath._event_number(
-    p_seen pg_snapshot, p_target pg_snapshot, p_after_id bigint, p_checked_id bigint, p_position bigint,
-    p_limit integer, out numbered bigint, out last_id bigint)
+    p_seen pg_snapshot, p_target pg_snapshot, p_checked_id bigint, p_position bigint, p_limit integer,
+    out numbered bigint, out last_id bigint)
     language plpgsql
     set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
@@ -79,12 +79,44 @@ begin
                hashtext(coalesce(towpath._event_key(f.ordering_key, f.subject_table, f.subject_ref),
                                  f.event_id::text)) as key_hash
           from found f
-         where f.id > p_after_id
-           and pg_visible_in_snapshot(f.xact_id, p_target)
+         where pg_visible_in_snapshot(f.xact_id, p_target)
            and not pg_visible_in_snapshot(f.xact_id, p_seen)
            and (f.id > p_checked_id
-                or not exists (select 1 from towpath.event_position p where p.event_id = f.event_id))
+                or not exists (select 1 from towpath.event_position p where p.event_id = f.event_id offset 0))
          order by f.id
+         limit p_limit),
+    placed as (
+        insert into towpath.event_position (position, event_id, key_hash)
+        select p_position + row_number() over (order by f.id), f.event_id, f.key_hash from fresh f)
+    select count(*), max(f.id) into numbered, last_id from fresh f;
+end;
+$$;
+
+-- _event_number_on: goes on in the middle of a step that was too big for one call. By id now, so that
+-- each call costs what it numbers, and not what is left.
+create or replace function towpath._event_number_on(
+    p_seen pg_snapshot, p_target pg_snapshot, p_after_id bigint, p_last_id bigint, p_checked_id bigint,
+    p_position bigint, p_limit integer, out numbered bigint, out last_id bigint)
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
+    set jit = off
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set enable_sort = off
+as $$
+begin
+    with fresh as materialized (
+        select o.id, o.event_id,
+               hashtext(coalesce(towpath._event_key(o.ordering_key, o.subject_table, o.subject_ref),
+                                 o.event_id::text)) as key_hash
+          from towpath.event_outbox o
+         where o.id > p_after_id and o.id <= p_last_id
+           and pg_visible_in_snapshot(o.xact_id, p_target)
+           and not pg_visible_in_snapshot(o.xact_id, p_seen)
+           and (o.id > p_checked_id
+                or not exists (select 1 from towpath.event_position p where p.event_id = o.event_id offset 0))
+         order by o.id
          limit p_limit),
     placed as (
         insert into towpath.event_position (position, event_id, key_hash)
@@ -115,12 +147,22 @@ begin
 end;
 $$;
 
+-- _event_last_id: the highest id any event has drawn so far, committed or not.
+create or replace function towpath._event_last_id() returns bigint
+    language plpgsql stable
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return coalesce(pg_sequence_last_value(pg_get_serial_sequence('towpath.event_outbox', 'id')::regclass), 0);
+end;
+$$;
+
 -- fn_event_sequence: gives the next positions to events that have none.
 --
 -- The lock comes first and alone; every later statement then sees what the last sequencer
 -- left. Any number may run: one works, the others answer busy. If a step holds more events
 -- than p_limit, the snapshot it leads to is kept and the next call goes on in the middle of
--- it; a caller that hears more may ask for more at a time. One notification per pass.
+-- it. One notification per pass.
 --
 -- Answers: {ok, numbered, last_position, more, busy}; conflict (not read committed).
 create or replace function towpath.fn_event_sequence(p_limit integer default 10000) returns jsonb
@@ -168,23 +210,33 @@ begin
             _tick.snapshot := _now;
             _tick.cluster := _cluster;
             _tick.target := null;
-            _tick.checked_id := coalesce(pg_sequence_last_value(
-                pg_get_serial_sequence('towpath.event_outbox', 'id')::regclass), 0);
+            _tick.target_id := 0;
+            _tick.target_last_id := 0;
+            _tick.checked_id := towpath._event_last_id();
         end if;
     else
-        _tick.target := coalesce(_tick.target, _now);
-        select * into _done from towpath._event_number(_tick.snapshot, _tick.target, _tick.target_id,
-                                                       _tick.checked_id, _tick.last_position, _limit);
+        if _tick.target is null then
+            _tick.target := _now;
+            select * into _done from towpath._event_number(_tick.snapshot, _tick.target, _tick.checked_id,
+                                                           _tick.last_position, _limit);
+            _tick.target_last_id := towpath._event_last_id();
+        else
+            select * into _done from towpath._event_number_on(_tick.snapshot, _tick.target, _tick.target_id,
+                _tick.target_last_id, _tick.checked_id, _tick.last_position, _limit);
+        end if;
         _more := _done.numbered = _limit;
-        _tick.target_id := case when _more then _done.last_id else 0 end;
+        _tick.target_id := _done.last_id;
         if not _more then
             _tick.snapshot := _tick.target;
             _tick.target := null;
+            _tick.target_id := 0;
+            _tick.target_last_id := 0;
         end if;
     end if;
     _tick.last_position := _tick.last_position + _done.numbered;
-    insert into towpath.event_tick (last_position, snapshot, target, target_id, checked_id, cluster)
-    values (_tick.last_position, _tick.snapshot, _tick.target, _tick.target_id, _tick.checked_id, _tick.cluster);
+    insert into towpath.event_tick (last_position, snapshot, target, target_id, target_last_id, checked_id, cluster)
+    values (_tick.last_position, _tick.snapshot, _tick.target, _tick.target_id, _tick.target_last_id,
+            _tick.checked_id, _tick.cluster);
     -- By its number: a range would walk over every old row while somebody holds a snapshot.
     delete from towpath.event_tick t where t.tick_no = _tick.tick_no;
     if _done.numbered > 0 and towpath._gate_open('queue.notify.enabled') then

@@ -67,6 +67,8 @@ create table towpath.event_outbox (
 ) partition by range (event_id);
 -- event_outbox_sequence_idx: fn_event_sequence, the transactions it has not seen.
 create index event_outbox_sequence_idx on towpath.event_outbox (xact_id, id);
+-- event_outbox_id_idx: fn_event_sequence, going on in the middle of a big step.
+create index event_outbox_id_idx on towpath.event_outbox (id);
 
 -- The number of each event. key_hash is stored, not computed, so that an event never changes
 -- its slice, whatever a later PostgreSQL makes of the hash.
@@ -88,19 +90,20 @@ create table towpath.event_sequencer (
 insert into towpath.event_sequencer default values;
 
 -- What the sequencer remembers; the newest row counts. Everything visible in snapshot has a
--- position. While target is set, a big step from snapshot to target is under way and has
--- come as far as target_id. Events up to checked_id may have had a position before the
+-- position. While target is set, a big step from snapshot to target is under way, has come as
+-- far as target_id and ends at target_last_id. Events up to checked_id may have had a position before the
 -- snapshot was taken (a restore), so they are looked up before they are numbered.
 create table towpath.event_tick (
-    tick_no       bigint      generated always as identity primary key,
-    last_position bigint      not null,
-    snapshot      pg_snapshot,
-    target        pg_snapshot,
-    target_id     bigint      not null default 0,
-    checked_id    bigint      not null default 0,
+    tick_no        bigint      generated always as identity primary key,
+    last_position  bigint      not null,
+    snapshot       pg_snapshot,
+    target         pg_snapshot,
+    target_id      bigint      not null default 0,
+    target_last_id bigint      not null default 0,
+    checked_id     bigint      not null default 0,
     -- The cluster and database whose transaction numbers the snapshot speaks of.
-    cluster       text        not null,
-    ticked_at     timestamptz not null default towpath.fn_now()
+    cluster        text        not null,
+    ticked_at      timestamptz not null default towpath.fn_now()
 );
 insert into towpath.event_tick (last_position, cluster) values (0, 'none');
 
