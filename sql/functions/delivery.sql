@@ -143,6 +143,10 @@ begin
         update towpath.delivery_target t
            set served_at = _now, refilled_at = _now,
                tokens = case when _room.rate is null then 0 else _room.tokens - cardinality(_taken) end,
+               -- Without a whole token left there is nothing to look for before the next one.
+               blocked_until = case when _room.tokens - cardinality(_taken) < 1 and _room.rate is not null
+                   then _now + interval '1 second' * (1 - _room.tokens + cardinality(_taken)) / _room.rate
+                   else t.blocked_until end,
                circuit = case when t.circuit = 'open' and _taken <> '{}' then 'half_open' else t.circuit end
          where t.target_no = _target.target_no;
         _claimed := _claimed || _taken;

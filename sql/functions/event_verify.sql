@@ -110,10 +110,10 @@ begin
       join towpath.route_worker_cursor c on c.worker_no = w.worker_no
      cross join lateral (select m.position, m.last_run_at from towpath.route_cursor_mark m
                           where m.cursor_no = c.cursor_no order by m.mark_no desc limit 1) m;
-    select count(*) as waiting, count(*) filter (where d.lease_until < _now) as expired, min(d.created_at) as oldest
+    select count(*) as waiting, count(*) filter (where d.lease_until < _now - interval '1 minute') as expired, min(d.created_at) as oldest
       into _row from towpath.delivery d;
     _checks := _checks || towpath._check('W9_lag', _row.expired = 0,
-        format('the slowest cursor lags %s events; %s deliveries wait, %s with a lease that ran out',
+        format('the slowest cursor lags %s events; %s deliveries wait, %s with a lease that ran out over a minute ago',
                _n, _row.waiting, _row.expired),
         jsonb_build_object('cursors', _list, 'oldest_delivery_at', _row.oldest,
             'circuits_open', (select coalesce(jsonb_agg(t.target_key order by t.target_key), '[]')

@@ -244,7 +244,8 @@ create table towpath.delivery_target (
     -- The first failure since the last success.
     failing_since    timestamptz,
     opened_times     integer          not null default 0,
-    -- Nothing is claimed before this: the circuit is open, or the target asked for a pause.
+    -- Nothing is claimed before this: the circuit is open, the target asked for a pause, or its
+    -- rate is used up.
     blocked_until    timestamptz      not null default '-infinity',
     tokens           double precision not null default 0,
     refilled_at      timestamptz      not null default '-infinity',
