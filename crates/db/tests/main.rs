@@ -5,6 +5,7 @@
 mod catalogue;
 mod config;
 mod dead_letter;
+mod event;
 mod executor_token;
 mod job_claim;
 mod job_enqueue;
@@ -16,6 +17,7 @@ mod job_refusal;
 mod migrate;
 mod queue;
 mod queue_place;
+mod route;
 mod schedule;
 mod subscription;
 mod tls;

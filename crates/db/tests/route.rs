@@ -1,0 +1,156 @@
+//! Routing in SQL: passes, decisions, dead letters.
+
+use serde_json::{Value, json};
+use towpath_testkit::TestDb;
+
+async fn call(db: &TestDb, function: &str) -> Value {
+    db.json(&format!("towpath.{function}")).await
+}
+
+/// A database with one route to jobs of kind `k` in this mode.
+async fn routed(mode: &str) -> TestDb {
+    let db = TestDb::open().await;
+    let put = r#"fn_route_put('r', 'job', '{"job_kind": "k", "from_payload": {"priority": "prio"}}')"#;
+    assert_eq!(call(&db, put).await["ok"], true);
+    set_mode(&db, mode).await;
+    db
+}
+
+async fn set_mode(db: &TestDb, mode: &str) {
+    let answer = call(db, &format!("fn_route_mode_set('r', '{mode}', 'tester', 'a test')")).await;
+    assert_eq!(answer["ok"], true, "{answer}");
+}
+
+/// Emits one event, numbers it, and runs a pass. Answers the pass's decisions.
+async fn emit_and_route(db: &TestDb) -> Value {
+    assert_eq!(call(db, "fn_event_emit('d', 't')").await["ok"], true);
+    call(db, "fn_event_sequence()").await;
+    route(db).await
+}
+
+async fn route(db: &TestDb) -> Value {
+    let answer = call(db, "fn_route_worker_run('default', 1000)").await;
+    assert_eq!(answer["ok"], true, "{answer}");
+    answer["decisions"].clone()
+}
+
+async fn jobs(db: &TestDb) -> String {
+    db.text("select count(*) from towpath.job_queue where job_kind = 'k'").await
+}
+
+/// E04: both gates must be open, else a clean no-op that says which is closed.
+#[tokio::test]
+async fn both_gates_must_be_open() {
+    let db = routed("live").await;
+    for gate in ["event.routing.enabled", "event.route_worker.enabled"] {
+        call(&db, &format!("fn_gate_set('{gate}', false, 'tester', 'a test')")).await;
+        let answer = call(&db, "fn_route_worker_run('default')").await;
+        assert_eq!((&answer["error"], &answer["gate"]), (&json!("gate_closed"), &json!(gate)));
+        call(&db, &format!("fn_gate_set('{gate}', true, 'tester', 'a test')")).await;
+    }
+}
+
+/// E05, E02: off, dry run and live decide differently, each with exactly one attempt.
+#[tokio::test]
+async fn each_mode_has_its_decision() {
+    let db = routed("off").await;
+    assert_eq!(emit_and_route(&db).await["disabled"], 1);
+    set_mode(&db, "dry_run").await;
+    assert_eq!(emit_and_route(&db).await["dry_run"], 1);
+    assert_eq!(jobs(&db).await, "0", "a dry run delivers nothing");
+    set_mode(&db, "live").await;
+    assert_eq!(emit_and_route(&db).await["sent"], 1);
+    assert_eq!(jobs(&db).await, "1");
+    assert_eq!(db.text("select count(*) from towpath.v_route_attempt").await, "3");
+}
+
+/// E07: a dry run does not use up the live delivery, and a reset cursor delivers nothing twice.
+#[tokio::test]
+async fn dry_then_live_delivers_and_a_reset_repeats_nothing() {
+    let db = routed("dry_run").await;
+    assert_eq!(emit_and_route(&db).await["dry_run"], 1);
+    set_mode(&db, "live").await;
+    for expected in ["1", "1", "1"] {
+        assert_eq!(call(&db, "fn_route_worker_put('default', 1, 0)").await["ok"], true);
+        route(&db).await;
+        assert_eq!(jobs(&db).await, expected);
+    }
+}
+
+/// E06: one poison event in a thousand: 999 delivered, one snapshot that replays after the fix.
+#[tokio::test]
+async fn one_bad_event_stops_nobody() {
+    let db = routed("live").await;
+    let many = "fn_event_emit_many((select jsonb_agg(jsonb_build_object('event_domain', 'd', 'event_type', 't', \
+                'payload', jsonb_build_object('prio', case when n = 637 then to_jsonb('abc'::text) else to_jsonb(7) end))) \
+                from generate_series(1, 1000) n))";
+    assert_eq!(call(&db, many).await["emitted"], 1000);
+    call(&db, "fn_event_sequence()").await;
+    let decisions = route(&db).await;
+    assert_eq!((&decisions["sent"], &decisions["failed"]), (&json!(999), &json!(1)), "{decisions}");
+    assert_eq!(jobs(&db).await, "999");
+    let letters = call(&db, "fn_route_dead_letter_list()").await;
+    let letter = letters["dead_letters"][0]["dead_letter_id"].as_str().unwrap().to_owned();
+    let replay = format!("fn_route_dead_letter_replay('{letter}', 'tester')");
+    assert_eq!(call(&db, &replay).await["resolved"], false, "nothing has been mended yet");
+    call(&db, r#"fn_route_put('r', 'job', '{"job_kind": "k"}')"#).await;
+    assert_eq!(call(&db, &replay).await["resolved"], true);
+    assert_eq!(jobs(&db).await, "1000");
+    assert_eq!(call(&db, &replay).await["error"], "conflict", "resolved once");
+    let error =
+        db.client_as("towpath_owner").await.batch_execute("delete from towpath.route_dead_letter").await;
+    assert!(error.is_err(), "resolved, never deleted");
+}
+
+/// E09: four slices, eight workers at once: every event once, none left.
+#[tokio::test(flavor = "multi_thread")]
+async fn slices_share_the_work_without_overlap() {
+    let db = routed("live").await;
+    call(&db, "fn_route_worker_put('default', 4, 0)").await;
+    let many = "fn_event_emit_many((select jsonb_agg(jsonb_build_object('event_domain', 'd', 'event_type', 't', \
+                'subject_ref', n::text)) from generate_series(1, 4000) n))";
+    assert_eq!(call(&db, many).await["emitted"], 4000);
+    call(&db, "fn_event_sequence()").await;
+    let mut workers = vec![];
+    for _ in 0..8 {
+        let client = db.client().await;
+        workers.push(tokio::spawn(async move {
+            for _ in 0..40 {
+                client.batch_execute("select towpath.fn_route_worker_run('default', 100)").await.unwrap();
+            }
+        }));
+    }
+    for worker in workers {
+        worker.await.unwrap();
+    }
+    while call(&db, "fn_route_worker_run('default', 1000)").await["more"] == true {}
+    assert_eq!(jobs(&db).await, "4000");
+    let verify = call(&db, "fn_event_verify()").await;
+    assert_eq!(verify["ok"], true, "{verify}");
+}
+
+/// E08: a stream target is refused with a clear message until streams can be delivered to.
+#[tokio::test]
+async fn a_stream_target_is_refused_for_now() {
+    let db = TestDb::open().await;
+    let answer = call(&db, r#"fn_route_put('s', 'stream', '{"stream": "x"}')"#).await;
+    assert_eq!(answer["error"], "invalid");
+    assert!(answer["detail"].as_str().unwrap().contains("stream"), "{answer}");
+}
+
+/// R08: only the administrator makes routes and subscriptions.
+#[tokio::test]
+async fn only_the_administrator_changes_routing() {
+    let db = TestDb::open().await;
+    for role in ["towpath_producer", "worker_service_user", "towpath_observer"] {
+        let client = db.client_as(role).await;
+        for call in [
+            r#"fn_route_put('x', 'job', '{"job_kind": "k"}')"#,
+            "fn_event_subscription_put('role:a', 'd')",
+            "fn_route_mode_set('r', 'live', 'x', 'y')",
+        ] {
+            let error = client.batch_execute(&format!("select towpath.{call}")).await.unwrap_err();
+            assert_eq!(error.code().unwrap().code(), "42501", "{role}: {call}");
+        }
+    }
+}

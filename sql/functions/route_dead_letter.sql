@@ -1,0 +1,134 @@
+-- Route dead letters: what failed, kept whole until somebody has dealt with it.
+
+-- fn_route_dead_letter_replay: a dead letter again, from its snapshot, as the route is now (E06).
+-- It is resolved if the route takes it, and stays open with the new error if not.
+--
+-- Answers: {ok, dead_letter_id, decision, generation, resolved, detail}; gate_closed, invalid,
+-- not_found, conflict (resolved already, or the route is off).
+create or replace function towpath.fn_route_dead_letter_replay(p_dead_letter_id uuid, p_actor text) returns jsonb
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _now timestamptz := towpath.fn_now();
+    _letter towpath.route_dead_letter;
+    _route towpath.outbound_route;
+    _refusal jsonb;
+    _done record;
+begin
+    select * into _letter from towpath.route_dead_letter d where d.dead_letter_id = p_dead_letter_id for update;
+    if not found then
+        return jsonb_build_object('ok', false, 'error', 'not_found', 'dead_letter_id', p_dead_letter_id);
+    end if;
+    select * into _route from towpath.outbound_route r where r.route_no = _letter.route_no;
+    _refusal := towpath._route_replay_refusal(_route, p_actor);
+    if _refusal is null and _letter.resolved_at is not null then
+        _refusal := jsonb_build_object('ok', false, 'error', 'conflict', 'dead_letter_id', p_dead_letter_id,
+                                       'state', _letter.resolution, 'detail', 'resolved already');
+    end if;
+    if _refusal is not null then
+        return _refusal;
+    end if;
+    select * into _done from towpath._route_replay_one(_route, _letter.event_snapshot, _letter.recipients, _now);
+    update towpath.route_dead_letter d
+       set replays = d.replays + 1,
+           error = coalesce(_done.error, d.error),
+           resolved_at = case when _done.decision <> 'failed' then _now end,
+           resolved_by = case when _done.decision <> 'failed' then p_actor end,
+           resolution = case when _done.decision <> 'failed' then 'replayed_' || _done.decision end
+     where d.dead_letter_id = p_dead_letter_id;
+    return jsonb_build_object('ok', true, 'dead_letter_id', p_dead_letter_id, 'decision', _done.decision,
+        'generation', _done.generation, 'resolved', _done.decision <> 'failed', 'detail', _done.error);
+end;
+$$;
+
+-- fn_route_dead_letter_replay_many: replays open dead letters, of one route or of all, oldest first,
+-- at most p_limit (1,000).
+--
+-- Answers: {ok, replayed: [dead_letter_id], failed: [dead_letter_id], refused: [answer]}; gate_closed, invalid.
+create or replace function towpath.fn_route_dead_letter_replay_many(
+    p_actor text, p_route_name text default null, p_limit integer default 100) returns jsonb
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _refusal jsonb := towpath._gate_refusal('event.routing.enabled');
+    _id uuid;
+    _answer jsonb;
+    _replayed jsonb := '[]';
+    _failed jsonb := '[]';
+    _refused jsonb := '[]';
+begin
+    if _refusal is not null then
+        return _refusal;
+    end if;
+    for _id in
+        select d.dead_letter_id from towpath.route_dead_letter d
+         where d.resolved_at is null and (p_route_name is null or d.route_name = p_route_name)
+         order by d.position limit least(greatest(coalesce(p_limit, 100), 1), 1000)
+    loop
+        _answer := towpath.fn_route_dead_letter_replay(_id, p_actor);
+        if not (_answer ->> 'ok')::boolean then
+            _refused := _refused || jsonb_build_array(_answer || jsonb_build_object('dead_letter_id', _id));
+        elsif (_answer ->> 'resolved')::boolean then
+            _replayed := _replayed || to_jsonb(_id);
+        else
+            _failed := _failed || to_jsonb(_id);
+        end if;
+    end loop;
+    return jsonb_build_object('ok', true, 'replayed', _replayed, 'failed', _failed, 'refused', _refused);
+end;
+$$;
+
+-- fn_route_dead_letter_resolve: closes a dead letter without a replay, with the reason.
+--
+-- Answers: {ok, dead_letter_id}; invalid, not_found, conflict (resolved already).
+create or replace function towpath.fn_route_dead_letter_resolve(
+    p_dead_letter_id uuid, p_actor text, p_resolution text) returns jsonb
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if coalesce(btrim(p_actor), '') = '' or coalesce(btrim(p_resolution), '') = '' then
+        return jsonb_build_object('ok', false, 'error', 'invalid', 'detail', 'actor and resolution must not be blank');
+    end if;
+    update towpath.route_dead_letter d
+       set resolved_at = towpath.fn_now(), resolved_by = p_actor, resolution = p_resolution
+     where d.dead_letter_id = p_dead_letter_id and d.resolved_at is null;
+    if found then
+        return jsonb_build_object('ok', true, 'dead_letter_id', p_dead_letter_id);
+    end if;
+    if exists (select 1 from towpath.route_dead_letter d where d.dead_letter_id = p_dead_letter_id) then
+        return jsonb_build_object('ok', false, 'error', 'conflict', 'dead_letter_id', p_dead_letter_id,
+                                  'detail', 'resolved already');
+    end if;
+    return jsonb_build_object('ok', false, 'error', 'not_found', 'dead_letter_id', p_dead_letter_id);
+end;
+$$;
+
+-- fn_route_dead_letter_list: dead letters, open ones unless asked otherwise, oldest first, a page at a time.
+--
+-- Answers: {ok, dead_letters: [...], cursor}.
+create or replace function towpath.fn_route_dead_letter_list(
+    p_route_name text default null, p_resolved boolean default false, p_limit integer default 100,
+    p_cursor uuid default null) returns jsonb
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+    select jsonb_build_object('ok', true, 'dead_letters', coalesce(jsonb_agg(to_jsonb(d) - 'worker_no' - 'route_no'
+               order by d.dead_letter_id), '[]'),
+               'cursor', case when count(*) = least(greatest(coalesce(p_limit, 100), 1), 1000)
+                              then (array_agg(d.dead_letter_id order by d.dead_letter_id desc))[1] end)
+      from (select * from towpath.route_dead_letter d
+             where (p_route_name is null or d.route_name = p_route_name)
+               and (d.resolved_at is not null) = coalesce(p_resolved, false)
+               and (p_cursor is null or d.dead_letter_id > p_cursor)
+             order by d.dead_letter_id
+             limit least(greatest(coalesce(p_limit, 100), 1), 1000)) d
+$$;
+
+grant execute on function towpath.fn_route_dead_letter_replay(uuid, text) to workflow_admin;
+grant execute on function towpath.fn_route_dead_letter_replay_many(text, text, integer) to workflow_admin;
+grant execute on function towpath.fn_route_dead_letter_resolve(uuid, text, text) to workflow_admin;
+grant execute on function towpath.fn_route_dead_letter_list(text, boolean, integer, uuid)
+    to workflow_admin, towpath_observer;

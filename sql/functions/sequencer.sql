@@ -1,0 +1,260 @@
+-- The sequencer: gives every event its number, once, and never a number to an effect before
+-- its cause has one (E03).
+--
+-- What is new is the difference of two snapshots: visible now, not visible in the one that
+-- was remembered. A transaction that commits late is new when it commits, whatever its number
+-- or its clock said, and one that stays open delays nobody. Within one step events go by id:
+-- whoever saw an event before writing its own drew the later id.
+
+-- _event_cluster: the cluster and database whose transaction numbers are meant. After a dump and
+-- restore it differs, and remembered snapshots mean nothing.
+create or replace function towpath._event_cluster() returns text
+    language plpgsql stable
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return (select s.system_identifier from pg_control_system() s)::text || ':'
+           || (select d.oid from pg_database d where d.datname = current_database());
+end;
+$$;
+
+-- _snapshot_without: a snapshot in which one transaction counts as still running. The
+-- sequencer's own does, or events emitted after it in one transaction would be taken for seen.
+create or replace function towpath._snapshot_without(p_snapshot pg_snapshot, p_xact xid8) returns pg_snapshot
+    language sql stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select case when not pg_visible_in_snapshot(p_xact, p_snapshot) then p_snapshot
+        else format('%s:%s:%s',
+                    case when p_xact < pg_snapshot_xmin(p_snapshot) then p_xact else pg_snapshot_xmin(p_snapshot) end,
+                    pg_snapshot_xmax(p_snapshot),
+                    (select string_agg(x.xact::text, ',' order by x.xact)
+                       from (select pg_snapshot_xip(p_snapshot) as xact union select p_xact) x))::pg_snapshot end
+$$;
+
+-- _event_unseen: whether any event is visible now that was not in the remembered snapshot. A
+-- look before the lock, because a lock writes and an idle system should not.
+create or replace function towpath._event_unseen(p_seen pg_snapshot, p_now pg_snapshot) returns boolean
+    language plpgsql stable
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
+    set jit = off
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+as $$
+declare
+    _running xid8[] := array(select pg_snapshot_xip(p_seen));
+begin
+    return exists (select 1 from towpath.event_outbox o
+                    where o.xact_id >= pg_snapshot_xmax(p_seen) and o.xact_id < pg_snapshot_xmax(p_now))
+        or (_running <> '{}' and exists (select 1 from towpath.event_outbox o where o.xact_id = any(_running)));
+end;
+$$;
+
+-- _event_number: numbers the first p_limit events of the step from p_seen to p_target, in id order.
+-- Returns how many, and the last id.
+create or replace function towpath._event_number(
+    p_seen pg_snapshot, p_target pg_snapshot, p_checked_id bigint, p_position bigint, p_limit integer,
+    out numbered bigint, out last_id bigint)
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
+    set jit = off
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+as $$
+declare
+    _running xid8[] := array(select pg_snapshot_xip(p_seen));
+begin
+    with found as (
+        select o.id, o.event_id, o.xact_id, o.ordering_key, o.subject_table, o.subject_ref
+          from towpath.event_outbox o
+         where o.xact_id >= pg_snapshot_xmax(p_seen) and o.xact_id < pg_snapshot_xmax(p_target)
+        union all
+        select o.id, o.event_id, o.xact_id, o.ordering_key, o.subject_table, o.subject_ref
+          from towpath.event_outbox o
+         where o.xact_id = any(_running)),
+    fresh as materialized (
+        select f.id, f.event_id,
+               hashtext(coalesce(towpath._event_key(f.ordering_key, f.subject_table, f.subject_ref),
+                                 f.event_id::text)) as key_hash
+          from found f
+         where pg_visible_in_snapshot(f.xact_id, p_target)
+           and not pg_visible_in_snapshot(f.xact_id, p_seen)
+           and (f.id > p_checked_id
+                or not exists (select 1 from towpath.event_position p where p.event_id = f.event_id offset 0))
+         order by f.id
+         limit p_limit),
+    placed as (
+        insert into towpath.event_position (position, event_id, key_hash)
+        select p_position + row_number() over (order by f.id), f.event_id, f.key_hash from fresh f)
+    select count(*), max(f.id) into numbered, last_id from fresh f;
+end;
+$$;
+
+-- _event_number_on: goes on in the middle of a step that was too big for one call. By id now, so that
+-- each call costs what it numbers, and not what is left.
+create or replace function towpath._event_number_on(
+    p_seen pg_snapshot, p_target pg_snapshot, p_after_id bigint, p_last_id bigint, p_checked_id bigint,
+    p_position bigint, p_limit integer, out numbered bigint, out last_id bigint)
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
+    set jit = off
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set enable_sort = off
+as $$
+begin
+    with fresh as materialized (
+        select o.id, o.event_id,
+               hashtext(coalesce(towpath._event_key(o.ordering_key, o.subject_table, o.subject_ref),
+                                 o.event_id::text)) as key_hash
+          from towpath.event_outbox o
+         where o.id > p_after_id and o.id <= p_last_id
+           and pg_visible_in_snapshot(o.xact_id, p_target)
+           and not pg_visible_in_snapshot(o.xact_id, p_seen)
+           and (o.id > p_checked_id
+                or not exists (select 1 from towpath.event_position p where p.event_id = o.event_id offset 0))
+         order by o.id
+         limit p_limit),
+    placed as (
+        insert into towpath.event_position (position, event_id, key_hash)
+        select p_position + row_number() over (order by f.id), f.event_id, f.key_hash from fresh f)
+    select count(*), max(f.id) into numbered, last_id from fresh f;
+end;
+$$;
+
+-- _event_number_rest: after a restore, numbers what is visible and has no position. Snapshots are
+-- of no use there, so this looks at every event; it happens once in the life of a cluster.
+create or replace function towpath._event_number_rest(p_position bigint, p_limit integer, out numbered bigint)
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    with fresh as materialized (
+        select o.id, o.event_id,
+               hashtext(coalesce(towpath._event_key(o.ordering_key, o.subject_table, o.subject_ref),
+                                 o.event_id::text)) as key_hash
+          from towpath.event_outbox o
+         where not exists (select 1 from towpath.event_position p where p.event_id = o.event_id)
+         order by o.id
+         limit p_limit),
+    placed as (
+        insert into towpath.event_position (position, event_id, key_hash)
+        select p_position + row_number() over (order by f.id), f.event_id, f.key_hash from fresh f)
+    select count(*) into numbered from fresh f;
+end;
+$$;
+
+-- _event_last_id: the highest id any event has drawn so far, committed or not.
+create or replace function towpath._event_last_id() returns bigint
+    language plpgsql stable
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return coalesce(pg_sequence_last_value(pg_get_serial_sequence('towpath.event_outbox', 'id')::regclass), 0);
+end;
+$$;
+
+-- fn_event_sequence: gives the next positions to events that have none.
+--
+-- The lock comes first and alone; every later statement then sees what the last sequencer
+-- left. Any number may run: one works, the others answer busy. If a step holds more events
+-- than p_limit, the snapshot it leads to is kept and the next call goes on in the middle of
+-- it. One notification per pass.
+--
+-- Answers: {ok, numbered, last_position, more, busy}; conflict (not read committed).
+create or replace function towpath.fn_event_sequence(p_limit integer default 10000) returns jsonb
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
+    set jit = off
+as $$
+declare
+    _limit integer := least(greatest(coalesce(p_limit, 10000), 1), 1000000);
+    _cluster text := towpath._event_cluster();
+    _tick towpath.event_tick;
+    _now pg_snapshot;
+    _done record;
+    _restored boolean;
+    _more boolean;
+begin
+    if current_setting('transaction_isolation') <> 'read committed' then
+        return jsonb_build_object('ok', false, 'error', 'conflict',
+            'detail', 'the sequencer needs read committed, to see what the last one left');
+    end if;
+    select * into _tick from towpath.event_tick t order by t.tick_no desc limit 1;
+    if _tick.cluster = _cluster and _tick.target is null
+       and not towpath._event_unseen(_tick.snapshot, pg_current_snapshot()) then
+        return jsonb_build_object('ok', true, 'numbered', 0, 'last_position', _tick.last_position,
+                                  'more', false, 'busy', false);
+    end if;
+
+    perform 1 from towpath.event_sequencer s for update skip locked;
+    if not found then
+        return jsonb_build_object('ok', true, 'numbered', 0, 'last_position', _tick.last_position,
+                                  'more', false, 'busy', true);
+    end if;
+    select * into _tick from towpath.event_tick t order by t.tick_no desc limit 1;
+    _now := towpath._snapshot_without(pg_current_snapshot(), pg_current_xact_id());
+    -- A snapshot from the future is one from another cluster, whatever its name says.
+    _restored := _tick.cluster <> _cluster or _tick.snapshot is null
+                 or pg_snapshot_xmax(_tick.snapshot) > pg_snapshot_xmax(_now);
+    if _restored then
+        select r.numbered, null::bigint as last_id into _done
+          from towpath._event_number_rest(_tick.last_position, _limit) r;
+        _more := _done.numbered = _limit;
+        if not _more then
+            -- Whatever committed since _now has been numbered or will be looked up.
+            _tick.snapshot := _now;
+            _tick.cluster := _cluster;
+            _tick.target := null;
+            _tick.target_id := 0;
+            _tick.target_last_id := 0;
+            _tick.checked_id := towpath._event_last_id();
+        end if;
+    else
+        if _tick.target is null then
+            _tick.target := _now;
+            select * into _done from towpath._event_number(_tick.snapshot, _tick.target, _tick.checked_id,
+                                                           _tick.last_position, _limit);
+            _tick.target_last_id := towpath._event_last_id();
+        else
+            select * into _done from towpath._event_number_on(_tick.snapshot, _tick.target, _tick.target_id,
+                _tick.target_last_id, _tick.checked_id, _tick.last_position, _limit);
+        end if;
+        _more := _done.numbered = _limit;
+        _tick.target_id := _done.last_id;
+        if not _more then
+            _tick.snapshot := _tick.target;
+            _tick.target := null;
+            _tick.target_id := 0;
+            _tick.target_last_id := 0;
+        end if;
+    end if;
+    _tick.last_position := _tick.last_position + _done.numbered;
+    insert into towpath.event_tick (last_position, snapshot, target, target_id, target_last_id, checked_id, cluster)
+    values (_tick.last_position, _tick.snapshot, _tick.target, _tick.target_id, _tick.target_last_id,
+            _tick.checked_id, _tick.cluster);
+    -- By its number: a range would walk over every old row while somebody holds a snapshot.
+    delete from towpath.event_tick t where t.tick_no = _tick.tick_no;
+    if _done.numbered > 0 and towpath._gate_open('queue.notify.enabled') then
+        perform pg_notify('towpath_event', _tick.last_position::text);
+    end if;
+    return jsonb_build_object('ok', true, 'numbered', _done.numbered, 'last_position', _tick.last_position,
+                              'more', _more, 'busy', false);
+end;
+$$;
+
+-- _event_last_position: the highest position. Everything up to it has been committed.
+create or replace function towpath._event_last_position() returns bigint
+    language plpgsql stable
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return (select t.last_position from towpath.event_tick t order by t.tick_no desc limit 1);
+end;
+$$;
+
+grant execute on function towpath.fn_event_sequence(integer) to worker_service_user, workflow_admin;
