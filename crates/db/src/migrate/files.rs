@@ -78,6 +78,7 @@ pub const SOURCES: &[Source] = sources! {
     "functions/route_replay.sql",
     "functions/route_dead_letter.sql",
     "functions/delivery.sql",
+    "functions/delivery_finish.sql",
     "functions/event_read.sql",
     "functions/event_retention.sql",
     "functions/event_verify.sql",
