@@ -29,7 +29,8 @@ const BATCH: usize = 1_000;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let url = std::env::var("DATABASE_URL").context("name a server with DATABASE_URL; it may be put under load")?;
+    let url =
+        std::env::var("DATABASE_URL").context("name a server with DATABASE_URL; it may be put under load")?;
     let jobs: usize = std::env::var("BENCH_JOBS").map_or(Ok(50_000), |text| text.parse())?;
     let only = std::env::var("BENCH_ONLY").ok();
     let wanted = |name: &str| only.as_deref().is_none_or(|only| only.split(',').any(|one| one == name));

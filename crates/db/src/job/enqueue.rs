@@ -81,10 +81,7 @@ const TYPES: [Type; 13] = [
 /// that is passed cannot leave out.
 pub(super) const EXECUTOR_DEFAULT: &str = "PG_worker";
 
-fn parameters<'a>(
-    job: &'a NewJob,
-    payload: &'a Option<Json<&'a RawValue>>,
-) -> [&'a (dyn ToSql + Sync); 13] {
+fn parameters<'a>(job: &'a NewJob, payload: &'a Option<Json<&'a RawValue>>) -> [&'a (dyn ToSql + Sync); 13] {
     let executor: &(dyn ToSql + Sync) = match &job.executor {
         Some(executor) => executor,
         None => &EXECUTOR_DEFAULT,
