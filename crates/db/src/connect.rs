@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime, Timeouts};
+use deadpool_postgres::{Manager, ManagerConfig, Pool, QueueMode, RecyclingMethod, Runtime, Timeouts};
 use serde_json::Value;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config};
@@ -31,6 +31,8 @@ impl Database {
                 create: Some(limits::CONNECT_WAIT_MAX),
                 recycle: Some(limits::CONNECT_WAIT_MAX),
             })
+            // The connections used last, whose plans are made and warm.
+            .queue_mode(QueueMode::Lifo)
             .build()
             .map_err(|error| Error::Unreachable(error.to_string()))?;
         let client = pool.get().await.map_err(|error| match error {

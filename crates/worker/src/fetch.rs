@@ -88,6 +88,7 @@ async fn round(worker: &Worker) -> Result<Found, Error> {
             continue;
         }
         let jobs = claim(worker, pool, wanted).await?;
+        pool.set_dry(jobs.len() < wanted);
         found = match (jobs.len(), found) {
             (count, _) if count == wanted => Found::Plenty,
             (_, Found::Plenty) => Found::Plenty,
@@ -169,9 +170,12 @@ impl Wait {
             Wait::Hungry => {
                 let _ = tokio::time::timeout(limits::PULSE, worker.shared.hungry.notified()).await;
             }
-            Wait::Idle(time) => {
-                let _ = tokio::time::timeout(time, ear.woken()).await;
-            }
+            // One pool may be dry while another was only full.
+            Wait::Idle(time) => tokio::select! {
+                () = ear.woken() => {}
+                () = worker.shared.hungry.notified() => {}
+                () = tokio::time::sleep(time) => {}
+            },
         }
     }
 }

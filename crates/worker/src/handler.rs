@@ -85,7 +85,7 @@ impl<E: std::error::Error + Send + Sync + 'static> From<E> for Failure {
 pub struct Context {
     pub(crate) about: Arc<About>,
     pub(crate) cancelled: CancellationToken,
-    pub(crate) database: Database,
+    pub(crate) database: Arc<Database>,
     pub(crate) owner: LeaseOwner,
 }
 

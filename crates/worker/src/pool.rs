@@ -5,6 +5,7 @@
 //! how long jobs have taken lately. Short jobs are claimed far ahead, long ones not at all.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,8 @@ pub(crate) struct Pool {
     pub(crate) kinds: Vec<String>,
     concurrency: usize,
     state: Mutex<State>,
+    /// The last claim found less than it wanted: a free slot is no reason to look again.
+    dry: AtomicBool,
 }
 
 #[derive(Default)]
@@ -47,7 +50,7 @@ pub(crate) enum Next {
 
 impl Pool {
     pub(crate) fn new(kinds: Vec<String>, concurrency: usize) -> Pool {
-        Pool { kinds, concurrency, state: Mutex::default() }
+        Pool { kinds, concurrency, state: Mutex::default(), dry: AtomicBool::new(false) }
     }
 
     /// Takes jobs in and says how many new slots to start for them.
@@ -59,8 +62,13 @@ impl Pool {
         slots
     }
 
+    /// Notes whether a claim found less than it wanted.
+    pub(crate) fn set_dry(&self, dry: bool) {
+        self.dry.store(dry, Ordering::Relaxed);
+    }
+
     /// The next job for a slot, which also tells how long its last one took. The flag says
-    /// that the pool has just become hungry.
+    /// that the pool is hungry and that there may be something to eat.
     pub(crate) fn take(&self, last: Option<Duration>) -> (Next, bool) {
         let mut state = lock(&self.state);
         if let Some(last) = last {
@@ -73,7 +81,7 @@ impl Pool {
                 Next::Nothing
             }
         };
-        (next, state.wants(self.concurrency) > 0)
+        (next, !self.dry.load(Ordering::Relaxed) && state.wants(self.concurrency) > 0)
     }
 
     /// How many jobs to claim now; 0 until a claim is worth it.

@@ -40,7 +40,8 @@ pub(crate) struct Kind {
 
 /// What the tasks of one worker share.
 pub(crate) struct Shared {
-    pub(crate) database: Database,
+    /// Behind a pointer of its own, because every handler gets it.
+    pub(crate) database: Arc<Database>,
     pub(crate) owner: LeaseOwner,
     pub(crate) pools: Vec<Pool>,
     kinds: HashMap<String, Kind>,
@@ -119,7 +120,7 @@ impl Shared {
         owner: LeaseOwner,
     ) -> Shared {
         Shared {
-            database,
+            database: Arc::new(database),
             owner,
             pools,
             kinds,

@@ -111,3 +111,32 @@ async fn a_job_for_later_begins_on_time() {
     assert!(jiff::Timestamp::now() >= due, "not before its time");
     running.stop().await;
 }
+
+/// A pool that was full is served as soon as it has room, though another one is dry.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_pool_does_not_wait_for_the_poll_of_a_dry_one() {
+    let place = Place::open().await;
+    let done = Count::new();
+    let counts = done.clone();
+    let slow = move |_: serde_json::Value, _: towpath_worker::Context| {
+        let counts = counts.clone();
+        async move {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            counts.add();
+            Ok(())
+        }
+    };
+    let worker = place
+        .builder()
+        .handle_kind("one", Options::default().concurrency(1), slow.clone())
+        .handle_kind("dry", Options::default(), slow)
+        .build()
+        .unwrap();
+    place.admin.enqueue_many(&vec![NewJob::new("one"); 8]).await.unwrap();
+    let began = Instant::now();
+    let running = Running::start(worker);
+    done.until(8).await;
+    // Eight times 0.3 s one after the other; with a poll of up to 1 s in between it is 5 s or more.
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    running.stop().await;
+}
