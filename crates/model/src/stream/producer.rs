@@ -43,19 +43,25 @@ impl Producer {
             (Some(id), Some(epoch), Some(seq)) => (id, epoch, seq),
             _ => return Err(Invalid::Incomplete),
         };
-        if id.is_empty() || id.len() > ID_LENGTH_MAX {
-            return Err(Invalid::Id);
-        }
         let epoch = number(epoch).ok_or(Invalid::Epoch)?;
         let seq = number(seq).ok_or(Invalid::Seq)?;
-        Ok(Some(Producer { id: id.into(), epoch, seq }))
+        Producer::new(id, epoch, seq).map(Some)
+    }
+
+    /// The same of values that are numbers already.
+    pub fn new(id: &str, epoch: u64, seq: u64) -> Result<Producer, Invalid> {
+        match () {
+            () if id.is_empty() || id.len() > ID_LENGTH_MAX => Err(Invalid::Id),
+            () if epoch > NUMBER_MAX => Err(Invalid::Epoch),
+            () if seq > NUMBER_MAX => Err(Invalid::Seq),
+            () => Ok(Producer { id: id.into(), epoch, seq }),
+        }
     }
 }
 
 fn number(text: &str) -> Option<u64> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let number = digits.then(|| text.parse().ok()).flatten();
-    number.filter(|number| *number <= NUMBER_MAX)
+    digits.then(|| text.parse().ok()).flatten()
 }
 
 #[cfg(test)]
@@ -69,6 +75,8 @@ mod tests {
         assert_eq!(Producer::parse(None, None, None), Ok(None));
         assert_eq!(Producer::parse(Some("p"), None, Some("0")), Err(Invalid::Incomplete));
         assert_eq!(Producer::parse(Some(""), Some("0"), Some("0")), Err(Invalid::Id));
+        assert_eq!(Producer::new(&"x".repeat(257), 0, 0), Err(Invalid::Id));
+        assert_eq!(Producer::new("x", NUMBER_MAX + 1, 0), Err(Invalid::Epoch));
         for text in ["", "-1", "1abc", "1e3", "1.0", "9007199254740992"] {
             assert_eq!(Producer::parse(Some("p"), Some(text), Some("0")), Err(Invalid::Epoch), "{text}");
             assert_eq!(Producer::parse(Some("p"), Some("0"), Some(text)), Err(Invalid::Seq), "{text}");

@@ -1,5 +1,7 @@
 //! `POST`: append, close, or both.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderMap, IF_MATCH};
@@ -15,6 +17,7 @@ use super::refusal::{self, Refusal};
 use super::request::{self, header, is_true};
 use super::{Answer, Streams, empty, headers};
 use crate::body::Body;
+use crate::limits::SEQ_BYTES_MAX;
 
 impl Streams {
     pub(super) async fn append(&self, name: StreamName, request: Request<Incoming>) -> Answer {
@@ -41,10 +44,18 @@ fn wish(headers: &HeaderMap) -> Result<Append, Refusal> {
     Ok(Append {
         close: is_true(headers, &headers::CLOSED),
         producer,
-        stream_seq: header(headers, &headers::SEQ)?.map(Into::into),
+        stream_seq: header(headers, &headers::SEQ)?.map(stream_seq).transpose()?,
         expected_tail: header(headers, &IF_MATCH)?.map(expected_tail).transpose()?,
         ..Append::default()
     })
+}
+
+/// It is kept with the stream, in memory.
+pub(super) fn stream_seq(text: &str) -> Result<Arc<str>, Refusal> {
+    match text.len() <= SEQ_BYTES_MAX {
+        true => Ok(text.into()),
+        false => Err(Refusal::invalid(format!("Stream-Seq has at most {SEQ_BYTES_MAX} characters"))),
+    }
 }
 
 /// `If-Match` names the tail that the writer has seen.

@@ -20,7 +20,7 @@ use towpath_model::stream::offset::Offset;
 use towpath_model::stream::producer::Producer;
 use towpath_streams::{Append, Appended, Error};
 
-use super::append::messages;
+use super::append::{messages, stream_seq};
 use super::refusal::Refusal;
 use super::{Answer, Streams, request, with_body};
 use crate::body::Body;
@@ -103,8 +103,8 @@ fn append(project: &str, item: Item<'_>) -> Result<(StreamName, Append), Refusal
     let expected = item.if_match.as_deref().map(|text| Offset::parse(text).ok_or(()));
     let mut append = Append {
         close: item.close,
-        producer: item.producer.map(|by| Producer { id: by.id.into(), epoch: by.epoch, seq: by.seq }),
-        stream_seq: item.stream_seq.map(Into::into),
+        producer: item.producer.map(|by| Producer::new(&by.id, by.epoch, by.seq)).transpose()?,
+        stream_seq: item.stream_seq.as_deref().map(stream_seq).transpose()?,
         expected_tail: expected.transpose().map_err(|()| Refusal::invalid("if_match is not an offset"))?,
         ..Append::default()
     };

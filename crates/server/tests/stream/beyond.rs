@@ -77,8 +77,16 @@ async fn a_batch_is_decided_append_by_append() {
     assert_eq!(words, [None, None, None, Some("not_found"), None, Some("closed")]);
     assert_eq!(server.get("/v1/stream/j").await.text().await.unwrap(), "[{\"a\":1},2]");
     assert_eq!(server.get("/v1/stream/t").await.text().await.unwrap(), "hello!");
-    let reserved = json!({ "appends": [{ "stream": "__ds/keys", "text": "x" }] });
-    assert_eq!(server.json(Method::POST, "/v1/streams", reserved).await.0, 400);
+    for item in [
+        json!({ "stream": "__ds/keys", "text": "x" }),
+        json!({ "stream": "j", "text": "x", "producer": { "id": "", "epoch": 0, "seq": 0 } }),
+        json!({ "stream": "j", "text": "x", "stream_seq": "s".repeat(300) }),
+        json!({ "stream": "j", "text": "x", "json": 1 }),
+        json!({ "stream": "j" }),
+    ] {
+        let (status, answer) = server.json(Method::POST, "/v1/streams", json!({ "appends": [item] })).await;
+        assert_eq!(status, 400, "{answer}");
+    }
 }
 
 #[tokio::test]
