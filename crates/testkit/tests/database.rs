@@ -7,7 +7,7 @@ use towpath_testkit::TestDb;
 use towpath_testkit::race::all_at_once;
 
 async fn now(db: &TestDb) -> Timestamp {
-    db.client().await.query_one("select towpath.fn_now()", &[]).await.unwrap().get(0)
+    db.client().await.query_one("select towpath.fn_now()", &[]).await.expect("a clock").get(0)
 }
 
 /// A database per test in well under 100 ms: the median of eleven.
