@@ -34,7 +34,7 @@ pub trait Queue: Clone + Send + Sync + Sized + 'static {
     /// A running worker process' worth of workers.
     type Worker: Send;
     /// Installs the schema into an empty database.
-    fn setup(url: &str) -> impl Future<Output = Result<()>> + Send;
+    fn setup(url: &str) -> impl Future<Output = Result<()>>;
     /// A client with a pool of at most this size.
     fn connect(url: &str, connections: u32) -> impl Future<Output = Result<Self>> + Send;
     /// Enqueues one job and waits until it is durable.
