@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use graphile_worker::{
-    Database, IntoTaskHandlerResult, JobSpec, LocalQueueConfig, RawJobSpec, TaskHandler, Worker, WorkerContext,
-    WorkerOptions, WorkerUtils,
+    Database, IntoTaskHandlerResult, JobSpec, LocalQueueConfig, RawJobSpec, TaskHandler, Worker,
+    WorkerContext, WorkerOptions, WorkerUtils,
 };
 use measure::NOTE;
 use serde::{Deserialize, Serialize};

@@ -51,7 +51,10 @@ impl measure::Queue for Queue {
 
     async fn enqueue_many(&self, numbers: Range<u64>) -> Result<()> {
         let messages: Vec<Value> = numbers.map(|number| json!({ "number": number, "note": NOTE })).collect();
-        sqlx::query("select count(*) from pgmq.send_batch('noop', $1)").bind(messages).execute(&self.pool).await?;
+        sqlx::query("select count(*) from pgmq.send_batch('noop', $1)")
+            .bind(messages)
+            .execute(&self.pool)
+            .await?;
         Ok(())
     }
 
