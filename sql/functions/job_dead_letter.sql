@@ -261,6 +261,9 @@ begin
         end if;
     end loop;
     return jsonb_build_object('ok', true, 'replayed', _replayed, 'conflicts', _conflicts);
+exception when data_exception then
+    -- A date of the filter that is none; nothing was replayed.
+    return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'filter', 'detail', sqlerrm);
 end;
 $$;
 

@@ -16,6 +16,7 @@ use crate::{Error, limits, tls};
 pub struct Database {
     pool: Pool,
     config: Config,
+    tls: MakeRustlsConnect,
 }
 
 impl Database {
@@ -23,7 +24,7 @@ impl Database {
     pub async fn connect(url: &str) -> Result<Database, Error> {
         let (config, tls) = parse_url(url)?;
         let manager_config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let pool = Pool::builder(Manager::from_config(config.clone(), tls, manager_config))
+        let pool = Pool::builder(Manager::from_config(config.clone(), tls.clone(), manager_config))
             .max_size(limits::POOL_CONNECTIONS_MAX)
             .runtime(Runtime::Tokio1)
             .timeouts(Timeouts {
@@ -44,7 +45,7 @@ impl Database {
         })?;
         refuse_old_server(&client).await?;
         drop(client);
-        Ok(Database { pool, config })
+        Ok(Database { pool, config, tls })
     }
 
     /// A connection of the pool, for this crate's own calls.
@@ -62,6 +63,11 @@ impl Database {
     /// Where this database is, for a connection outside the pool.
     pub(crate) fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// How to encrypt on the way there.
+    pub(crate) fn tls(&self) -> MakeRustlsConnect {
+        self.tls.clone()
     }
 
     /// Whether the database answers right now.

@@ -76,6 +76,8 @@ async fn tls_means_what_psql_users_expect() {
     connect("sslmode=prefer").await.unwrap();
     connect("sslmode=require").await.unwrap();
     connect(&format!("sslmode=verify-full&sslrootcert={authority}")).await.unwrap();
+    let database = Database::connect(&format!("{address}?sslmode=require")).await.unwrap();
+    towpath_db::job::Listener::open(&database).await.expect("wake-ups come over TLS too");
     let unknown = connect("sslmode=verify-full").await.unwrap_err();
     assert!(unknown.contains("UnknownIssuer"), "{unknown}");
     let by_number = address.replace("localhost", "127.0.0.1");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use tokio_postgres::{AsyncMessage, Client, NoTls};
+use tokio_postgres::{AsyncMessage, Client};
 
 use crate::connect::whom;
 use crate::{Database, Error};
@@ -24,7 +24,7 @@ impl Listener {
     pub async fn open(database: &Database) -> Result<Listener, Error> {
         let config = database.config();
         let (client, mut connection) =
-            config.connect(NoTls).await.map_err(|error| Error::unreachable(&error, &whom(config)))?;
+            config.connect(database.tls()).await.map_err(|error| Error::unreachable(&error, &whom(config)))?;
         let woken = Arc::new(Notify::new());
         let hears = woken.clone();
         let connection = tokio::spawn(async move {
