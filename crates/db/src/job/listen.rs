@@ -23,8 +23,10 @@ impl Listener {
     /// Opens a connection and listens.
     pub async fn open(database: &Database) -> Result<Listener, Error> {
         let config = database.config();
-        let (client, mut connection) =
-            config.connect(database.tls()).await.map_err(|error| Error::unreachable(&error, &whom(config)))?;
+        let (client, mut connection) = config
+            .connect(database.tls())
+            .await
+            .map_err(|error| Error::unreachable(&error, &whom(config)))?;
         let woken = Arc::new(Notify::new());
         let hears = woken.clone();
         let connection = tokio::spawn(async move {
