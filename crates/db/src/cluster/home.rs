@@ -16,6 +16,8 @@ use tokio::process::Command;
 use super::{Binaries, Config, server};
 use crate::{Error, limits};
 
+/// How the name of a directory begins that is being made.
+const UNFINISHED: &str = "postgres.unfinished-";
 /// Where clusters go that their user could not reach otherwise.
 const REFUGE: &str = "/var/lib/towpath";
 
@@ -65,17 +67,13 @@ impl Home {
     }
 
     /// Makes the directory if it is new. A half-made one never gets the final name, so a
-    /// kill in between leaves only rubbish that the next call removes.
+    /// kill in between leaves only rubbish that a later call removes.
     pub(super) async fn prepare(&self, binaries: &Binaries) -> Result<(), Error> {
         if major(&self.pgdata).is_some() {
             return Ok(());
         }
-        let unfinished = self.pgdata.with_extension("unfinished");
+        let unfinished = self.unfinished()?;
         let failed = |error: std::io::Error| unusable(&unfinished, &error);
-        match std::fs::remove_dir_all(&unfinished) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
-            _ => {}
-        }
         // A directory without PG_VERSION is not PostgreSQL's; it must not be overwritten.
         if self.pgdata.read_dir().is_ok_and(|mut entries| entries.next().is_some()) {
             return Err(Error::Cluster(format!(
@@ -108,6 +106,19 @@ impl Home {
             )));
         }
         std::fs::rename(&unfinished, &self.pgdata).map_err(failed)
+    }
+
+    /// A new name to make the directory under, after removing what earlier attempts left.
+    /// New, because an `initdb` that lost us may still be writing into the last one; what
+    /// cannot be removed for that reason goes next time.
+    fn unfinished(&self) -> Result<PathBuf, Error> {
+        let dir = self.pgdata.parent().unwrap_or(&self.pgdata);
+        let entries = std::fs::read_dir(dir).map_err(|error| unusable(dir, &error))?;
+        for entry in entries.flatten().filter(|e| e.file_name().to_string_lossy().starts_with(UNFINISHED)) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        Ok(dir.join(format!("{UNFINISHED}{}", now.as_nanos())))
     }
 
     /// Stops a server that was left running in the directory. Nobody owns it: we hold the
