@@ -7,10 +7,10 @@
 //!                                                           gathering, checkpoints
 //! ```
 //!
-//! One thread writes. It takes everything that waits, decides it ([`plan`]), makes it
-//! durable in one go ([`log`]), and only then lets anybody see it ([`index`]). A checkpoint
+//! One thread writes. It takes everything that waits, decides it (`plan`), makes it
+//! durable in one go (`log`), and only then lets anybody see it (`index`). A checkpoint
 //! is the index on disk and the list of segments that count; opening reads it and replays
-//! the log behind it ([`recover`]). What no checkpoint names is removed.
+//! the log behind it (`recover`). What no checkpoint names is removed.
 
 mod checkpoint;
 mod codec;
@@ -23,6 +23,7 @@ mod index;
 mod keeper;
 mod log;
 mod maintain;
+mod moved;
 mod plan;
 mod queue;
 mod reader;
