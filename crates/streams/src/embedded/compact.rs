@@ -36,7 +36,11 @@ pub(super) fn gather(shared: &Shared, victims: &[u32], level: u8, pace: &mut Pac
             return Err(error);
         }
     };
-    shared.index_mut().segments.insert(number, segment);
+    match segment {
+        Some(segment) => drop(shared.index_mut().segments.insert(number, segment)),
+        // Nothing in the victims was alive.
+        None => drop(shared.disk.remove(&file_name(number))),
+    }
     for some in runs.chunks(SLOTS_PER_LOCK) {
         let mut index = shared.index_mut();
         for run in some {
@@ -98,7 +102,8 @@ impl<'a> Gatherer<'a> {
         Ok(Gatherer { shared, victims, number, level, pace, file, buffer, written, extents, copies })
     }
 
-    fn run(mut self) -> Result<(Arc<Segment>, Vec<Run>), Error> {
+    /// The new segment, if anything was alive, and who points where in it.
+    fn run(mut self) -> Result<(Option<Arc<Segment>>, Vec<Run>), Error> {
         let mut runs = Vec::new();
         let mut next = Some(0);
         while let Some(from) = next {
@@ -112,13 +117,16 @@ impl<'a> Gatherer<'a> {
             next = after;
         }
         self.flush()?;
+        if self.written == HEADER_BYTES {
+            return Ok((None, runs));
+        }
         self.file.sync().map_err(|error| failed(&error))?;
         let segment = Segment::new(self.number, Kind::Gathered { level: self.level }, self.file);
         if !self.extents.is_empty() {
             write_index(self.shared, &segment, &self.extents)?;
         }
         self.shared.disk.sync_names().map_err(|error| failed(&error))?;
-        Ok((Arc::new(segment), runs))
+        Ok((Some(Arc::new(segment)), runs))
     }
 
     /// The runs of victims' pieces of some streams.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use super::checkpoint;
 use super::compact;
 use super::extents::{self, Extent};
-use super::segment::{Kind, Segment, file_name, index_name};
+use super::segment::{HEADER_BYTES, Kind, Segment, file_name, index_name};
 use super::shared::{Position, Shared};
 use super::stream::{Piece, Stream};
 use crate::Error;
@@ -220,7 +220,9 @@ fn choose(shared: &Shared, upkeep: &Upkeep) -> Result<Option<(Vec<u32>, u8)>, Er
             Kind::Gathered { level } => level,
         };
         let live = live.get(&segment.number).copied().unwrap_or(0);
-        if live < size / 2 {
+        // A segment that was just gathered is all alive but for its header: it must not be
+        // chosen again, or this would never end.
+        if live < size.saturating_sub(HEADER_BYTES) / 2 || (live == 0 && size > 0) {
             return Ok(Some((vec![segment.number], level.max(1))));
         }
         if size < GATHER_BYTES_MAX {

@@ -23,6 +23,7 @@ mod index;
 mod keeper;
 mod log;
 mod maintain;
+mod moved;
 mod plan;
 mod queue;
 mod reader;

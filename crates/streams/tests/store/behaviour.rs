@@ -418,6 +418,97 @@ async fn many_followers_share_one_batch() {
     assert!(batches.iter().all(|batch| Arc::ptr_eq(batch, &batches[0])));
 }
 
+/// A segment of which nothing is alive goes away; it was once gathered for ever.
+#[tokio::test]
+async fn segments_without_life_are_dropped() {
+    let (store, disk, _) = with_stream("a").await;
+    for _ in 0..20 {
+        store.append(name("a"), bytes(&[1; 1000])).await.unwrap();
+    }
+    store.compact().unwrap();
+    store.delete(name("a")).await.unwrap();
+    store.create(name("b"), plain()).await.unwrap();
+    for _ in 0..4 {
+        store.append(name("b"), bytes(&[1; 1500])).await.unwrap();
+    }
+    store.maintain().unwrap();
+    store.compact().unwrap();
+    assert!(disk.used() < 12_000, "{} bytes are used", disk.used());
+    assert_eq!(read_all(&store, "b", 5_000).await.unwrap().len(), 4);
+}
+
+/// Gathering, sealing and checkpoints go on beside appends, trims, deletions and readers,
+/// and nobody sees anything but their own bytes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn maintenance_beside_everything_changes_nothing() {
+    let (disk, clock) = (SimDisk::default(), Clock::new());
+    let store = open(&disk, &clock);
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let maintainer = {
+        let (store, stop) = (store.clone(), stop.clone());
+        std::thread::spawn(move || {
+            let mut rounds = 0;
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) || rounds < 3 {
+                store.maintain().unwrap();
+                store.compact().unwrap();
+                std::thread::sleep(Duration::from_millis(1));
+                rounds += 1;
+            }
+            rounds
+        })
+    };
+    let tasks: Vec<_> = (0..8u8)
+        .map(|number| {
+            let store = store.clone();
+            tokio::spawn(async move {
+                let id = format!("s{number}");
+                store.create(name(&id), plain()).await.unwrap();
+                let mut kept: Vec<Vec<u8>> = Vec::new();
+                let (mut start, mut tail) = (0, 0u64);
+                for round in 0..300u64 {
+                    let message = vec![number; 1 + (round * 7 % 90) as usize];
+                    tail += message.len() as u64;
+                    store.append(name(&id), bytes(&message)).await.unwrap();
+                    kept.push(message);
+                    if round % 50 == 20 + u64::from(number) {
+                        let cut = (start + tail) / 2;
+                        start = store.trim(name(&id), Offset::new(cut)).await.unwrap().bytes();
+                        let mut rest = tail - start;
+                        let count = kept.iter().rev().take_while(|it| {
+                            let fits = rest >= it.len() as u64;
+                            rest = rest.saturating_sub(it.len() as u64);
+                            fits
+                        });
+                        let count = count.count();
+                        kept.drain(..kept.len() - count);
+                    }
+                    if round == 150 && number % 4 == 0 {
+                        store.delete(name(&id)).await.unwrap();
+                        store.create(name(&id), plain()).await.unwrap();
+                        kept.clear();
+                        (start, tail) = (0, 0);
+                    }
+                    if round % 10 == 0 {
+                        assert_eq!(read_all(&store, &id, 200).await.unwrap(), kept, "{id} in round {round}");
+                    }
+                }
+                (id, kept)
+            })
+        })
+        .collect();
+    let mut expected = Vec::new();
+    for task in tasks {
+        expected.push(task.await.unwrap());
+    }
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert!(maintainer.join().unwrap() >= 3);
+    drop(store);
+    let store = open(&disk.image().after_power_cut(0, |_, byte| byte), &clock);
+    for (id, kept) in expected {
+        assert_eq!(read_all(&store, &id, 333).await.unwrap(), kept, "{id}");
+    }
+}
+
 /// The real directory: locked, versioned, and the same after a restart with all threads.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_directory_belongs_to_one_process_and_keeps_everything() {
