@@ -1,4 +1,3 @@
-// S02: the official TypeScript client works unchanged.
 // S02: the official TypeScript client works unchanged, also below a project's path.
 import { DurableStream, IdempotentProducer, stream } from "@durable-streams/client"
 import { expect, test } from "vitest"

@@ -1,5 +1,4 @@
-// S01: the official suite, whole, against a running server.
-// The official suite, unmodified. Its own command finds no tests when it is installed as a
+// S01: the official suite, unmodified. Its own command finds no tests when it is installed as a
 // dependency, so it is called from here.
 import { runConformanceTests } from "@durable-streams/server-conformance-tests"
 
