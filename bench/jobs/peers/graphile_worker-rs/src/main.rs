@@ -76,7 +76,7 @@ impl measure::Queue for Queue {
             .schema(SCHEMA)
             .pg_pool(pool)
             .concurrency(500)
-            .poll_interval(Duration::from_millis(1000))
+            .poll_interval(Duration::from_millis(5))
             .complete_job_batch_delay(Duration::from_millis(5))
             .local_queue(LocalQueueConfig::default().with_size(5000))
             .listen_os_shutdown_signals(false)
