@@ -242,9 +242,7 @@ fn reachable_pgdata(data: &Path, user: RunAs) -> Result<PathBuf, Error> {
     if data.ancestors().all(|dir| may_enter(dir, user)) {
         return Ok(plain);
     }
-    let digest = Sha256::digest(data.as_os_str().as_encoded_bytes());
-    let name: String = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
-    let target = Path::new(REFUGE).join(name).join("postgres");
+    let target = Path::new(REFUGE).join(short_name(data)).join("postgres");
     make_refuge(&target, user)?;
     symlink(&target, &plain).map_err(|error| unusable(&plain, &error))?;
     tracing::info!(to = %target.display(), "PostgreSQL's user cannot enter the data directory; its files go elsewhere");
@@ -275,9 +273,7 @@ fn socket_dir(pgdata: &Path, run_as: Option<RunAs>) -> Result<PathBuf, Error> {
     if pgdata.as_os_str().len() <= limits::SOCKET_DIR_BYTES_MAX {
         return Ok(pgdata.to_owned());
     }
-    let digest = Sha256::digest(pgdata.as_os_str().as_encoded_bytes());
-    let name: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    let dir = std::env::temp_dir().join(format!("towpath-{name}"));
+    let dir = std::env::temp_dir().join(format!("towpath-{}", short_name(pgdata)));
     let failed = |error: std::io::Error| unusable(&dir, &error);
     match std::fs::DirBuilder::new().mode(0o700).create(&dir) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(failed(error)),
@@ -299,11 +295,20 @@ fn socket_dir(pgdata: &Path, run_as: Option<RunAs>) -> Result<PathBuf, Error> {
 fn write_password(path: &Path) -> std::io::Result<String> {
     let mut random = [0u8; 24];
     std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut random)?;
-    let password: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    let password = hex(&random);
     let _ = std::fs::remove_file(path);
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create_new(true).mode(0o600).open(path)?.write_all(password.as_bytes())?;
     Ok(password)
+}
+
+/// A name that stands for a path wherever the path itself is too long.
+fn short_name(path: &Path) -> String {
+    hex(&Sha256::digest(path.as_os_str().as_encoded_bytes())[..8])
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn percent_encode(text: &str) -> String {

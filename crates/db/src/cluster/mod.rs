@@ -61,7 +61,6 @@ pub struct Config {
 /// A running private PostgreSQL that ends with this value, or with this process.
 pub struct Cluster {
     url: String,
-    data: PathBuf,
     stop: CancellationToken,
     watcher: tokio::task::JoinHandle<()>,
     _lock: Lock,
@@ -84,17 +83,12 @@ impl Cluster {
         lock.announce(&url)?;
         let stop = CancellationToken::new();
         let watcher = tokio::spawn(server.watch(stop.clone()));
-        Ok(Cluster { url, data: config.data.clone(), stop, watcher, _lock: lock })
+        Ok(Cluster { url, stop, watcher, _lock: lock })
     }
 
     /// How to reach the database `towpath` on it.
     pub fn url(&self) -> &str {
         &self.url
-    }
-
-    /// The directory that holds everything.
-    pub fn data(&self) -> &Path {
-        &self.data
     }
 
     /// Stops the server by a fast shutdown and gives the directory up.
