@@ -10,6 +10,7 @@ mod config;
 mod connect;
 pub mod dead_letter;
 mod error;
+pub mod event;
 pub mod executor_token;
 mod inspect;
 pub mod job;
