@@ -45,6 +45,7 @@ pub const MIGRATIONS: &[Migration] = migrations! {
     2 "0002_job",
     3 "0003_executor_token",
     4 "0004_event",
+    9 "0009_audit",
 };
 
 /// Functions first, because views call them.
@@ -63,6 +64,8 @@ pub const SOURCES: &[Source] = sources! {
     "functions/graph.sql",
     "functions/schedule.sql",
     "functions/queue.sql",
+    "functions/queue_latency.sql",
+    "functions/audit.sql",
     "functions/job_maintain.sql",
     "functions/job_retention.sql",
     "functions/job_read.sql",
