@@ -5,6 +5,7 @@
 //! judges, callers react to [`Error`].
 
 mod answer;
+pub mod audit;
 pub mod cluster;
 mod config;
 mod connect;
