@@ -170,7 +170,11 @@ impl Maintenance {
                 let check = database.event_broadcast_check().await?;
                 if check.warned {
                     let (broadcasts, events) = (check.broadcasts, check.events);
-                    tracing::warn!(broadcasts, events, "events nobody subscribed; see: towpath subscriptions broadcasts");
+                    tracing::warn!(
+                        broadcasts,
+                        events,
+                        "events nobody subscribed; see: towpath subscriptions broadcasts"
+                    );
                 }
                 report.warned |= check.warned;
                 return Ok(false);
