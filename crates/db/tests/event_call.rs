@@ -328,10 +328,14 @@ async fn a_working_database_verifies() {
     let health = database.event_health().await.unwrap();
     assert_eq!((health.last_position, health.slowest_lag, health.events_24h), (1, 0, 1));
     assert_eq!(database.event_broadcasts().await.unwrap()[0].broadcast_events_24h, 1);
+    let queue = database.queue_health().await.unwrap().remove(0);
+    assert_eq!((queue.event_last_position, queue.broadcast_events_24h, queue.broadcast_kinds_24h), (1, 1, 1));
+    assert!(queue.routing_enabled && queue.subscription_resolution_enabled);
     let check = database.event_broadcast_check().await.unwrap();
     assert_eq!((check.broadcasts, check.warned), (1, false), "below the minimum count");
+    // A pass folds too, now and then.
     let folded = database.event_counter_fold(1000).await.unwrap();
-    assert_eq!((folded.did["folded"].clone(), folded.more), (json!(1), false));
+    assert!(folded.did["folded"].as_i64().unwrap() <= 1 && !folded.more && !folded.busy);
     assert!(!database.event_partition_tick().await.unwrap().busy);
     assert!(!database.event_retention_tick().await.unwrap().busy);
     let workers = database.route_worker_put("other", 4, None, "tester").await.unwrap();

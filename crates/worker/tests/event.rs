@@ -85,11 +85,14 @@ async fn every_day_has_its_partition() {
 #[tokio::test]
 async fn broadcasts_are_counted_and_warned_of_once() {
     let place = Place::open().await;
-    let many: Vec<_> = (0..150).map(|_| NewEvent::new("nobodys", "t")).collect();
+    // A pass in a new minute folds and checks too: the clock stands, and the minute has had its pass.
+    place.db.freeze(jiff::Timestamp::now()).await;
+    emit(&place, json!({})).await;
+    route(&place).await;
+    let many: Vec<_> = (0..149).map(|_| NewEvent::new("nobodys", "t")).collect();
     place.admin.event_emit_many(&many).await.unwrap();
     place.admin.event_sequence(1000).await.unwrap();
     route(&place).await;
-    assert_ne!(place.db.text("select count(*) from towpath.event_resolution_delta").await, "0");
     assert!(maintain(&place).await.warned);
     assert_eq!(place.db.text("select count(*) from towpath.event_resolution_delta").await, "0");
     assert_eq!(place.db.text("select sum(broadcasts) from towpath.event_resolution_hour").await, "150");
