@@ -4,6 +4,7 @@ mod command;
 mod logging;
 mod moment;
 mod output;
+mod route;
 mod session;
 mod settings;
 mod shutdown;

@@ -1,0 +1,1 @@
+//! The route role against a real database and real sockets.
