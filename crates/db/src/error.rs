@@ -77,6 +77,10 @@ impl Error {
                 let ids = [text("job_id"), text("delivery_id")];
                 Error::LeaseLost(ids.into_iter().find(|id| !id.is_empty()).unwrap_or_default())
             }
+            Some(Refusal::NoSubscription) if answer["consumer"].is_string() => Error::NotFound(format!(
+                "{} has no unmuted subscription; make one with: towpath subscriptions add",
+                text("consumer")
+            )),
             Some(Refusal::NoSubscription) => Error::NotFound(format!(
                 "executor {} has no enabled subscription; see: towpath executor list",
                 text("executor")
