@@ -198,10 +198,13 @@ fn from_reqwest(error: reqwest::Error, wait_max: Duration) -> DeliveryFailure {
     failed(FailureClass::Connect, in_words(&error))
 }
 
-/// The error as this type, also if it travels inside an I/O error, whose `source` skips it.
+/// The error as this type, also if it travels inside I/O errors, whose `source` skips what they carry.
 fn inner<'a, T: std::error::Error + 'static>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a T> {
-    let carried = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-    error.downcast_ref::<T>().or_else(|| carried.and_then(|carried| carried.downcast_ref::<T>()))
+    if let Some(found) = error.downcast_ref::<T>() {
+        return Some(found);
+    }
+    let carried = error.downcast_ref::<std::io::Error>()?.get_ref()?;
+    inner(carried)
 }
 
 /// The error and its causes, without what each repeats of the next.
