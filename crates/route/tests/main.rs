@@ -6,5 +6,6 @@ mod deliver;
 mod guard;
 mod kit;
 mod race;
+mod restore;
 mod role;
 mod sign;
