@@ -6,6 +6,7 @@ mod input;
 mod logging;
 mod moment;
 mod output;
+mod route;
 mod session;
 mod settings;
 mod shutdown;

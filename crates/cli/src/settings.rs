@@ -14,6 +14,7 @@ use clap::{ArgMatches, Args, ValueEnum};
 use serde::Serialize;
 use towpath_model::nearest::nearest;
 
+use crate::route::RouteSettings;
 use crate::streams::StreamSettings;
 
 /// Everything that can be set for the whole process.
@@ -88,6 +89,8 @@ pub(crate) struct Settings {
     pub(crate) viewer_password: Option<String>,
     #[command(flatten)]
     pub(crate) stream: StreamSettings,
+    #[command(flatten)]
+    pub(crate) route: RouteSettings,
 }
 
 /// How log lines look.

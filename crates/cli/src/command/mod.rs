@@ -11,7 +11,11 @@ mod job;
 mod maintain;
 mod migrate;
 mod queue;
+<<<<<<< HEAD
 mod routes;
+=======
+mod route;
+>>>>>>> route
 mod schedule;
 mod serve;
 mod stream;
@@ -40,6 +44,8 @@ pub(crate) enum Command {
     Work(work::Work),
     /// Keep the queue in shape until interrupted: reaper, schedules, partitions, retention
     Maintain(maintain::Maintain),
+    /// Route events until interrupted: number them, make jobs of them, send webhooks
+    Route(route::Route),
     /// Bring the database to this binary's schema
     Migrate(migrate::Migrate),
     /// The database itself
@@ -99,6 +105,7 @@ pub(crate) async fn run(
         Command::Stream(stream) => stream::run(stream, settings, output).await,
         Command::Work(work) => work::run(work, settings, output).await,
         Command::Maintain(maintain) => maintain::run(maintain, settings, output).await,
+        Command::Route(route) => route::run(route, settings, output).await,
         Command::Migrate(migrate) => migrate::run(migrate, settings, output).await,
         Command::Db(db) => db::run(db, settings, output).await,
         Command::Doctor => doctor::run(settings, output).await,
