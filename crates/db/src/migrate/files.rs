@@ -47,7 +47,7 @@ pub const MIGRATIONS: &[Migration] = migrations! {
     4 "0004_event",
     5 "0005_process",
     6 "0006_comms",
-    9 "0009_audit",
+    7 "0007_audit",
 };
 
 /// Functions first, because views call them.
