@@ -11,11 +11,8 @@ mod job;
 mod maintain;
 mod migrate;
 mod queue;
-<<<<<<< HEAD
-mod routes;
-=======
 mod route;
->>>>>>> route
+mod routes;
 mod schedule;
 mod serve;
 mod stream;
