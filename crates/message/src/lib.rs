@@ -20,6 +20,6 @@ pub use log::Log;
 pub use resend::Resend;
 pub use settings::{Error, MailTransport, Settings, SmsTransport, Transports};
 pub use smtp::Smtp;
-
+pub use task::register;
 pub use transport::{Receipt, Transport};
 pub use twilio::Twilio;

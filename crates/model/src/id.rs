@@ -54,6 +54,8 @@ ids! {
     GrantId,
     /// Jobs that wait for each other.
     GraphId,
+    /// One business process; also the idempotency key of what it sends.
+    ProcessId,
     /// A token with which an executor works over HTTP.
     TokenId,
 }
