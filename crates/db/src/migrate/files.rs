@@ -45,6 +45,8 @@ pub const MIGRATIONS: &[Migration] = migrations! {
     2 "0002_job",
     3 "0003_executor_token",
     4 "0004_event",
+    5 "0005_process",
+    6 "0006_comms",
 };
 
 /// Functions first, because views call them.
@@ -52,6 +54,7 @@ pub const SOURCES: &[Source] = sources! {
     "functions/schema.sql",
     "functions/config.sql",
     "functions/payload.sql",
+    "functions/filter.sql",
     "functions/subscription.sql",
     "functions/job_wake.sql",
     "functions/job_enqueue.sql",
@@ -82,6 +85,19 @@ pub const SOURCES: &[Source] = sources! {
     "functions/event_read.sql",
     "functions/event_retention.sql",
     "functions/event_verify.sql",
+    "functions/run_function.sql",
+    "functions/task_error.sql",
+    "functions/process_kind.sql",
+    "functions/process.sql",
+    "functions/process_attempt.sql",
+    "functions/process_supervise.sql",
+    "functions/process_read.sql",
+    "functions/process_outside.sql",
+    "functions/process_operate.sql",
+    "functions/comms_message.sql",
+    "functions/comms_email.sql",
+    "functions/comms_sms.sql",
+    "functions/comms_read.sql",
     "views/job_queue.sql",
     "views/job_queue_backlog.sql",
     "views/job_dead_letter_summary.sql",
@@ -93,4 +109,6 @@ pub const SOURCES: &[Source] = sources! {
     "views/route_health.sql",
     "views/event_health.sql",
     "views/queue_health.sql",
+    "views/process_attention.sql",
+    "views/process_health.sql",
 };
