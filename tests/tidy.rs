@@ -127,6 +127,7 @@ fn arrows_point_one_way() {
         ("db", vec!["towpath-server", "towpath-streams", "axum", "hyper"]),
         ("streams", vec!["towpath-db", "towpath-server", "tokio-postgres", "axum", "hyper"]),
         ("worker", vec!["towpath-server", "towpath-streams", "tokio-postgres", "axum", "hyper"]),
+        ("message", vec!["towpath-server", "towpath-streams", "tokio-postgres", "axum"]),
         ("server", vec!["towpath-worker", "tokio-postgres", "deadpool"]),
     ] {
         let manifest = manifest(krate);

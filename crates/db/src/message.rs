@@ -49,16 +49,14 @@ pub struct MessageSent {
 pub struct Message {
     pub message_id: i64,
     pub channel: String,
-    pub to: Value,
-    #[serde(default)]
+    pub recipients: Vec<String>,
     pub subject: Option<String>,
+    pub created_by: String,
     pub created_at: Timestamp,
-    #[serde(default)]
+    pub task_id: Option<i64>,
     pub process_id: Option<ProcessId>,
-    #[serde(default)]
     pub state: Option<String>,
-    #[serde(flatten)]
-    pub more: Map<String, Value>,
+    pub finished_at: Option<Timestamp>,
 }
 
 /// A page of messages, newest first.
@@ -76,8 +74,6 @@ pub struct MessagePage {
 pub struct MessageFilter {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub channel: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub state: Option<String>,
 }
 
 /// A message with its text and the tasks that send it.

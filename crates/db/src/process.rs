@@ -176,7 +176,7 @@ pub enum Decision {
     /// A person is asked.
     Hold {
         /// What.
-        detail: Value,
+        why: String,
     },
 }
 

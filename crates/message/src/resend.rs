@@ -35,9 +35,8 @@ impl Resend {
             return Err(Trouble::permanent("Resend takes idempotency keys of 1 to 256 characters"));
         }
         let from = email.from.as_deref().or(self.from.as_deref());
-        let from = from.ok_or_else(|| {
-            Trouble::permanent("the e-mail names no sender; give it one, or set mail_from")
-        })?;
+        let from = from
+            .ok_or_else(|| Trouble::permanent("the e-mail names no sender; give it one, or set mail_from"))?;
         let request = self
             .client
             .post(self.emails.clone())

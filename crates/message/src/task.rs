@@ -101,6 +101,7 @@ impl<M: DeserializeOwned + Send + Sync + 'static> Task<M> {
         let mut asked = self.payload.clone();
         if let Value::Object(fields) = &mut asked {
             let worker = json!({
+                "name": self.context.lease_owner().to_string(),
                 "transport": self.transport.name(),
                 "key_honoured": self.transport.keys() == Keys::Honoured,
                 "from": self.transport.from(),

@@ -92,7 +92,10 @@ mod tests {
             (json!({"success": true, "payload": null}), Verdict::Done(None)),
             (json!({"success": true, "payload": {"to": "a"}}), Verdict::Done(Some(json!({"to": "a"})))),
             (json!({"success": true, "error": "", "validation_failure_message": ""}), Verdict::Done(None)),
-            (json!({"success": false, "validation_failure_message": "no such task"}), invalid("no such task")),
+            (
+                json!({"success": false, "validation_failure_message": "no such task"}),
+                invalid("no such task"),
+            ),
             (json!({"success": true, "validation_failure_message": "gone"}), invalid("gone")),
             (json!({"error": "disk", "validation_failure_message": "gone"}), invalid("gone")),
             (json!({"success": false, "error": "disk full"}), failed("disk full")),

@@ -130,7 +130,8 @@ fn certificates(dir: &Path) {
     let key = KeyPair::generate().expect("a key");
     let params = CertificateParams::new(["localhost".to_owned()]).expect("a name");
     let certificate = params.signed_by(&key, &authority).expect("an authority signs");
-    let write = |name: &str, text: String| std::fs::write(dir.join(name), text).expect("the directory is ours");
+    let write =
+        |name: &str, text: String| std::fs::write(dir.join(name), text).expect("the directory is ours");
     write("ca.pem", authority.pem());
     write("cert.pem", certificate.pem());
     write("key.pem", key.serialize_pem());

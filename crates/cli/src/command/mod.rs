@@ -8,7 +8,9 @@ mod executor;
 mod gate;
 mod job;
 mod maintain;
+mod message;
 mod migrate;
+mod process;
 mod queue;
 mod schedule;
 mod serve;
@@ -65,6 +67,12 @@ pub(crate) enum Command {
     /// Executors: who claims what, with which token; who enqueues what
     #[command(subcommand)]
     Executor(executor::Executor),
+    /// Business processes: look, follow, decide
+    #[command(subcommand)]
+    Process(process::Process),
+    /// E-mail and SMS
+    #[command(subcommand)]
+    Message(message::Message),
     /// The settings of this process and where each comes from
     Settings,
     /// Shell completions, to standard output
@@ -97,6 +105,8 @@ pub(crate) async fn run(
         Command::Queue(queue) => queue::run(queue, settings, output).await,
         Command::Schedule(schedule) => schedule::run(schedule, settings, output).await,
         Command::Executor(executor) => executor::run(executor, settings, output).await,
+        Command::Process(process) => process::run(process, settings, output).await,
+        Command::Message(message) => message::run(message, settings, output).await,
         Command::Settings => {
             output.show(&origins.0, |origins| {
                 let rows: Vec<_> = origins

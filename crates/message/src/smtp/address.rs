@@ -46,7 +46,8 @@ impl Address {
         let url: Url = text.parse().map_err(|_| {
             invalid("it is an address like smtps://user:password@host, with odd characters escaped as %40")
         })?;
-        let host = url.host_str().filter(|host| !host.is_empty()).ok_or_else(|| invalid("it names no host"))?;
+        let host =
+            url.host_str().filter(|host| !host.is_empty()).ok_or_else(|| invalid("it names no host"))?;
         let host = host.trim_matches(['[', ']']).to_owned();
         let plain = match url.query() {
             None | Some("tls=required") => false,
@@ -123,9 +124,18 @@ mod tests {
 
     #[test]
     fn an_address_says_how_the_line_is_encrypted() {
-        assert!(matches!(read("smtps://u:p@mail.example.org").map(|a| (a.line, a.port)), Ok((Line::Implicit(_), 465))));
-        assert!(matches!(read("smtp://mail.example.org").map(|a| (a.line, a.port)), Ok((Line::StartTls(_), 587))));
-        assert!(matches!(read("smtp://127.0.0.1:2525?tls=none").map(|a| (a.line, a.port)), Ok((Line::Plain, 2525))));
+        assert!(matches!(
+            read("smtps://u:p@mail.example.org").map(|a| (a.line, a.port)),
+            Ok((Line::Implicit(_), 465))
+        ));
+        assert!(matches!(
+            read("smtp://mail.example.org").map(|a| (a.line, a.port)),
+            Ok((Line::StartTls(_), 587))
+        ));
+        assert!(matches!(
+            read("smtp://127.0.0.1:2525?tls=none").map(|a| (a.line, a.port)),
+            Ok((Line::Plain, 2525))
+        ));
     }
 
     #[test]

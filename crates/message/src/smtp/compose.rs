@@ -1,8 +1,8 @@
 //! From a rendered e-mail to the bytes of a mail.
 
+use lettre::Message;
 use lettre::message::header::{HeaderName, HeaderValue};
 use lettre::message::{Mailbox, MultiPart, SinglePart};
-use lettre::Message;
 use towpath_model::message::{Email, message_id};
 
 /// A mail, and the id it is known by.
@@ -16,10 +16,8 @@ pub(super) fn compose(email: &Email, from: Option<&str>) -> Result<Composed, Str
     let from = email.from.as_deref().or(from);
     let from = mailbox(from.ok_or("the e-mail names no sender; give it one, or set mail_from")?)?;
     let message_id = message_id(&email.idempotency_key, from.email.domain());
-    let mut builder = Message::builder()
-        .from(from)
-        .subject(&email.subject)
-        .message_id(Some(message_id.clone()));
+    let mut builder =
+        Message::builder().from(from).subject(&email.subject).message_id(Some(message_id.clone()));
     if email.to.is_empty() && email.cc.is_empty() && email.bcc.is_empty() {
         return Err("the e-mail has no recipient".into());
     }
@@ -85,7 +83,10 @@ mod tests {
         let mail = compose(&bad, Some("shop@example.com")).map(|composed| composed.mail.formatted());
         let text = String::from_utf8(mail.unwrap_or_default()).unwrap_or_default();
         let heads: Vec<&str> = text.split("\r\n\r\n").next().unwrap_or_default().split("\r\n").collect();
-        assert!(!heads.iter().any(|line| line.starts_with("Bcc:") || line.starts_with("X-Injected:")), "{heads:?}");
+        assert!(
+            !heads.iter().any(|line| line.starts_with("Bcc:") || line.starts_with("X-Injected:")),
+            "{heads:?}"
+        );
         bad.headers.insert("X-Note: y\r\nBcc".into(), "everyone@example.org".into());
         assert!(compose(&bad, Some("shop@example.com")).is_err());
     }
@@ -105,7 +106,8 @@ mod tests {
     fn a_blind_copy_is_in_the_envelope_only() {
         let mut blind = email();
         blind.bcc = vec!["boss@example.org".into()];
-        let mail = compose(&blind, Some("shop@example.com")).map(|composed| composed.mail).expect("it composes");
+        let mail =
+            compose(&blind, Some("shop@example.com")).map(|composed| composed.mail).expect("it composes");
         assert_eq!(mail.envelope().to().len(), 2);
         assert!(!String::from_utf8_lossy(&mail.formatted()).contains("boss@"));
     }

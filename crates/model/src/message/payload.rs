@@ -118,7 +118,9 @@ mod tests {
             serde_json::from_value(json!({"to": "+31600000000", "text": "hi", "idempotency_key": "k"}))
                 .expect("it is an sms");
         assert_eq!(sms.from, None);
-        assert!(serde_json::from_value::<Email>(json!({"subject": "no one", "idempotency_key": "k"})).is_err());
+        assert!(
+            serde_json::from_value::<Email>(json!({"subject": "no one", "idempotency_key": "k"})).is_err()
+        );
     }
 
     proptest! {
