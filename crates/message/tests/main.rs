@@ -1,9 +1,13 @@
-//! Transports against a real mail server and against doubles of the HTTP providers.
+//! Transports and task types against a real mail server, a real PostgreSQL, and doubles of the
+//! HTTP providers.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+mod flow;
 mod http;
+mod place;
 mod smtp;
+mod task;
 
 use towpath_model::message::{Email, Sms};
 
