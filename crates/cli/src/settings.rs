@@ -68,6 +68,25 @@ pub(crate) struct Settings {
     /// Server that `towpath stream` talks to [default: http://LISTEN]
     #[arg(long, global = true, env = "TOWPATH_URL", value_name = "URL")]
     pub(crate) url: Option<String>,
+    /// Password of the dashboard, to look and act [default: none, open on loopback]
+    #[arg(
+        long,
+        global = true,
+        env = "TOWPATH_ADMIN_PASSWORD",
+        value_name = "PASSWORD",
+        hide_env_values = true
+    )]
+    pub(crate) admin_password: Option<String>,
+    /// Password of the dashboard, to look only
+    #[arg(
+        long,
+        global = true,
+        env = "TOWPATH_VIEWER_PASSWORD",
+        value_name = "PASSWORD",
+        hide_env_values = true,
+        requires = "admin_password"
+    )]
+    pub(crate) viewer_password: Option<String>,
     /// Role the worker takes on after connecting, such as worker_service_user [default: the login's own]
     #[arg(long, global = true, env = "TOWPATH_WORKER_ROLE", value_name = "ROLE")]
     pub(crate) worker_role: Option<String>,
@@ -91,7 +110,7 @@ const CONFIG: &str = "config";
 /// These hold a password somewhere in an address.
 const SECRET_ADDRESSES: [&str; 2] = ["database_url", "smtp_url"];
 /// These are secrets as a whole.
-const SECRETS: [&str; 2] = ["resend_api_key", "twilio_auth_token"];
+const SECRETS: [&str; 4] = ["admin_password", "viewer_password", "resend_api_key", "twilio_auth_token"];
 
 /// The settings as clap knows them: key and environment variable.
 fn known() -> Vec<(String, String)> {
