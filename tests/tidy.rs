@@ -128,6 +128,7 @@ fn arrows_point_one_way() {
         ("streams", vec!["towpath-db", "towpath-server", "tokio-postgres", "axum", "hyper"]),
         ("worker", vec!["towpath-server", "towpath-streams", "tokio-postgres", "axum", "hyper"]),
         ("route", vec!["towpath-server", "towpath-worker", "tokio-postgres", "axum", "hyper"]),
+        ("message", vec!["towpath-server", "towpath-streams", "tokio-postgres", "axum"]),
         ("dashboard", vec!["towpath-server", "towpath-worker", "tokio-postgres", "deadpool"]),
         ("server", vec!["towpath-worker", "towpath-dashboard", "tokio-postgres", "deadpool"]),
     ] {
