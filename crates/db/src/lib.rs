@@ -5,6 +5,7 @@
 //! judges, callers react to [`Error`].
 
 mod answer;
+pub mod audit;
 pub mod cluster;
 mod config;
 mod connect;
@@ -17,6 +18,7 @@ pub mod job;
 pub mod job_read;
 mod limits;
 pub mod migrate;
+mod process_scan;
 pub mod queue;
 pub mod schedule;
 pub mod subscription;
@@ -25,3 +27,4 @@ mod tls;
 pub use config::{Attribution, ConfigChange, ConfigEntry, ConfigSet, GateMove};
 pub use connect::Database;
 pub use error::Error;
+pub use process_scan::ProcessScan;
