@@ -8,6 +8,7 @@ mod faults;
 mod histories;
 mod kill;
 mod model;
+mod model_fanout;
 mod power;
 mod sim;
 mod support;
