@@ -148,7 +148,7 @@ pub struct SessionCounts {
 /// Somebody who hears of every change, after it is durable. Called by the one thread that
 /// writes, so it must not block.
 pub trait Watch: Send + Sync + 'static {
-    /// A stream began, grew or ended.
+    /// A stream began, grew, ended or went.
     fn changed(&self, name: &StreamName, tail: Offset, closed: bool);
 
     /// Whether sessions of a project are of interest. If not, deliveries to them are not

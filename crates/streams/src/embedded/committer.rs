@@ -174,6 +174,7 @@ impl Hear for Heard<'_> {
     }
 
     fn gone(&mut self, stream: &Stream) {
+        self.announce(stream, stream.tail);
         self.entry(stream, stream.tail);
     }
 
