@@ -5,11 +5,13 @@
 //! judges, callers react to [`Error`].
 
 mod answer;
+pub mod audit;
 pub mod cluster;
 mod config;
 mod connect;
 pub mod dead_letter;
 mod error;
+pub mod event;
 pub mod executor_token;
 mod inspect;
 pub mod job;

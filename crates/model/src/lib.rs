@@ -7,6 +7,7 @@ pub mod address;
 pub mod config;
 pub mod cron;
 pub mod doctor;
+pub mod event;
 pub mod id;
 pub mod job;
 pub mod job_state;

@@ -12,6 +12,7 @@ use towpath_db::cluster::Cluster;
 use towpath_db::migrate::{self, Mode};
 use towpath_db::subscription::SubscriptionSpec;
 use towpath_db::{Attribution, Database, GateMove};
+use towpath_route::Role;
 use towpath_server::tls::Tls;
 use towpath_streams::embedded::Embedded;
 use towpath_worker::Maintenance;
@@ -21,7 +22,7 @@ use super::work::EXECUTOR;
 use crate::output::Output;
 use crate::session::cluster_config;
 use crate::settings::{Origins, Settings};
-use crate::{shutdown, streams};
+use crate::{dashboard, shutdown, streams};
 
 #[derive(Args)]
 pub(crate) struct Up {
@@ -85,19 +86,28 @@ impl Running {
         let scheme = if tls.is_some() { "https" } else { "http" };
         let address = format!("{scheme}://{}", listener.local_addr()?);
         tracing::info!("ready at {address}; Ctrl-C stops it");
-        output.show(&json!({ "ready": address }), |_| format!("towpath is ready: {address}/ready"));
+        output.show(&json!({ "ready": address }), |_| format!("towpath is ready: {address}/ui"));
         let config = towpath_server::Config {
             database: Some(self.database.clone()),
             streams: Some((Arc::new(self.streams.clone()), settings.stream.for_server())),
             connections_max: Some(settings.connections_max as usize),
             tls,
+            pages: Some(dashboard::router(
+                settings,
+                self.database.clone(),
+                Arc::new(self.streams.clone()),
+                shutdown.clone(),
+            )),
         };
         let worker = tokio::spawn(super::work::everyday(self.database.clone())?.run(shutdown.clone()));
+        let role = Role::new(self.database.clone(), crate::route::config(settings))?;
+        let route = tokio::spawn(role.run(shutdown.clone()));
         let maintenance = tokio::spawn(Maintenance::new(self.database.clone()).run(shutdown.clone()));
         towpath_server::run(listener, config, shutdown).await;
         streams::shut_down(self.streams).await;
         worker.await?;
         maintenance.await?;
+        route.await?;
         self.database.close();
         if let Some(cluster) = self.cluster {
             cluster.stop().await;

@@ -47,6 +47,7 @@ pub const MIGRATIONS: &[Migration] = migrations! {
     4 "0004_event",
     5 "0005_process",
     6 "0006_comms",
+    7 "0007_audit",
 };
 
 /// Functions first, because views call them.
@@ -66,6 +67,8 @@ pub const SOURCES: &[Source] = sources! {
     "functions/graph.sql",
     "functions/schedule.sql",
     "functions/queue.sql",
+    "functions/queue_latency.sql",
+    "functions/audit.sql",
     "functions/job_maintain.sql",
     "functions/job_retention.sql",
     "functions/job_read.sql",
