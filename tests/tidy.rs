@@ -84,6 +84,8 @@ fn refusals_are_one_closed_list() {
             used.insert(text[at + "'error', '".len()..].split('\'').next().unwrap());
         }
     }
+    // The envelope of a call that went well has an error, and it is empty.
+    used.remove("");
     assert_eq!(used, known, "the SQL files and model::refusal differ");
 }
 
