@@ -9,7 +9,9 @@ mod executor;
 mod gate;
 mod job;
 mod maintain;
+mod message;
 mod migrate;
+mod process;
 mod queue;
 mod route;
 mod routes;
@@ -80,6 +82,12 @@ pub(crate) enum Command {
     /// Event subscriptions: who hears what, who may read it
     #[command(subcommand)]
     Subscriptions(subscriptions::Subscriptions),
+    /// Business processes: look, follow, decide
+    #[command(subcommand)]
+    Process(process::Process),
+    /// E-mail and SMS
+    #[command(subcommand)]
+    Message(message::Message),
     /// The settings of this process and where each comes from
     Settings,
     /// Shell completions, to standard output
@@ -116,6 +124,8 @@ pub(crate) async fn run(
         Command::Events(events) => events::run(events, settings, output).await,
         Command::Routes(routes) => routes::run(*routes, settings, output).await,
         Command::Subscriptions(which) => subscriptions::run(which, settings, output).await,
+        Command::Process(process) => process::run(process, settings, output).await,
+        Command::Message(message) => message::run(message, settings, output).await,
         Command::Settings => {
             output.show(&origins.0, |origins| {
                 let rows: Vec<_> = origins
