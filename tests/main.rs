@@ -9,6 +9,7 @@ mod job_crash;
 mod jobs_cli;
 mod migrate;
 mod old;
+mod process_new;
 mod route_crash;
 mod tidy;
 mod towpath;
