@@ -6,6 +6,7 @@ mod errors;
 mod executor_api;
 mod job_crash;
 mod jobs_cli;
+mod message_crash;
 mod migrate;
 mod old;
 mod tidy;
