@@ -15,6 +15,7 @@ use serde::Serialize;
 use towpath_model::nearest::nearest;
 
 use crate::messages::MessageSettings;
+use crate::route::RouteSettings;
 use crate::streams::StreamSettings;
 
 /// Everything that can be set for the whole process.
@@ -94,6 +95,8 @@ pub(crate) struct Settings {
     pub(crate) message: MessageSettings,
     #[command(flatten)]
     pub(crate) stream: StreamSettings,
+    #[command(flatten)]
+    pub(crate) route: RouteSettings,
 }
 
 /// How log lines look.

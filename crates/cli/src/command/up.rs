@@ -13,6 +13,7 @@ use towpath_db::migrate::{self, Mode};
 use towpath_db::subscription::SubscriptionSpec;
 use towpath_db::{Attribution, Database, GateMove};
 use towpath_message::Transports;
+use towpath_route::Role;
 use towpath_server::tls::Tls;
 use towpath_streams::embedded::Embedded;
 use towpath_worker::Maintenance;
@@ -104,6 +105,8 @@ impl Running {
                 shutdown.clone(),
             )),
         };
+        let role = Role::new(self.database.clone(), crate::route::config(settings))?;
+        let route = tokio::spawn(role.run(shutdown.clone()));
         let worker_database = super::work::as_worker(self.database.clone(), settings).await?;
         let worker = super::work::everyday(worker_database, &transports)?;
         let worker = tokio::spawn(worker.run(shutdown.clone()));
@@ -112,6 +115,7 @@ impl Running {
         streams::shut_down(self.streams).await;
         worker.await?;
         maintenance.await?;
+        route.await?;
         self.database.close();
         if let Some(cluster) = self.cluster {
             cluster.stop().await;
