@@ -13,6 +13,7 @@ use towpath_db::migrate::{self, Mode};
 use towpath_db::subscription::SubscriptionSpec;
 use towpath_db::{Attribution, Database, GateMove};
 use towpath_route::Role;
+use towpath_route::stream::Local;
 use towpath_server::tls::Tls;
 use towpath_streams::embedded::Embedded;
 use towpath_worker::Maintenance;
@@ -100,14 +101,15 @@ impl Running {
             )),
         };
         let worker = tokio::spawn(super::work::everyday(self.database.clone())?.run(shutdown.clone()));
-        let role = Role::new(self.database.clone(), crate::route::config(settings))?;
+        let local = Arc::new(Local(Arc::new(self.streams.clone())));
+        let role = Role::new(self.database.clone(), crate::route::config(settings))?.streams(local);
         let route = tokio::spawn(role.run(shutdown.clone()));
         let maintenance = tokio::spawn(Maintenance::new(self.database.clone()).run(shutdown.clone()));
         towpath_server::run(listener, config, shutdown).await;
+        route.await?;
         streams::shut_down(self.streams).await;
         worker.await?;
         maintenance.await?;
-        route.await?;
         self.database.close();
         if let Some(cluster) = self.cluster {
             cluster.stop().await;
