@@ -5,9 +5,12 @@ use std::sync::Arc;
 use towpath_model::stream::content_type::ContentType;
 use towpath_model::stream::json;
 use towpath_model::stream::state::{Refusal, Shape};
-use towpath_streams::{Append as StoreAppend, Create, Error, Messages, Retention, Store};
+use towpath_streams::{Append as StoreAppend, Beyond, Create, Error, FanOut, Messages, Retention, Store};
 
 use super::{Append, Appending, Refused, Streams};
+
+/// Sessions that follow the stream hear of it with the append: that costs the same for any number.
+const FAN_OUT: FanOut = FanOut { inline_max: usize::MAX, beyond: Beyond::Queue };
 
 /// The store that this process serves.
 pub struct Local(pub Arc<dyn Store>);
@@ -35,7 +38,7 @@ impl Local {
             producer: Some(append.producer.clone()),
             ..StoreAppend::default()
         };
-        self.0.append(append.name.clone(), wish).await.map(drop)
+        self.0.publish(append.name.clone(), wish, FAN_OUT).await.map(drop)
     }
 
     async fn create(&self, append: &Append) -> Result<(), Error> {
@@ -54,9 +57,11 @@ fn refused(error: Error) -> Refused {
         Error::Refused { refusal: Refusal::StaleEpoch { current_epoch }, .. } => {
             Refused::Seen { newest: current_epoch }
         }
-        Error::Refused { .. } | Error::Conflict { .. } | Error::Deleted(_) | Error::TooLarge(_) => {
-            Refused::Never(error.to_string())
-        }
+        Error::Refused { .. }
+        | Error::Conflict { .. }
+        | Error::Deleted(_)
+        | Error::TooLarge(_)
+        | Error::ReadOnly(_) => Refused::Never(error.to_string()),
         error => Refused::Later(error.to_string()),
     }
 }
