@@ -2,7 +2,7 @@
 //!
 //! Exactly once needs no memory here. The database numbers what a route has for a stream, the
 //! append carries the number as the epoch of an idempotent producer, and the stream itself
-//! refuses a number it has seen (docs/decisions/0010).
+//! refuses a number it has seen (docs/decisions/0007).
 
 mod local;
 mod remote;
