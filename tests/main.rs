@@ -11,6 +11,7 @@ mod message_cli;
 mod message_crash;
 mod migrate;
 mod old;
+mod process_new;
 mod route_crash;
 mod tidy;
 mod towpath;
