@@ -4,8 +4,11 @@
 
 mod drain;
 mod event;
+#[path = "../examples/process.rs"]
+mod example;
 mod keep;
 mod place;
+mod process;
 mod run;
 mod schedule;
 mod wake;
