@@ -6,6 +6,7 @@ mod drain;
 mod event;
 mod keep;
 mod place;
+mod process;
 mod run;
 mod schedule;
 mod wake;
