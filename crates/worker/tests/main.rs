@@ -9,6 +9,7 @@ mod example;
 mod keep;
 mod place;
 mod process;
+mod process_scan;
 mod run;
 mod schedule;
 mod wake;
