@@ -6,12 +6,15 @@
 mod accept;
 mod body;
 mod front;
+mod http1;
 mod io;
 mod jobs;
 mod limits;
 mod ready;
+mod stop;
 pub mod stream;
 pub mod tls;
+mod upload;
 
 use std::sync::Arc;
 

@@ -91,7 +91,7 @@ impl Follower {
         let batch = match self.live.after(self.offset) {
             Some(batch) => batch,
             None => match self.pages.page(self.id, self.offset, FOLLOW_PAGE_BYTES).await {
-                Ok(page) => Arc::new(page.batch),
+                Ok(page) => page.batch,
                 Err(Error::NotFound(_) | Error::Deleted(_)) => return Ok(Step::Gone),
                 Err(error) => return Err(error),
             },

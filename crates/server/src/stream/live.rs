@@ -82,15 +82,13 @@ struct Events {
 }
 
 /// What is sent next.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// A first sign of life, if there is nothing else to send.
     Start,
     /// Whatever comes.
     Follow,
-    /// The control event that belongs to the data just sent.
-    Control(Bytes),
-    /// The control event after which nothing follows.
-    Last(Bytes),
+    /// Nothing.
     Done,
 }
 
@@ -104,11 +102,6 @@ impl Events {
                     return Some((self.up_to_date(), self));
                 }
                 Stage::Start | Stage::Follow => {}
-                Stage::Control(control) => return Some((control, self)),
-                Stage::Last(control) => {
-                    self.stage = Stage::Done;
-                    return Some((control, self));
-                }
                 Stage::Done => return None,
             }
             let step = tokio::select! {
@@ -125,17 +118,15 @@ impl Events {
             };
             match step {
                 Ok(Step::Data { batch, up_to_date, closed }) => {
-                    self.stage = match (closed, up_to_date) {
-                        (true, _) => Stage::Last(self.control(State::Closed)),
-                        (false, true) => Stage::Control(self.up_to_date()),
-                        (false, false) => {
-                            Stage::Control(self.control(State::Behind { cursor: self.cursor() }))
-                        }
-                    };
-                    let mode = self.mode;
-                    return Some((batch.rendered(|batch| frame(mode, batch)), self));
+                    if closed {
+                        self.stage = Stage::Done;
+                    }
+                    return Some((self.events_of(&batch, up_to_date, closed), self));
                 }
-                Ok(Step::Closed) => self.stage = Stage::Last(self.control(State::Closed)),
+                Ok(Step::Closed) => {
+                    self.stage = Stage::Done;
+                    return Some((self.control(State::Closed), self));
+                }
                 Ok(Step::Gone) => return None,
                 Err(error) => {
                     tracing::warn!(%error, stream = %self.name, "a live reader must come back");
@@ -143,6 +134,26 @@ impl Events {
                 }
             }
         }
+    }
+
+    /// A batch's data event and the control event that must follow it. Whoever keeps up gets
+    /// the same bytes as everybody else who does: they are made once.
+    fn events_of(&self, batch: &Batch, up_to_date: bool, closed: bool) -> Bytes {
+        if up_to_date && !closed {
+            let (cursor, events) = batch.rendered(|batch| {
+                let cursor = next_cursor(None);
+                (cursor, frame(self.mode, batch, State::UpToDate { cursor }))
+            });
+            if cursor >= self.cursor {
+                return events;
+            }
+        }
+        let state = match (closed, up_to_date) {
+            (true, _) => State::Closed,
+            (false, true) => State::UpToDate { cursor: self.cursor() },
+            (false, false) => State::Behind { cursor: self.cursor() },
+        };
+        frame(self.mode, batch, state)
     }
 
     fn set_alarm(&mut self) {
@@ -165,10 +176,11 @@ impl Events {
     }
 }
 
-/// The data event of a batch, made once for everybody who follows.
-fn frame(mode: Mode, batch: &Batch) -> Bytes {
-    let mut out = Vec::with_capacity(batch.data().len() * 4 / 3 + 32);
+/// The data event of a batch and the control event behind it.
+fn frame(mode: Mode, batch: &Batch, state: State) -> Bytes {
+    let mut out = Vec::with_capacity(batch.data().len() * 4 / 3 + 192);
     sse::write_data(&mut out, mode, &[batch.data()]);
+    sse::write_control(&mut out, Control { next: batch.end(), state });
     out.into()
 }
 

@@ -13,6 +13,7 @@ use super::Config;
 use super::committer::Committer;
 use super::disk::{Directory, Disk};
 use super::index::Index;
+use super::pages::{Key, PageCache};
 use super::plan::usable;
 use super::queue::{Reply, Wanted};
 use super::reader::Route;
@@ -51,6 +52,14 @@ pub struct Status {
     pub poisoned: Option<String>,
     /// Whether the last write found no room.
     pub disk_full: bool,
+}
+
+/// How a page is come by.
+enum Plan {
+    /// It was read before.
+    Known(Head, Arc<crate::Batch>),
+    /// It must be read.
+    Read { head: Head, key: Key, route: Route, is_recent: bool },
 }
 
 impl Embedded {
@@ -144,15 +153,33 @@ impl Embedded {
         Ok(look(&index, stream))
     }
 
-    /// Reads along a route, on a thread that may block unless the pages are in memory.
-    async fn fetch(&self, route: Route, active: u32, bytes_max: usize) -> Result<crate::Batch, Error> {
-        if route.is_recent(active) {
-            return route.fetch(bytes_max);
+    /// Plans a read of a stream, or finds what it would give.
+    fn plan(index: &Index, pages: &PageCache, stream: &Stream, from: u64, bytes_max: usize) -> Result<Plan, Error> {
+        let key = Key { id: stream.id, from, bytes_max };
+        if let Some(batch) = pages.get(key, stream.tail) {
+            return Ok(Plan::Known(stream.head(), batch));
         }
-        match tokio::task::spawn_blocking(move || route.fetch(bytes_max)).await {
-            Ok(batch) => batch,
-            Err(_) => Err(Error::ShutDown),
-        }
+        let route = Route::plan(index, stream, from, bytes_max)?;
+        let is_recent = route.is_recent(index.position.segment);
+        Ok(Plan::Read { head: stream.head(), key, route, is_recent })
+    }
+
+    /// Reads as planned, on a thread that may block unless the pages are in memory.
+    async fn fetch(&self, plan: Plan) -> Result<Page, Error> {
+        let (head, key, route, is_recent) = match plan {
+            Plan::Known(head, batch) => return Ok(Page { head, batch }),
+            Plan::Read { head, key, route, is_recent } => (head, key, route, is_recent),
+        };
+        let batch = match is_recent {
+            true => route.fetch(key.bytes_max)?,
+            false => match tokio::task::spawn_blocking(move || route.fetch(key.bytes_max)).await {
+                Ok(batch) => batch?,
+                Err(_) => return Err(Error::ShutDown),
+            },
+        };
+        let batch = Arc::new(batch);
+        self.inner.shared.pages.put(key, &batch, head.tail.bytes());
+        Ok(Page { head, batch })
     }
 
     /// Finds where a fork leaves its source. What is read for that never changes, so the
@@ -302,16 +329,11 @@ impl Store for Embedded {
     }
 
     fn read(&self, name: &StreamName, from: Start, bytes_max: usize) -> Answer<'_, Page> {
+        let pages = &self.inner.shared.pages;
         let planned = self.used(name, |index, stream| {
-            let from = from_in(stream, from)?;
-            let route = Route::plan(index, stream, from, bytes_max)?;
-            Ok((stream.head(), route, index.position.segment))
+            Embedded::plan(index, pages, stream, from_in(stream, from)?, bytes_max)
         });
-        Box::pin(async move {
-            let (head, route, active) = planned.and_then(|planned| planned)?;
-            let batch = self.fetch(route, active, bytes_max).await?;
-            Ok(Page { head, batch })
-        })
+        Box::pin(async move { self.fetch(planned.and_then(|planned| planned)?).await })
     }
 
     fn follow(&self, name: &StreamName, from: Start) -> Result<Follower, Error> {
@@ -352,15 +374,12 @@ impl Pages for Embedded {
         let shared = &self.inner.shared;
         let index = shared.index();
         let planned = index.get(id.0).filter(|stream| !stream.deleted).map(|stream| {
-            let route = Route::plan(&index, stream, from_in(stream, Start::At(from))?, bytes_max)?;
-            Ok((stream.head(), route, index.position.segment))
+            Embedded::plan(&index, &shared.pages, stream, from_in(stream, Start::At(from))?, bytes_max)
         });
         drop(index);
         Box::pin(async move {
             let missing = || Error::NotFound(StreamName { project: "".into(), id: id.0.to_string().into() });
-            let (head, route, active) = planned.ok_or_else(missing)??;
-            let batch = self.fetch(route, active, bytes_max).await?;
-            Ok(Page { head, batch })
+            self.fetch(planned.ok_or_else(missing)??).await
         })
     }
 }

@@ -24,6 +24,7 @@ mod keeper;
 mod log;
 mod maintain;
 mod moved;
+mod pages;
 mod plan;
 mod queue;
 mod reader;
