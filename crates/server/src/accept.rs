@@ -23,16 +23,16 @@ use crate::limits;
 use crate::stop::Stop;
 use crate::tls::Tls;
 
-/// Accepts until `shutdown`, then waits for the connections that are busy.
+/// Accepts until `shutdown`, then tells everybody to stop and waits for those who are busy.
 pub(crate) async fn run(
     listener: TcpListener,
     front: Front,
     connections_max: usize,
     tls: Option<Tls>,
     shutdown: CancellationToken,
+    stop: Stop,
 ) {
     let connections = TaskTracker::new();
-    let stop = Stop::default();
     let slots = Arc::new(Semaphore::new(connections_max));
     loop {
         let stream = tokio::select! {

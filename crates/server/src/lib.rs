@@ -5,6 +5,7 @@
 
 mod accept;
 mod body;
+mod events;
 mod front;
 mod http1;
 mod io;
@@ -26,6 +27,7 @@ use towpath_db::Database;
 use towpath_streams::Store;
 
 use front::Front;
+use stop::Stop;
 use stream::Streams;
 use tls::Tls;
 
@@ -41,31 +43,39 @@ pub struct Config {
     pub connections_max: Option<usize>,
     /// Speaks TLS with this; `None` is plain HTTP.
     pub tls: Option<Tls>,
+    /// Routes of others, at the root beside ours: the dashboard.
+    pub pages: Option<Router>,
 }
 
 /// Serves on `listener` until `shutdown`, then lets requests in flight finish.
 pub async fn run(listener: TcpListener, config: Config, shutdown: CancellationToken) {
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     let address = listener.local_addr().map(|address| format!("{scheme}://{address}")).unwrap_or_default();
+    let stop = Stop::default();
     let streams = match config.streams.clone() {
-        Some((store, settings)) => Some(Streams::open(store, settings, address, shutdown.clone()).await),
+        Some((store, settings)) => Some(Streams::open(store, settings, address, shutdown.clone(), stop.clone()).await),
         None => None,
     };
     let connections_max = config.connections_max.unwrap_or(limits::CONNECTIONS_MAX);
     let tls = config.tls.clone();
     let front = Front { streams, router: router(config, shutdown.clone()) };
-    accept::run(listener, front, connections_max, tls, shutdown).await;
+    accept::run(listener, front, connections_max, tls, shutdown, stop).await;
 }
 
 fn router(config: Config, shutdown: CancellationToken) -> Router {
-    let jobs = config.database.clone().map(|database| jobs::router(database, shutdown));
+    let pages = config.pages.clone().unwrap_or_default();
+    let api = config.database.clone().map(|database| {
+        let jobs = jobs::router(database.clone(), shutdown.clone());
+        Router::new().nest("/jobs", jobs).nest("/events", events::router(database, shutdown))
+    });
     let router = Router::new()
         .route("/health", get(ready::health))
         .route("/ready", get(ready::ready))
         .fallback(ready::not_found)
-        .with_state(config);
-    match jobs {
-        Some(jobs) => router.nest("/api/v1/jobs", jobs),
+        .with_state(config)
+        .merge(pages);
+    match api {
+        Some(api) => router.nest("/api/v1", api),
         None => router,
     }
 }

@@ -79,6 +79,9 @@ impl Connection {
     pub(super) async fn read(&mut self) -> Result<(), Gone> {
         let Connection { stream, input, stop, stopped, alarm, rests_since, armed, .. } = self;
         input.reserve(READ_BYTES);
+        if input.is_empty() {
+            *rests_since = Instant::now();
+        }
         let mut is_first = true;
         poll_fn(|cx| {
             if let Poll::Ready(read) = pin!(stream.read_buf(input)).poll(cx) {
@@ -176,8 +179,8 @@ impl Connection {
             let frame = self.while_here(body.frame()).await?;
             let Some(frame) = frame else { break };
             let Ok(Ok(data)) = frame.map(|frame| frame.into_data()) else { return Err(Gone) };
-            let length = format!("{:x}\r\n", data.len());
-            self.send(&[length.as_bytes(), &data, b"\r\n"]).await?;
+            let (digits, first) = hex(data.len());
+            self.send(&[&digits[first..], b"\r\n", &data, b"\r\n"]).await?;
             if self.output.capacity() > 0 {
                 (self.output, self.input) = (Vec::new(), BytesMut::new());
             }
@@ -237,7 +240,32 @@ impl Connection {
         }
         output.clear();
         output.shrink_to(OUTPUT_BYTES_KEPT);
-        self.rests_since = Instant::now();
         Ok(())
+    }
+}
+
+/// A number in hexadecimal digits, and where they begin.
+fn hex(mut number: usize) -> ([u8; 16], usize) {
+    let (mut digits, mut first) = ([b'0'; 16], 15);
+    loop {
+        digits[first] = b"0123456789abcdef"[number % 16];
+        number /= 16;
+        if number == 0 || first == 0 {
+            return (digits, first);
+        }
+        first -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_of_chunks_are_hexadecimal() {
+        for number in [0, 1, 9, 15, 16, 255, 4096, 1_048_577, usize::MAX] {
+            let (digits, first) = hex(number);
+            assert_eq!(std::str::from_utf8(&digits[first..]).unwrap(), format!("{number:x}"));
+        }
     }
 }

@@ -32,14 +32,7 @@ pub(crate) async fn serve(stream: TcpStream, streams: &Streams, stop: &Stop) -> 
     let mut connection = Connection::new(stream, stop.clone());
     let body_bytes_max = streams.body_bytes_max().min(OWN_BODY_BYTES_MAX);
     loop {
-        let mut fields = head::room();
-        let asked = match head::read(connection.input(), &mut fields) {
-            Read::More => Asked::More,
-            Read::NotOurs => Asked::NotOurs,
-            Read::Whole(head) if head.body_bytes > body_bytes_max => Asked::NotOurs,
-            Read::Whole(head) => understand(streams, &head, connection.input()),
-        };
-        let answered = match asked {
+        let answered = match understand(streams, connection.input(), body_bytes_max) {
             Asked::More => connection.read().await,
             Asked::NotOurs => return Some(connection.hand_over()),
             Asked::Body { bytes } => match connection.read_body(bytes).await {
@@ -54,7 +47,8 @@ pub(crate) async fn serve(stream: TcpStream, streams: &Streams, stop: &Stop) -> 
             Asked::Other { bytes, place, request } => {
                 connection.take(bytes);
                 let is_head = request.method() == Method::HEAD;
-                connection.answer(is_head, streams.answer(place, *request)).await
+                // Boxed: thousands of followers rest in this loop without needing its room.
+                connection.answer(is_head, Box::pin(streams.answer(place, *request))).await
             }
         };
         if answered.is_err() {
@@ -74,7 +68,17 @@ enum Asked {
     Other { bytes: usize, place: Place, request: Box<Request<Upload>> },
 }
 
-fn understand(streams: &Streams, head: &Head<'_>, input: &[u8]) -> Asked {
+fn understand(streams: &Streams, input: &[u8], body_bytes_max: usize) -> Asked {
+    let mut fields = head::room();
+    match head::read(input, &mut fields) {
+        Read::More => Asked::More,
+        Read::NotOurs => Asked::NotOurs,
+        Read::Whole(head) if head.body_bytes > body_bytes_max => Asked::NotOurs,
+        Read::Whole(head) => of_head(streams, &head, input),
+    }
+}
+
+fn of_head(streams: &Streams, head: &Head<'_>, input: &[u8]) -> Asked {
     let bytes = head.bytes + head.body_bytes;
     let Some(place) = Place::parse(head.path) else { return Asked::NotOurs };
     let Some(body) = input.get(head.bytes..bytes) else { return Asked::Body { bytes } };

@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::Stream;
 use hyper::StatusCode;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use tokio::time::{Instant, Sleep};
@@ -22,6 +24,7 @@ use super::refusal::Refusal;
 use super::{Answer, Streams, headers, with_body};
 use crate::body::Body;
 use crate::limits;
+use crate::stop::Stop;
 
 impl Streams {
     /// `live=sse`: events until the stream ends, the client leaves, or its time is up.
@@ -47,12 +50,14 @@ impl Streams {
             beat: beat.min(limits::HEARTBEAT_EVERY),
             alarm: Box::pin(tokio::time::sleep_until(Instant::now())),
             ends_at: Instant::now() + self.settings().sse_lifetime,
-            shutdown: Box::pin(self.0.shutdown.clone().cancelled_owned()),
+            stop: self.0.stop.clone(),
+            stopped: Box::pin(self.0.stop.set()),
+            armed: false,
             stage: Stage::Start,
             _reader: reader,
         };
         events.set_alarm();
-        let body = Body::Events(Box::pin(futures_util::stream::unfold(events, Events::next)));
+        let body = Body::Events(Box::pin(events));
         let mut response = with_body(StatusCode::OK, body);
         let out = response.headers_mut();
         out.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -76,7 +81,10 @@ struct Events {
     /// Set once for many messages: arming a timer for each would cost more than sending it.
     alarm: Pin<Box<Sleep>>,
     ends_at: Instant,
-    shutdown: Pin<Box<WaitForCancellationFutureOwned>>,
+    stop: Stop,
+    stopped: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// Whether `alarm` and `stopped` know whom to wake.
+    armed: bool,
     stage: Stage,
     _reader: Reader,
 }
@@ -92,48 +100,62 @@ enum Stage {
     Done,
 }
 
+impl Stream for Events {
+    type Item = Bytes;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        self.poll_events(cx)
+    }
+}
+
 impl Events {
-    async fn next(mut self) -> Option<(Bytes, Events)> {
-        loop {
-            match std::mem::replace(&mut self.stage, Stage::Follow) {
-                Stage::Start
-                    if self.follower.offset() == self.follower.tail() && !self.follower.is_closed() =>
-                {
-                    return Some((self.up_to_date(), self));
-                }
-                Stage::Start | Stage::Follow => {}
-                Stage::Done => return None,
+    fn poll_events(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        match std::mem::replace(&mut self.stage, Stage::Follow) {
+            Stage::Start if self.follower.offset() == self.follower.tail() && !self.follower.is_closed() => {
+                return Poll::Ready(Some(self.up_to_date()));
             }
-            let step = tokio::select! {
-                biased;
-                step = self.follower.next() => step,
-                () = self.alarm.as_mut() => {
-                    if Instant::now() >= self.ends_at || self.streams.store().touch(&self.name).is_err() {
-                        return None;
-                    }
-                    self.set_alarm();
-                    return Some((self.up_to_date(), self));
-                }
-                () = self.shutdown.as_mut() => return None,
-            };
-            match step {
-                Ok(Step::Data { batch, up_to_date, closed }) => {
-                    if closed {
-                        self.stage = Stage::Done;
-                    }
-                    return Some((self.events_of(&batch, up_to_date, closed), self));
-                }
-                Ok(Step::Closed) => {
-                    self.stage = Stage::Done;
-                    return Some((self.control(State::Closed), self));
-                }
-                Ok(Step::Gone) => return None,
-                Err(error) => {
-                    tracing::warn!(%error, stream = %self.name, "a live reader must come back");
-                    return None;
-                }
-            }
+            Stage::Start | Stage::Follow => {}
+            Stage::Done => return Poll::Ready(None),
         }
+        let Poll::Ready(step) = self.follower.poll_next(cx) else { return self.poll_quiet(cx) };
+        Poll::Ready(match step {
+            Ok(Step::Data { batch, up_to_date, closed }) => {
+                if closed {
+                    self.stage = Stage::Done;
+                }
+                Some(self.events_of(&batch, up_to_date, closed))
+            }
+            Ok(Step::Closed) => {
+                self.stage = Stage::Done;
+                Some(self.control(State::Closed))
+            }
+            Ok(Step::Gone) => None,
+            Err(error) => {
+                tracing::warn!(%error, stream = %self.name, "a live reader must come back");
+                None
+            }
+        })
+    }
+
+    /// Nothing came: is it time for a sign of life, or to end? The alarm and the stop are told
+    /// once whom to wake; after that a look at each is enough, so that a message to thousands
+    /// of followers does not arm thousands of timers.
+    fn poll_quiet(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        if self.stop.is_set() || (!self.armed && self.stopped.as_mut().poll(cx).is_ready()) {
+            return Poll::Ready(None);
+        }
+        if self.armed && !self.alarm.is_elapsed() {
+            return Poll::Pending;
+        }
+        self.armed = true;
+        if self.alarm.as_mut().poll(cx).is_pending() {
+            return Poll::Pending;
+        }
+        if Instant::now() >= self.ends_at || self.streams.store().touch(&self.name).is_err() {
+            return Poll::Ready(None);
+        }
+        self.set_alarm();
+        Poll::Ready(Some(self.up_to_date()))
     }
 
     /// A batch's data event and the control event that must follow it. Whoever keeps up gets
@@ -159,6 +181,7 @@ impl Events {
     fn set_alarm(&mut self) {
         let next = (Instant::now() + self.beat).min(self.ends_at);
         self.alarm.as_mut().reset(next);
+        self.armed = false;
     }
 
     fn up_to_date(&self) -> Bytes {

@@ -25,6 +25,7 @@ use towpath_model::stream::name::{Place, StreamName};
 use towpath_streams::Store;
 
 use crate::body::Body;
+use crate::stop::Stop;
 use crate::upload::Upload;
 pub(crate) use append::{Done, Value, Wish};
 use live::Readers;
@@ -46,6 +47,7 @@ struct Inner {
     /// `None` if what is kept of them could not be read.
     subscriptions: Option<Subscriptions>,
     shutdown: CancellationToken,
+    stop: Stop,
 }
 
 /// What every handler answers: a response, or a refusal that becomes one.
@@ -53,12 +55,14 @@ type Answer = Result<Response<Body>, Refusal>;
 
 impl Streams {
     /// Opens the streams; `base_url` is where this server is reached unless the settings
-    /// know better. The worker behind subscriptions runs until `shutdown`.
+    /// know better. The worker behind subscriptions runs until `shutdown`; live readers leave
+    /// at the `stop`.
     pub(crate) async fn open(
         store: Arc<dyn Store>,
         settings: Settings,
         base_url: String,
         shutdown: CancellationToken,
+        stop: Stop,
     ) -> Streams {
         let base_url = settings.public_url.clone().unwrap_or(base_url);
         let base_url = base_url.trim_end_matches('/').to_owned();
@@ -73,7 +77,7 @@ impl Streams {
             }
         };
         let readers = Readers::new(settings.live_readers_max);
-        Streams(Arc::new(Inner { store, settings, readers, base_url, subscriptions, shutdown }))
+        Streams(Arc::new(Inner { store, settings, readers, base_url, subscriptions, shutdown, stop }))
     }
 
     /// Answers one request.
