@@ -10,6 +10,7 @@ mod jobs_cli;
 mod migrate;
 mod old;
 mod route_crash;
+mod stream_disk;
 mod tidy;
 mod towpath;
 mod up;

@@ -56,9 +56,9 @@ struct Wake {
 impl Shared {
     pub(super) fn new(config: Config, disk: Arc<dyn Disk>, numbers: u32, index: Index) -> Shared {
         Shared {
+            queue: Queue::new(config.queue_bytes_max),
             config,
             disk,
-            queue: Queue::default(),
             spares: Arc::default(),
             pages: PageCache::default(),
             numbers: Arc::new(AtomicU32::new(numbers)),
