@@ -331,8 +331,8 @@ create type towpath._route_work as (
     event        jsonb
 );
 
--- What webhooks are signed with. Only fn_delivery_claim reads it; whoever sets a secret hears
--- it once. The previous one keeps signing until the overlap ends.
+-- What webhooks are signed with. Only fn_delivery_claim and fn_route_test read it; whoever sets
+-- a secret hears it once. The previous one keeps signing until the overlap ends.
 create table towpath.route_secret (
     route_no       integer     primary key references towpath.outbound_route,
     secret         text        not null,

@@ -1,6 +1,7 @@
 //! The operator's commands for events, as an operator types them.
 
 mod events;
+mod guide;
 mod routes;
 mod subscriptions;
 
