@@ -1,7 +1,7 @@
 //! HTTP/1.1 for streams, without a framework in between.
 //!
 //! An append costs little more than its system calls, if nothing is hashed, boxed or moved
-//! around it (docs/decisions/0012). So this loop reads plain requests to streams itself. It
+//! around it (docs/decisions/0008). So this loop reads plain requests to streams itself. It
 //! understands exactly what it needs; whatever else comes, another path, a body in chunks, a
 //! wish to close, goes to hyper with the connection and every byte that was read of it.
 
