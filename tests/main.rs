@@ -13,6 +13,7 @@ mod migrate;
 mod old;
 mod process_new;
 mod route_crash;
+mod stream_disk;
 mod tidy;
 mod towpath;
 mod up;

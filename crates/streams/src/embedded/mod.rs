@@ -25,6 +25,7 @@ mod keeper;
 mod log;
 mod maintain;
 mod moved;
+mod pages;
 mod plan;
 mod queue;
 mod reader;
@@ -44,7 +45,7 @@ use jiff::Timestamp;
 pub use handle::{Embedded, Status};
 pub use recover::Recovery;
 
-use crate::limits::{CHECKPOINT_AFTER_BYTES, COMPACTION_BYTES_PER_SECOND, SEGMENT_BYTES};
+use crate::limits::{CHECKPOINT_AFTER_BYTES, COMPACTION_BYTES_PER_SECOND, QUEUE_BYTES_MAX, SEGMENT_BYTES};
 
 /// How the store works. Every value has a default that works.
 #[derive(Clone)]
@@ -55,6 +56,8 @@ pub struct Config {
     pub segment_bytes: u64,
     /// How much log makes a new checkpoint worthwhile.
     pub checkpoint_after_bytes: u64,
+    /// Bytes that may wait for the committer; more is refused as busy.
+    pub queue_bytes_max: usize,
     /// What compaction may read and write a second.
     pub compaction_bytes_per_second: u64,
     /// Whether segments, expiry and checkpoints are looked after by threads of the store.
@@ -71,6 +74,7 @@ impl Config {
             directory: directory.into(),
             segment_bytes: SEGMENT_BYTES,
             checkpoint_after_bytes: CHECKPOINT_AFTER_BYTES,
+            queue_bytes_max: QUEUE_BYTES_MAX,
             compaction_bytes_per_second: COMPACTION_BYTES_PER_SECOND,
             background: true,
             clock: Arc::new(Timestamp::now),
