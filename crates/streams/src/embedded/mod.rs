@@ -44,7 +44,7 @@ use jiff::Timestamp;
 pub use handle::{Embedded, Status};
 pub use recover::Recovery;
 
-use crate::limits::{CHECKPOINT_AFTER_BYTES, COMPACTION_BYTES_PER_SECOND, SEGMENT_BYTES};
+use crate::limits::{CHECKPOINT_AFTER_BYTES, COMPACTION_BYTES_PER_SECOND, SEGMENT_BYTES, SLOTS_PER_LOCK};
 
 /// How the store works. Every value has a default that works.
 #[derive(Clone)]
@@ -57,6 +57,8 @@ pub struct Config {
     pub checkpoint_after_bytes: u64,
     /// What compaction may read and write a second.
     pub compaction_bytes_per_second: u64,
+    /// How many streams go to a checkpoint at a time, while commits wait.
+    pub checkpoint_streams: usize,
     /// Whether segments, expiry and checkpoints are looked after by threads of the store.
     /// Tests switch this off and call [`Embedded::maintain`] and [`Embedded::keep`].
     pub background: bool,
@@ -72,6 +74,7 @@ impl Config {
             segment_bytes: SEGMENT_BYTES,
             checkpoint_after_bytes: CHECKPOINT_AFTER_BYTES,
             compaction_bytes_per_second: COMPACTION_BYTES_PER_SECOND,
+            checkpoint_streams: SLOTS_PER_LOCK,
             background: true,
             clock: Arc::new(Timestamp::now),
         }
