@@ -19,6 +19,7 @@ mod compact;
 pub mod disk;
 mod extents;
 mod feed;
+mod files;
 mod handle;
 mod index;
 mod keeper;

@@ -9,7 +9,9 @@ use towpath_model::stream::offset::Offset;
 use towpath_model::stream::producer::Producer;
 use towpath_model::stream::state::ForkPoint;
 use towpath_streams::embedded::Embedded;
-use towpath_streams::{Append, Beyond, Create, Error, FanOut, FanOutMode, Messages, Once, Store, Subscribe};
+use towpath_streams::{
+    Append, Beyond, Create, Error, FanOut, FanOutMode, List, Messages, Once, Store, Subscribe,
+};
 
 use crate::model::{Model, Wrong};
 use crate::sim::SimDisk;
@@ -466,6 +468,18 @@ impl Pair {
             }
             self.agree_on_sessions(number);
             self.read(number, 64).await;
+        }
+        for (prefix, after) in [("s", None), ("s", Some("s2")), ("session:", None), ("session:", Some("s"))] {
+            let after = after.map(str::to_owned);
+            let list =
+                List { project: "test".into(), prefix: prefix.to_owned(), after: after.clone(), limit: 4 };
+            let said = self.store.list(list).await.unwrap();
+            let said: Vec<String> = said.iter().map(|(name, _)| name.id.to_string()).collect();
+            let expected = self.model.streams.keys().filter(|id| {
+                let is_usable = self.model.usable(id).is_ok();
+                is_usable && id.starts_with(prefix) && after.as_ref().is_none_or(|after| *id > after)
+            });
+            assert_eq!(said, expected.take(4).cloned().collect::<Vec<_>>(), "{prefix}");
         }
         let said: Vec<_> =
             self.store.list_meta("test").into_iter().map(|(key, value)| (key, value.to_vec())).collect();
