@@ -40,7 +40,7 @@ begin
      where a.process_id = p_process.process_id and a.attempt_no = p_attempt_no;
     perform towpath._process_check(p_process, _lease);
     perform towpath._process_fact(p_process, 'begun', p_attempt_no,
-        jsonb_build_object('worker', p_worker, 'key_honoured', coalesce(p_key_honoured, false)), p_worker, p_now);
+        jsonb_build_object('key_honoured', coalesce(p_key_honoured, false)), p_worker, p_now);
     return jsonb_build_object('ok', true, 'process_id', p_process.process_id, 'attempt_no', p_attempt_no,
                               'lease_until', _lease, 'idempotency_key', p_process.process_id);
 end;
@@ -130,21 +130,25 @@ $$;
 
 -- _process_attempt_no: the attempt a payload is about: the one it names, or else the outstanding one.
 create or replace function towpath._process_attempt_no(p_process towpath.process, p_payload jsonb) returns integer
-    language sql stable
+    language plpgsql stable
     set search_path = pg_catalog, pg_temp
 as $$
-    select coalesce(case when jsonb_typeof(p_payload->'attempt_no') = 'number' then (p_payload->>'attempt_no')::integer end,
-        (select a.attempt_no from towpath.process_attempt a where a.process_id = p_process.process_id and a.outcome is null))
+begin
+    return coalesce(case when jsonb_typeof(p_payload->'attempt_no') = 'number' then (p_payload->>'attempt_no')::integer end,
+        (select a.attempt_no from towpath.process_attempt a where a.process_id = p_process.process_id and a.outcome is null));
+end;
 $$;
 
 -- _process_envelope: an answer of the functions above as the envelope of a handler. A refusal is a
 -- validation failure: repeating it changes nothing.
 create or replace function towpath._process_envelope(p_answer jsonb) returns jsonb
-    language sql stable
+    language plpgsql stable
     set search_path = pg_catalog, pg_temp
 as $$
-    select case when (p_answer->>'ok')::boolean then towpath._envelope_ok(p_answer - 'ok')
-                else towpath._envelope_invalid(coalesce(p_answer->>'detail', p_answer->>'error')) end
+begin
+    return case when (p_answer->>'ok')::boolean then towpath._envelope_ok(p_answer - 'ok')
+                else towpath._envelope_invalid(coalesce(p_answer->>'detail', p_answer->>'error')) end;
+end;
 $$;
 
 -- _process_failure: what an error handler was told, as an outcome and a detail. A plain string is a

@@ -238,6 +238,52 @@ begin
 end;
 $$;
 
+-- fn_route_test: one made-up webhook for the receiver of a route, signed like a real one, whatever the
+-- route's mode. The caller sends it; nothing is recorded, and the event has no position.
+--
+-- Answers: {ok, route_name, webhook_id, url, headers, timeout_seconds, body, signing_keys};
+-- not_found, conflict (not a webhook, retired, or without a signing key).
+create or replace function towpath.fn_route_test(p_route_name text) returns jsonb
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _now timestamptz := towpath.fn_now();
+    _event_id uuid := gen_random_uuid();
+    _route towpath.outbound_route;
+    _secret towpath.route_secret;
+    _event towpath.event_outbox;
+begin
+    select * into _route from towpath.outbound_route r where r.route_name = p_route_name;
+    if not found then
+        return jsonb_build_object('ok', false, 'error', 'not_found', 'route_name', p_route_name);
+    end if;
+    select * into _secret from towpath.route_secret s where s.route_no = _route.route_no;
+    if _route.retired_at is not null or _route.target_kind <> 'webhook' or _secret.secret is null then
+        return jsonb_build_object('ok', false, 'error', 'conflict', 'route_name', p_route_name, 'detail', case
+            when _route.retired_at is not null then 'retired'
+            when _route.target_kind <> 'webhook' then 'only a webhook can be tried out; for the rest see: towpath events explain'
+            else format('no signing key; give it one with: towpath routes rotate %s', p_route_name) end);
+    end if;
+    _event.event_id := _event_id;
+    _event.event_domain := coalesce(_route.event_domain, 'towpath');
+    _event.event_type := coalesce(_route.event_type, 'route.test');
+    _event.event_stream := _route.event_stream;
+    _event.actor := session_user;
+    _event.created_at := _now;
+    _event.payload := _route.payload_filter;
+    return jsonb_build_object('ok', true, 'route_name', p_route_name,
+        'webhook_id', format('wh_test_%s', replace(_event_id::text, '-', '')),
+        'url', _route.target ->> 'url',
+        'headers', coalesce(_route.target -> 'headers', '{}'),
+        'timeout_seconds', coalesce((_route.target ->> 'timeout_seconds')::integer, 15),
+        'body', jsonb_build_object('type', _event.event_domain || '.' || _event.event_type,
+            'timestamp', _now, 'test', true, 'data', towpath._event_envelope(_event, null))::text,
+        'signing_keys', to_jsonb(array_remove(array[_secret.secret,
+            case when _secret.previous_until > _now then _secret.previous end], null)));
+end;
+$$;
+
 -- fn_route_list: the routes with their health, without signing keys.
 create or replace function towpath.fn_route_list(p_route_name text default null, p_retired boolean default false)
     returns jsonb
@@ -266,3 +312,4 @@ grant execute on function towpath.fn_route_mode_set(text, text, text, text) to w
 grant execute on function towpath.fn_route_retire(text, text, text) to workflow_admin;
 grant execute on function towpath.fn_route_secret_rotate(text, text, integer, text) to workflow_admin;
 grant execute on function towpath.fn_route_list(text, boolean) to workflow_admin, towpath_observer;
+grant execute on function towpath.fn_route_test(text) to workflow_admin;

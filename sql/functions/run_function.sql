@@ -56,12 +56,13 @@ begin
                            _function.signature, _function.signature);
         elsif not has_schema_privilege(current_user, _schema, 'usage') then
             _word := 'not_authorised';
-            _why := format('%s may not use the schema %s: grant usage on schema %I to worker_service_user',
-                           current_user, _schema, _schema);
+            _why := format('%s may not use the schema %s: grant usage on schema %I to %I', current_user, _schema, _schema,
+                case when pg_has_role('worker_service_user', 'member') then 'worker_service_user' else current_user end);
         elsif not has_function_privilege(current_user, _function.oid, 'execute') then
+            -- Supervisors are called by the owner, too.
             _word := 'not_authorised';
-            _why := format('%s may not execute %s: grant worker_service_user to %I',
-                           current_user, _function.signature, current_user);
+            _why := format('%s may not execute %s: grant execute on function %s to %I',
+                           current_user, _function.signature, _function.signature, current_user);
         end if;
     end if;
     if _word is not null then
@@ -89,16 +90,20 @@ grant execute on function towpath.run_function(text, jsonb) to worker_service_us
 
 -- _envelope_ok: the envelope of a call that went well.
 create or replace function towpath._envelope_ok(p_payload jsonb default '{}') returns jsonb
-    language sql immutable
+    language plpgsql immutable
     set search_path = pg_catalog, pg_temp
 as $$
-    select jsonb_build_object('success', true, 'error', '', 'validation_failure_message', '', 'payload', p_payload)
+begin
+    return jsonb_build_object('success', true, 'error', '', 'validation_failure_message', '', 'payload', p_payload);
+end;
 $$;
 
 -- _envelope_invalid: the envelope of a call that must not be repeated, and why.
 create or replace function towpath._envelope_invalid(p_why text) returns jsonb
-    language sql immutable
+    language plpgsql immutable
     set search_path = pg_catalog, pg_temp
 as $$
-    select jsonb_build_object('success', false, 'error', '', 'validation_failure_message', p_why, 'payload', null)
+begin
+    return jsonb_build_object('success', false, 'error', '', 'validation_failure_message', p_why, 'payload', null);
+end;
 $$;

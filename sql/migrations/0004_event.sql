@@ -129,10 +129,12 @@ create domain towpath.recipient_ref as text
     constraint recipient_ref_prefix_check check (value ~ '^(role|agency|user|agent):[^[:space:]]{1,200}$');
 
 -- The optional registry of recipients. login_role, if set, is the login (or group) that may
--- read events as this recipient; a recipient without a row can be subscribed, but not read.
+-- read events as this recipient, executor_id the executor whose tokens may; a recipient
+-- without a row can be subscribed, but not read.
 create table towpath.event_actor (
     recipient_ref towpath.recipient_ref primary key,
     login_role    text,
+    executor_id   text        references towpath.consumer_registry on delete set null,
     notes         text,
     registered_by text        not null,
     registered_at timestamptz not null default towpath.fn_now(),
@@ -329,8 +331,8 @@ create type towpath._route_work as (
     event        jsonb
 );
 
--- What webhooks are signed with. Only fn_delivery_claim reads it; whoever sets a secret hears
--- it once. The previous one keeps signing until the overlap ends.
+-- What webhooks are signed with. Only fn_delivery_claim and fn_route_test read it; whoever sets
+-- a secret hears it once. The previous one keeps signing until the overlap ends.
 create table towpath.route_secret (
     route_no       integer     primary key references towpath.outbound_route,
     secret         text        not null,

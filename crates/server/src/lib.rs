@@ -5,6 +5,7 @@
 
 mod accept;
 mod body;
+mod events;
 mod front;
 mod io;
 mod jobs;
@@ -58,15 +59,18 @@ pub async fn run(listener: TcpListener, config: Config, shutdown: CancellationTo
 
 fn router(config: Config, shutdown: CancellationToken) -> Router {
     let pages = config.pages.clone().unwrap_or_default();
-    let jobs = config.database.clone().map(|database| jobs::router(database, shutdown));
+    let api = config.database.clone().map(|database| {
+        let jobs = jobs::router(database.clone(), shutdown.clone());
+        Router::new().nest("/jobs", jobs).nest("/events", events::router(database, shutdown))
+    });
     let router = Router::new()
         .route("/health", get(ready::health))
         .route("/ready", get(ready::ready))
         .fallback(ready::not_found)
         .with_state(config)
         .merge(pages);
-    match jobs {
-        Some(jobs) => router.nest("/api/v1/jobs", jobs),
+    match api {
+        Some(api) => router.nest("/api/v1", api),
         None => router,
     }
 }

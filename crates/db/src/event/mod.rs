@@ -29,9 +29,11 @@ pub use read::{
     Recipients, RouteAttempt, WouldDecide,
 };
 pub use route::{
-    ModeSet, Replay, Replayed, Route, RoutePut, RouteRetired, RouteSent, RouteSpec, RouteWorkerPut,
-    SecretRotated, Span,
+    ModeSet, Replay, Replayed, Route, RoutePut, RouteRetired, RouteSent, RouteSpec, RouteTest,
+    RouteWorkerPut, SecretRotated, Span,
 };
 pub use route_pass::{Decisions, RouteCursor, RoutePass, RouteWorker, RouteWorkers, Slice};
 pub use sequence::Sequenced;
-pub use subscription::{EventActor, EventGrant, EventGranted, EventSubscription, EventSubscriptionSpec};
+pub use subscription::{
+    EventActor, EventActorSpec, EventGrant, EventGranted, EventSubscription, EventSubscriptionSpec,
+};
