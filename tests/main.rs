@@ -12,6 +12,7 @@ mod migrate;
 mod old;
 mod process_new;
 mod route_crash;
+mod stream_disk;
 mod tidy;
 mod towpath;
 mod up;

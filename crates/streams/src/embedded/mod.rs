@@ -26,6 +26,7 @@ mod keeper;
 mod log;
 mod maintain;
 mod moved;
+mod pages;
 mod plan;
 mod queue;
 mod reader;
@@ -45,7 +46,9 @@ use jiff::Timestamp;
 pub use handle::{Embedded, Status};
 pub use recover::Recovery;
 
-use crate::limits::{CHECKPOINT_AFTER_BYTES, COMPACTION_BYTES_PER_SECOND, SEGMENT_BYTES, SLOTS_PER_LOCK};
+use crate::limits::{
+    CHECKPOINT_AFTER_BYTES, COMPACTION_BYTES_PER_SECOND, QUEUE_BYTES_MAX, SEGMENT_BYTES, SLOTS_PER_LOCK,
+};
 
 /// How the store works. Every value has a default that works.
 #[derive(Clone)]
@@ -56,6 +59,8 @@ pub struct Config {
     pub segment_bytes: u64,
     /// How much log makes a new checkpoint worthwhile.
     pub checkpoint_after_bytes: u64,
+    /// Bytes that may wait for the committer; more is refused as busy.
+    pub queue_bytes_max: usize,
     /// What compaction may read and write a second.
     pub compaction_bytes_per_second: u64,
     /// How many streams go to a checkpoint at a time, while commits wait.
@@ -74,6 +79,7 @@ impl Config {
             directory: directory.into(),
             segment_bytes: SEGMENT_BYTES,
             checkpoint_after_bytes: CHECKPOINT_AFTER_BYTES,
+            queue_bytes_max: QUEUE_BYTES_MAX,
             compaction_bytes_per_second: COMPACTION_BYTES_PER_SECOND,
             checkpoint_streams: SLOTS_PER_LOCK,
             background: true,
