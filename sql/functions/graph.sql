@@ -27,7 +27,8 @@ begin
          where v.job_id = _child.child_id
         returning * into _live;
         if found and _live.blocked = 0 then
-            insert into towpath.job_ready (lane, due_at, job_id) values (_live.lane, _live.due_at, _live.job_id);
+            insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded)
+            values (_live.lane, _live.due_at, _live.job_id, _live.attempts, _live.refunded);
             _lanes := _lanes || _live.lane;
         end if;
     end loop;

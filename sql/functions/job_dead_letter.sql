@@ -2,7 +2,7 @@
 
 -- _job_take_out: takes a live job out of the queue and locks it, whatever its state; false
 -- if it is not live. The ready row goes first, as the lock order demands: if a claimer holds
--- it, this waits, and then finds the job leased.
+-- it, this waits, and then finds the job leased and settles it.
 create or replace function towpath._job_take_out(p_job_id uuid) returns boolean
     language plpgsql
     set search_path = pg_catalog, pg_temp
@@ -21,8 +21,11 @@ begin
         if _live.state in (0, 3) and _live.blocked = 0 then
             delete from towpath.job_ready r
              where r.lane = _live.lane and r.due_at = _live.due_at and r.job_id = p_job_id;
-            -- Not there any more: somebody claimed it, look again.
-            continue when not found;
+            -- Not there any more: somebody has claimed it.
+            if not found then
+                perform towpath._job_settle_ids(array[p_job_id], null);
+                continue;
+            end if;
         end if;
         perform 1 from towpath.job_live v
           where v.job_id = p_job_id and v.state = _live.state and v.attempts = _live.attempts

@@ -79,6 +79,7 @@ $$;
 -- _job_parallel_recount: sets the counter of a subscription to the leases it holds, and marks
 -- leases it took without counting as counted. Rows and releases are read by one snapshot: an
 -- attempt that ends meanwhile has either both its row gone and its release seen, or neither.
+-- Leases that only the ledger knows are settled first; no claim adds any under the lock.
 -- Returns the difference to what was written down.
 create or replace function towpath._job_parallel_recount(p_no integer) returns integer
     language plpgsql
@@ -89,6 +90,8 @@ declare
     _held integer;
 begin
     perform 1 from towpath.job_subscription s where s.subscription_no = p_no for no key update;
+    perform towpath._job_settle(array(select b.batch_id from towpath.lease_batch b
+                                       where b.subscription_no in (p_no, -p_no) and b.attempt is not null), null);
     select p.held, p.folded_to, p.change_no into _old from towpath.job_parallel p
      where p.subscription_no = p_no order by p.change_no desc limit 1;
     with marked as (
@@ -122,7 +125,7 @@ begin
     if not found then
         return jsonb_build_object('ok', false, 'error', 'not_found', 'subscription_id', p_subscription_id);
     end if;
-    select count(*) into _held from towpath.job_live v where v.subscription_no in (_no, -_no) and v.state in (1, 2);
+    select count(*) into _held from towpath._job_now v where v.subscription_no in (_no, -_no) and v.state in (1, 2);
     if _held > 0 then
         return jsonb_build_object('ok', false, 'error', 'conflict', 'subscription_id', p_subscription_id,
             'held', _held, 'detail', 'jobs are leased under it; disable it and let them finish');

@@ -45,6 +45,7 @@ pub const MIGRATIONS: &[Migration] = migrations! {
     2 "0002_job",
     3 "0003_executor_token",
     4 "0004_event",
+    8 "0008_lease_ledger",
 };
 
 /// Functions first, because views call them.
@@ -57,6 +58,7 @@ pub const SOURCES: &[Source] = sources! {
     "functions/job_enqueue.sql",
     "functions/job_enqueue_many.sql",
     "functions/job_claim.sql",
+    "functions/job_settle.sql",
     "functions/job_lease.sql",
     "functions/job_finish.sql",
     "functions/job_dead_letter.sql",
@@ -82,6 +84,7 @@ pub const SOURCES: &[Source] = sources! {
     "functions/event_read.sql",
     "functions/event_retention.sql",
     "functions/event_verify.sql",
+    "views/job_now.sql",
     "views/job_queue.sql",
     "views/job_queue_backlog.sql",
     "views/job_dead_letter_summary.sql",
