@@ -50,13 +50,18 @@ pub(crate) struct StreamSettings {
     /// Where clients and webhook receivers reach this server [default: http://LISTEN]
     #[arg(long, global = true, env = "TOWPATH_PUBLIC_URL", value_name = "URL")]
     public_url: Option<String>,
-    /// Let webhooks of subscriptions go to this machine by http, for development
+    /// Let webhooks go to this machine by http, for development
     #[arg(long, global = true, env = "TOWPATH_WEBHOOK_LOCAL", value_name = "BOOL", num_args = 0..=1,
           require_equals = true, default_value_t = false, default_missing_value = "true")]
     webhook_local: bool,
 }
 
 impl StreamSettings {
+    /// Whether webhooks may go to this machine.
+    pub(crate) fn webhook_local(&self) -> bool {
+        self.webhook_local
+    }
+
     /// As the server takes them.
     pub(crate) fn for_server(&self) -> stream::Settings {
         stream::Settings {

@@ -54,6 +54,12 @@ ids! {
     GrantId,
     /// Jobs that wait for each other.
     GraphId,
+    /// One business process; also the idempotency key of what it sends.
+    ProcessId,
+    /// Something that happened.
+    EventId,
+    /// One webhook on its way out.
+    DeliveryId,
     /// A token with which an executor works over HTTP.
     TokenId,
 }

@@ -5,6 +5,7 @@
 
 mod accept;
 mod body;
+mod events;
 mod front;
 mod io;
 mod jobs;
@@ -38,6 +39,8 @@ pub struct Config {
     pub connections_max: Option<usize>,
     /// Speaks TLS with this; `None` is plain HTTP.
     pub tls: Option<Tls>,
+    /// Routes of others, at the root beside ours: the dashboard.
+    pub pages: Option<Router>,
 }
 
 /// Serves on `listener` until `shutdown`, then lets requests in flight finish.
@@ -55,14 +58,19 @@ pub async fn run(listener: TcpListener, config: Config, shutdown: CancellationTo
 }
 
 fn router(config: Config, shutdown: CancellationToken) -> Router {
-    let jobs = config.database.clone().map(|database| jobs::router(database, shutdown));
+    let pages = config.pages.clone().unwrap_or_default();
+    let api = config.database.clone().map(|database| {
+        let jobs = jobs::router(database.clone(), shutdown.clone());
+        Router::new().nest("/jobs", jobs).nest("/events", events::router(database, shutdown))
+    });
     let router = Router::new()
         .route("/health", get(ready::health))
         .route("/ready", get(ready::ready))
         .fallback(ready::not_found)
-        .with_state(config);
-    match jobs {
-        Some(jobs) => router.nest("/api/v1/jobs", jobs),
+        .with_state(config)
+        .merge(pages);
+    match api {
+        Some(api) => router.nest("/api/v1", api),
         None => router,
     }
 }

@@ -12,6 +12,8 @@ use towpath_db::cluster::Cluster;
 use towpath_db::migrate::{self, Mode};
 use towpath_db::subscription::SubscriptionSpec;
 use towpath_db::{Attribution, Database, GateMove};
+use towpath_message::Transports;
+use towpath_route::Role;
 use towpath_server::tls::Tls;
 use towpath_streams::embedded::Embedded;
 use towpath_worker::Maintenance;
@@ -21,7 +23,7 @@ use super::work::EXECUTOR;
 use crate::output::Output;
 use crate::session::cluster_config;
 use crate::settings::{Origins, Settings};
-use crate::{shutdown, streams};
+use crate::{dashboard, shutdown, streams};
 
 #[derive(Args)]
 pub(crate) struct Up {
@@ -39,10 +41,14 @@ pub(crate) async fn run(
     let shutdown = shutdown::on_signal()?;
     tracing::info!("towpath {}: {}", env!("CARGO_PKG_VERSION"), origins.in_words());
     let tls = streams::tls(settings)?;
+    let transports = match up.dev {
+        true => settings.message.transports_or_log()?,
+        false => settings.message.transports()?,
+    };
     // The port first: if it is taken, nothing has been written or started yet.
     let listener = listen(settings).await?;
     tokio::select! {
-        running = Running::start(&up, settings) => running?.serve(listener, tls, settings, output, shutdown).await,
+        running = Running::start(&up, settings) => running?.serve(listener, tls, transports, settings, output, shutdown).await,
         () = shutdown.cancelled() => bail!("interrupted while starting"),
     }
 }
@@ -78,6 +84,7 @@ impl Running {
         self,
         listener: TcpListener,
         tls: Option<Tls>,
+        transports: Transports,
         settings: &Settings,
         output: &Output,
         shutdown: CancellationToken,
@@ -85,19 +92,30 @@ impl Running {
         let scheme = if tls.is_some() { "https" } else { "http" };
         let address = format!("{scheme}://{}", listener.local_addr()?);
         tracing::info!("ready at {address}; Ctrl-C stops it");
-        output.show(&json!({ "ready": address }), |_| format!("towpath is ready: {address}/ready"));
+        output.show(&json!({ "ready": address }), |_| format!("towpath is ready: {address}/ui"));
         let config = towpath_server::Config {
             database: Some(self.database.clone()),
             streams: Some((Arc::new(self.streams.clone()), settings.stream.for_server())),
             connections_max: Some(settings.connections_max as usize),
             tls,
+            pages: Some(dashboard::router(
+                settings,
+                self.database.clone(),
+                Arc::new(self.streams.clone()),
+                shutdown.clone(),
+            )),
         };
-        let worker = tokio::spawn(super::work::everyday(self.database.clone())?.run(shutdown.clone()));
+        let role = Role::new(self.database.clone(), crate::route::config(settings))?;
+        let route = tokio::spawn(role.run(shutdown.clone()));
+        let worker_database = super::work::as_worker(self.database.clone(), settings).await?;
+        let worker = super::work::everyday(worker_database, &transports)?;
+        let worker = tokio::spawn(worker.run(shutdown.clone()));
         let maintenance = tokio::spawn(Maintenance::new(self.database.clone()).run(shutdown.clone()));
         towpath_server::run(listener, config, shutdown).await;
         streams::shut_down(self.streams).await;
         worker.await?;
         maintenance.await?;
+        route.await?;
         self.database.close();
         if let Some(cluster) = self.cluster {
             cluster.stop().await;

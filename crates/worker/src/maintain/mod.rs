@@ -23,34 +23,45 @@ enum Task {
     Floors,
     Counters,
     Schedules,
+    Processes,
     Recount,
     Retention,
     Heartbeats,
     Partitions,
+    EventPartitions,
+    EventCounters,
+    EventBroadcasts,
+    EventRetention,
 }
 
 impl Task {
-    const ALL: [Task; 8] = [
+    const ALL: [Task; 13] = [
         // First, because a fresh database has no partition for today.
         Task::Partitions,
+        Task::EventPartitions,
         Task::Reap,
         Task::Floors,
         Task::Counters,
         Task::Schedules,
+        Task::Processes,
         Task::Recount,
         Task::Retention,
         Task::Heartbeats,
+        Task::EventCounters,
+        Task::EventBroadcasts,
+        Task::EventRetention,
     ];
 
     /// The reaper decides how soon a dead worker's jobs run again, the floors how cheap a
-    /// claim stays, the schedules how punctual they are; the rest only tidies up.
+    /// claim stays, the schedules and processes how punctual they are; the rest only tidies up.
     fn every(self) -> Duration {
         match self {
             Task::Reap | Task::Counters => Duration::from_secs(1),
-            Task::Floors | Task::Schedules => Duration::from_millis(500),
+            Task::Floors | Task::Schedules | Task::Processes => Duration::from_millis(500),
             Task::Recount => Duration::from_secs(30),
             Task::Retention | Task::Heartbeats => Duration::from_secs(60),
-            Task::Partitions => Duration::from_secs(3_600),
+            Task::EventCounters | Task::EventBroadcasts | Task::EventRetention => Duration::from_secs(60),
+            Task::Partitions | Task::EventPartitions => Duration::from_secs(3_600),
         }
     }
 }
@@ -69,10 +80,14 @@ pub struct MaintenanceReport {
     pub reaped: i64,
     /// Ticks of schedules that became jobs here.
     pub fired: usize,
+    /// Processes whose time had come.
+    pub supervised: i64,
     /// Passes that another node was at.
     pub busy: usize,
     /// Executors without a heartbeat for long.
     pub stale: i64,
+    /// Too many events of the last day had no subscriber, and a warning event says so.
+    pub warned: bool,
 }
 
 impl Maintenance {
@@ -138,6 +153,7 @@ impl Maintenance {
                 report.fired += self.schedules.tick(database).await?;
                 return Ok(false);
             }
+            Task::Processes => return self.scan(report).await,
             Task::Heartbeats => {
                 report.stale = self.look_for_stale().await?;
                 return Ok(false);
@@ -147,10 +163,40 @@ impl Maintenance {
             Task::Recount => database.job_parallel_recount().await?,
             Task::Retention => database.job_retention_tick(limits::RETENTION_ROWS).await?,
             Task::Partitions => database.job_partition_tick().await?,
+            Task::EventPartitions => database.event_partition_tick().await?,
+            Task::EventCounters => database.event_counter_fold(limits::FOLD_ROWS).await?,
+            Task::EventRetention => database.event_retention_tick().await?,
+            Task::EventBroadcasts => {
+                let check = database.event_broadcast_check().await?;
+                if check.warned {
+                    let (broadcasts, events) = (check.broadcasts, check.events);
+                    tracing::warn!(
+                        broadcasts,
+                        events,
+                        "events nobody subscribed; see: towpath subscriptions broadcasts"
+                    );
+                }
+                report.warned |= check.warned;
+                return Ok(false);
+            }
         };
         report.busy += usize::from(pass.busy);
         note(task, &pass);
         Ok(pass.more && !pass.busy)
+    }
+
+    /// Looks at processes whose time has come. Jobs run without processes too, so that a gate
+    /// closed for these is no failure.
+    async fn scan(&self, report: &mut MaintenanceReport) -> Result<bool, Error> {
+        let scan = match self.database.process_scan(limits::SCAN_PROCESSES).await {
+            Err(Error::GateClosed { .. }) => return Ok(false),
+            scan => scan?,
+        };
+        if scan.failed > 0 {
+            tracing::warn!(failed = scan.failed, "supervisors failed; see: towpath process list");
+        }
+        report.supervised += scan.checked;
+        Ok(scan.more)
     }
 
     /// Says once that executors have fallen silent, and once that they have not any more.
