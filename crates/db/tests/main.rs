@@ -14,6 +14,7 @@ mod job_claim;
 mod job_enqueue;
 mod job_finish;
 mod job_lease;
+mod job_ledger;
 mod job_race;
 mod job_read;
 mod job_refusal;

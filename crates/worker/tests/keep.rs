@@ -23,7 +23,7 @@ async fn a_long_job_keeps_its_lease() {
     let running = Running::start(worker);
     begun.until(1).await;
     let mut maintenance = Maintenance::new(place.admin.clone());
-    let owned = "select lease_until > clock_timestamp() from towpath.job_live";
+    let owned = "select lease_until > clock_timestamp() from towpath._job_now";
     for _ in 0..6 {
         tokio::time::sleep(LEASE / 2).await;
         assert_eq!(maintenance.run_once().await.unwrap().reaped, 0);
