@@ -2,6 +2,16 @@
 --
 -- Only workflow_admin writes these tables, so an executor cannot grant itself anything (R08).
 
+-- _executor_unknown: the words for an executor that is not on the whitelist, with the whole
+-- list, so that nobody has to look for it. A test compares it with _executor_known.
+create or replace function towpath._executor_unknown(p_executor text) returns text
+    language sql immutable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select format('%s is not on the executor whitelist: DOT, Agent, Hermes, Codex, PG_worker, external_worker, '
+                  'future_Kestra_adapter', coalesce(to_jsonb(p_executor)::text, 'null'))
+$$;
+
 -- fn_job_subscription_put: makes or changes the one subscription of an executor for a kind and a
 -- domain (null: any). max_parallel null means no limit.
 --
@@ -28,7 +38,7 @@ begin
     if coalesce(btrim(p_executor_id), '') = '' then
         _field := 'executor_id'; _detail := 'must not be blank';
     elsif not coalesce(towpath._executor_known(p_executor_kind), false) then
-        _field := 'executor_kind'; _detail := format('%s is not on the executor whitelist', p_executor_kind);
+        _field := 'executor_kind'; _detail := towpath._executor_unknown(p_executor_kind);
     elsif btrim(p_job_kind) = '' or octet_length(p_job_kind) > 200 then
         _field := 'job_kind'; _detail := 'must be null, or not blank and at most 200 bytes';
     elsif btrim(p_event_domain) = '' or octet_length(p_event_domain) > 200 then
@@ -171,7 +181,7 @@ begin
     end if;
     if not coalesce(towpath._executor_known(p_executor), false) then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'executor',
-            'detail', format('%s is not on the executor whitelist', p_executor));
+            'detail', towpath._executor_unknown(p_executor));
     end if;
     insert into towpath.consumer_registry as r (executor_id, executor, login_role, notes, registered_by, registered_at)
     values (p_executor_id, p_executor, nullif(btrim(p_login_role), ''), p_notes, _actor, towpath.fn_now())
@@ -227,7 +237,7 @@ begin
     end if;
     if not towpath._executor_known(p_executor) then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'executor',
-            'detail', format('%s is not on the executor whitelist', p_executor));
+            'detail', towpath._executor_unknown(p_executor));
     end if;
     insert into towpath.producer_grant (producer, job_kind, executor, granted_by, granted_at)
     values (p_producer, p_job_kind, p_executor, _actor, towpath.fn_now())

@@ -65,7 +65,7 @@ async fn the_handler_of_a_cancelled_job_is_told() {
     assert_eq!(place.state(job_id).await, "cancelled", "its success came too late");
 }
 
-/// Q13: a running worker beats, under a name that outlives it.
+/// Q13: a running worker beats, and says when it stops, so that nobody misses it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_beats() {
     let place = Place::open().await;
@@ -80,6 +80,16 @@ async fn a_worker_beats() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     running.stop().await;
+    assert_eq!(place.db.text("select count(*) from towpath.queue_heartbeat").await, "0");
+}
+
+/// Q13: two processes of one executor on one machine have a heartbeat each.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_name_of_a_process_is_its_own() {
+    let place = Place::open().await;
+    let worker = place.builder().handle_kind("x", Options::default(), fine).build().unwrap();
+    let name = format!("-{}#", std::process::id());
+    assert!(worker.owner().as_str().contains(&name), "{}", worker.owner());
 }
 
 /// A worker that cannot renew takes nothing more, and goes on when it can again.

@@ -48,7 +48,7 @@ pub const MIGRATIONS: &[Migration] = migrations! {
     5 "0005_process",
     6 "0006_comms",
     7 "0007_audit",
-    8 "0008_lease_ledger",
+    9 "0009_lease_ledger",
 };
 
 /// Functions first, because views call them.

@@ -18,6 +18,9 @@ alter table towpath.job_ready
 update towpath.job_ready r set attempts = v.attempts, refunded = v.refunded
   from towpath.job_live v where v.job_id = r.job_id and v.attempts > 0;
 
+-- Whoever makes a job ready has to say it: a wrong number would be a lease nobody can end.
+alter table towpath.job_ready alter column attempts drop default, alter column refunded drop default;
+
 -- With an attempt, an entry is a claim's: jobs in the order of their ids, one owner, one
 -- attempt number, one subscription. Without, it is only on the reaper's agenda: an extension,
 -- or leases taken before this migration, which are in job_live.
@@ -39,6 +42,22 @@ create index lease_batch_owner_idx on towpath.lease_batch (lease_owner, batch_id
 
 -- Claims do not update the rows any more, so they need not leave room for it.
 alter table towpath.job_live set (fillfactor = 80);
+
+-- Who paused and resumed a kind, and when. Append-only; job_pause says how it is now.
+create table towpath.job_pause_log (
+    log_id   bigint      generated always as identity primary key,
+    at       timestamptz not null,
+    job_kind text        not null,
+    action   text        not null,
+    actor    text        not null,
+    reason   text,
+    constraint job_pause_log_action_check check (action in ('pause', 'resume')),
+    constraint job_pause_log_actor_not_blank_check check (btrim(actor) <> '')
+);
+insert into towpath.job_pause_log (at, job_kind, action, actor, reason)
+select p.paused_at, p.job_kind, 'pause', p.paused_by, p.reason from towpath.job_pause p order by p.paused_at;
+create trigger job_pause_log_append_only before update or delete on towpath.job_pause_log
+    for each statement execute function towpath._append_only();
 
 -- Its result has another column now, which replacing cannot change.
 drop function if exists towpath.fn_job_claim_rows(text, text[], integer, text, integer);
