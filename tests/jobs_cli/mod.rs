@@ -2,10 +2,12 @@
 
 mod dlq;
 mod executor;
-mod guide;
+pub(crate) mod guide;
 mod job;
 mod queue;
 mod schedule;
+
+pub(crate) use guide::split;
 
 use std::process::Command;
 

@@ -9,6 +9,7 @@ mod dead_letter;
 mod event;
 mod event_call;
 mod event_rules;
+mod event_verify;
 mod executor_token;
 mod job_claim;
 mod job_enqueue;

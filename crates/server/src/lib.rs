@@ -7,12 +7,15 @@ mod accept;
 mod body;
 mod events;
 mod front;
+mod http1;
 mod io;
 mod jobs;
 mod limits;
 mod ready;
+mod stop;
 pub mod stream;
 pub mod tls;
+mod upload;
 
 use std::sync::Arc;
 
@@ -24,6 +27,7 @@ use towpath_db::Database;
 use towpath_streams::Store;
 
 use front::Front;
+use stop::Stop;
 use stream::Streams;
 use tls::Tls;
 
@@ -47,14 +51,17 @@ pub struct Config {
 pub async fn run(listener: TcpListener, config: Config, shutdown: CancellationToken) {
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     let address = listener.local_addr().map(|address| format!("{scheme}://{address}")).unwrap_or_default();
+    let stop = Stop::default();
     let streams = match config.streams.clone() {
-        Some((store, settings)) => Some(Streams::open(store, settings, address, shutdown.clone()).await),
+        Some((store, settings)) => {
+            Some(Streams::open(store, settings, address, shutdown.clone(), stop.clone()).await)
+        }
         None => None,
     };
     let connections_max = config.connections_max.unwrap_or(limits::CONNECTIONS_MAX);
     let tls = config.tls.clone();
     let front = Front { streams, router: router(config, shutdown.clone()) };
-    accept::run(listener, front, connections_max, tls, shutdown).await;
+    accept::run(listener, front, connections_max, tls, shutdown, stop).await;
 }
 
 fn router(config: Config, shutdown: CancellationToken) -> Router {

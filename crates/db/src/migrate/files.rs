@@ -48,6 +48,7 @@ pub const MIGRATIONS: &[Migration] = migrations! {
     5 "0005_process",
     6 "0006_comms",
     7 "0007_audit",
+    8 "0008_stream_delivery",
     9 "0009_lease_ledger",
 };
 
@@ -87,6 +88,7 @@ pub const SOURCES: &[Source] = sources! {
     "functions/route_dead_letter.sql",
     "functions/delivery.sql",
     "functions/delivery_finish.sql",
+    "functions/stream_delivery.sql",
     "functions/event_read.sql",
     "functions/event_retention.sql",
     "functions/event_verify.sql",

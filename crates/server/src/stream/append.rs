@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use hyper::body::Incoming;
-use hyper::header::{CONTENT_TYPE, HeaderMap, IF_MATCH};
+use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue, IF_MATCH};
 use hyper::{Request, Response, StatusCode};
 use towpath_model::stream::content_type::{ContentType, Mode};
 use towpath_model::stream::json;
@@ -13,39 +12,123 @@ use towpath_model::stream::offset::Offset;
 use towpath_model::stream::producer::Producer;
 use towpath_streams::{Append, Appended, Messages};
 
+use super::headers::Cors;
 use super::refusal::{self, Refusal};
-use super::request::{self, header, is_true};
+use super::request::{self, Fields, header, is_true};
 use super::{Answer, Streams, empty, headers};
 use crate::body::Body;
 use crate::limits::SEQ_BYTES_MAX;
+use crate::upload::Upload;
+
+/// An append as it was asked for, ready to be made or refused.
+pub(crate) struct Wish {
+    name: StreamName,
+    append: Result<Append, Refusal>,
+    cors: Cors,
+}
+
+/// An append that was made.
+pub(crate) struct Done {
+    appended: Appended,
+    has_data: bool,
+    cors: Cors,
+}
+
+/// What a field of its answer says.
+pub(crate) enum Value {
+    Text(&'static str),
+    Offset(Offset),
+    Number(u64),
+}
 
 impl Streams {
-    pub(super) async fn append(&self, name: StreamName, request: Request<Incoming>) -> Answer {
+    pub(super) async fn append(&self, name: StreamName, request: Request<Upload>) -> Answer {
         let (parts, body) = request.into_parts();
-        let append = wish(&parts.headers)?;
+        // A wish that is wrong is refused before its body is waited for.
+        wish(&parts.headers)?;
         let body = request::body(body, self.settings().body_bytes_max).await?;
-        let append = with_body(append, header(&parts.headers, &CONTENT_TYPE)?, body)?;
+        let Wish { name, append, cors } = self.wish(name, &parts.headers, body);
+        Ok(self.make(name, append?, cors).await?.answer())
+    }
+
+    /// Reads an append whose body is here.
+    pub(crate) fn wish(&self, name: StreamName, fields: &impl Fields, body: Bytes) -> Wish {
+        let append = wish(fields).and_then(|append| with_body(append, header(fields, &CONTENT_TYPE)?, body));
+        Wish { name, append, cors: Cors::of_write(fields) }
+    }
+
+    /// Makes it, or answers why not.
+    pub(crate) async fn commit(&self, Wish { name, append, cors }: Wish) -> Result<Done, Response<Body>> {
+        let done = match append {
+            Ok(append) => self.make(name, append, cors).await,
+            Err(refusal) => Err(refusal),
+        };
+        done.map_err(|refusal| {
+            let mut response = refusal.into_response();
+            cors.add_to(response.headers_mut());
+            response
+        })
+    }
+
+    async fn make(&self, name: StreamName, append: Append, cors: Cors) -> Result<Done, Refusal> {
         let has_data = !append.messages.is_empty();
         let appended = self.store().append(name.clone(), append).await?;
         if has_data && !appended.is_duplicate {
             self.changed(&name);
         }
-        Ok(answer(appended, has_data))
+        Ok(Done { appended, has_data, cors })
+    }
+}
+
+impl Done {
+    /// 204, but 200 for a producer's new data: that is how it tells new from duplicate.
+    pub(crate) fn status(&self) -> StatusCode {
+        let is_new = self.appended.producer.is_some() && !self.appended.is_duplicate && self.has_data;
+        if is_new { StatusCode::OK } else { StatusCode::NO_CONTENT }
+    }
+
+    /// Every field of its answer.
+    pub(crate) fn fields(&self, mut put: impl FnMut(HeaderName, Value)) {
+        put(headers::NEXT_OFFSET, Value::Offset(self.appended.tail));
+        if let Some(accepted) = self.appended.producer {
+            put(headers::PRODUCER_EPOCH, Value::Number(accepted.epoch));
+            put(headers::PRODUCER_SEQ, Value::Number(accepted.seq));
+        }
+        if self.appended.closed {
+            put(headers::CLOSED, Value::Text("true"));
+        }
+        self.cors.fields(|name, value| put(name, Value::Text(value)));
+    }
+
+    fn answer(&self) -> Response<Body> {
+        let mut response = empty(self.status());
+        let out = response.headers_mut();
+        self.fields(|name, value| {
+            out.insert(
+                name,
+                match value {
+                    Value::Text(text) => HeaderValue::from_static(text),
+                    Value::Offset(offset) => headers::offset(offset),
+                    Value::Number(number) => headers::number(number),
+                },
+            );
+        });
+        response
     }
 }
 
 /// Everything but the body.
-fn wish(headers: &HeaderMap) -> Result<Append, Refusal> {
+fn wish(fields: &impl Fields) -> Result<Append, Refusal> {
     let producer = Producer::parse(
-        header(headers, &headers::PRODUCER_ID)?,
-        header(headers, &headers::PRODUCER_EPOCH)?,
-        header(headers, &headers::PRODUCER_SEQ)?,
+        header(fields, &headers::PRODUCER_ID)?,
+        header(fields, &headers::PRODUCER_EPOCH)?,
+        header(fields, &headers::PRODUCER_SEQ)?,
     )?;
     Ok(Append {
-        close: is_true(headers, &headers::CLOSED),
+        close: is_true(fields, &headers::CLOSED),
         producer,
-        stream_seq: header(headers, &headers::SEQ)?.map(stream_seq).transpose()?,
-        expected_tail: header(headers, &IF_MATCH)?.map(expected_tail).transpose()?,
+        stream_seq: header(fields, &headers::SEQ)?.map(stream_seq).transpose()?,
+        expected_tail: header(fields, &IF_MATCH)?.map(expected_tail).transpose()?,
         ..Append::default()
     })
 }
@@ -86,20 +169,4 @@ pub(super) fn messages(content_type: &ContentType, body: Bytes) -> Result<Messag
         }
         Mode::Text | Mode::Bytes => Ok(Messages::one(body)),
     }
-}
-
-/// 204, but 200 for a producer's new data: that is how it tells new from duplicate.
-fn answer(appended: Appended, has_data: bool) -> Response<Body> {
-    let is_new = appended.producer.is_some() && !appended.is_duplicate && has_data;
-    let mut response = empty(if is_new { StatusCode::OK } else { StatusCode::NO_CONTENT });
-    let headers = response.headers_mut();
-    headers.insert(headers::NEXT_OFFSET, headers::offset(appended.tail));
-    if let Some(accepted) = appended.producer {
-        headers.insert(headers::PRODUCER_EPOCH, headers::number(accepted.epoch));
-        headers.insert(headers::PRODUCER_SEQ, headers::number(accepted.seq));
-    }
-    if appended.closed {
-        headers.insert(headers::CLOSED, headers::TRUE);
-    }
-    response
 }

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Request, StatusCode};
 use serde::Deserialize;
@@ -25,6 +24,7 @@ use super::refusal::Refusal;
 use super::{Answer, Streams, request, with_body};
 use crate::body::Body;
 use crate::limits::BATCH_MAX;
+use crate::upload::Upload;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -59,7 +59,7 @@ struct By {
 }
 
 impl Streams {
-    pub(super) async fn append_batch(&self, project: Arc<str>, request: Request<Incoming>) -> Answer {
+    pub(super) async fn append_batch(&self, project: Arc<str>, request: Request<Upload>) -> Answer {
         let body = request::body(request.into_body(), self.settings().body_bytes_max).await?;
         let batch: Batch<'_> = serde_json::from_slice(&body)
             .map_err(|error| Refusal::invalid(format!("not a batch: {error}")))?;

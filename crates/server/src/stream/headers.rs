@@ -8,6 +8,7 @@ use hyper::header::{
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use towpath_model::stream::offset::Offset;
 
+use super::request::Fields;
 use crate::body::Body;
 
 macro_rules! names {
@@ -54,6 +55,7 @@ const METHODS: &str = "GET, HEAD, POST, PUT, DELETE, OPTIONS";
 ///
 /// Reads always do, because a shared cache may hand them to another client than the one
 /// that asked; writes only when a browser asks, which keeps their answers short.
+#[derive(Clone, Copy)]
 pub(super) struct Cors(bool);
 
 impl Cors {
@@ -62,12 +64,26 @@ impl Cors {
         Cors(is_read || request.headers().contains_key(ORIGIN))
     }
 
+    /// For a write with these fields.
+    pub(super) fn of_write(fields: &impl Fields) -> Cors {
+        Cors(fields.all(&ORIGIN).next().is_some())
+    }
+
+    pub(super) fn always() -> Cors {
+        Cors(true)
+    }
+
     pub(super) fn add_to(&self, headers: &mut HeaderMap) {
-        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        headers.insert(RESOURCE_POLICY, HeaderValue::from_static("cross-origin"));
+        self.fields(|name, value| drop(headers.insert(name, HeaderValue::from_static(value))));
+    }
+
+    /// Every field it adds.
+    pub(super) fn fields(&self, mut put: impl FnMut(HeaderName, &'static str)) {
+        put(X_CONTENT_TYPE_OPTIONS, "nosniff");
+        put(RESOURCE_POLICY, "cross-origin");
         if self.0 {
-            headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
-            headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
+            put(ACCESS_CONTROL_ALLOW_ORIGIN, "*");
+            put(ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
         }
     }
 }
@@ -89,7 +105,7 @@ pub(super) fn text(text: &str) -> HeaderValue {
 }
 
 pub(super) fn offset(offset: Offset) -> HeaderValue {
-    text(&offset.to_string())
+    HeaderValue::from_bytes(&offset.to_text()).expect("digits are printable")
 }
 
 pub(super) fn number(number: u64) -> HeaderValue {

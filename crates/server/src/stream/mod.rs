@@ -19,15 +19,18 @@ mod subscription;
 
 use std::sync::Arc;
 
-use hyper::body::Incoming;
 use hyper::{Method, Request, Response, StatusCode};
 use tokio_util::sync::CancellationToken;
 use towpath_model::stream::name::{Place, StreamName};
 use towpath_streams::Store;
 
 use crate::body::Body;
+use crate::stop::Stop;
+use crate::upload::Upload;
+pub(crate) use append::{Done, Value, Wish};
 use live::Readers;
 use refusal::Refusal;
+pub(crate) use request::Fields;
 pub use settings::Settings;
 use subscription::Subscriptions;
 
@@ -44,6 +47,7 @@ struct Inner {
     /// `None` if what is kept of them could not be read.
     subscriptions: Option<Subscriptions>,
     shutdown: CancellationToken,
+    stop: Stop,
 }
 
 /// What every handler answers: a response, or a refusal that becomes one.
@@ -51,17 +55,20 @@ type Answer = Result<Response<Body>, Refusal>;
 
 impl Streams {
     /// Opens the streams; `base_url` is where this server is reached unless the settings
-    /// know better. The worker behind subscriptions runs until `shutdown`.
+    /// know better. The worker behind subscriptions runs until `shutdown`; live readers leave
+    /// at the `stop`.
     pub(crate) async fn open(
         store: Arc<dyn Store>,
         settings: Settings,
         base_url: String,
         shutdown: CancellationToken,
+        stop: Stop,
     ) -> Streams {
         let base_url = settings.public_url.clone().unwrap_or(base_url);
         let base_url = base_url.trim_end_matches('/').to_owned();
         let subscriptions = match Subscriptions::open(store.clone(), &settings, base_url.clone()).await {
             Ok(subscriptions) => {
+                store.watch(Arc::new(subscriptions.clone()));
                 tokio::spawn(subscriptions.clone().run(shutdown.clone()));
                 Some(subscriptions)
             }
@@ -71,11 +78,11 @@ impl Streams {
             }
         };
         let readers = Readers::new(settings.live_readers_max);
-        Streams(Arc::new(Inner { store, settings, readers, base_url, subscriptions, shutdown }))
+        Streams(Arc::new(Inner { store, settings, readers, base_url, subscriptions, shutdown, stop }))
     }
 
     /// Answers one request.
-    pub(crate) async fn answer(&self, place: Place, request: Request<Incoming>) -> Response<Body> {
+    pub(crate) async fn answer(&self, place: Place, request: Request<Upload>) -> Response<Body> {
         let cors = headers::Cors::wanted(&request);
         let answer = match place {
             _ if request.method() == Method::OPTIONS => Ok(headers::preflight()),
@@ -91,7 +98,7 @@ impl Streams {
         response
     }
 
-    async fn stream(&self, name: StreamName, request: Request<Incoming>) -> Answer {
+    async fn stream(&self, name: StreamName, request: Request<Upload>) -> Answer {
         match *request.method() {
             Method::POST => self.append(name, request).await,
             Method::GET => self.read(name, request).await,
@@ -102,7 +109,7 @@ impl Streams {
         }
     }
 
-    async fn list(&self, project: Arc<str>, request: Request<Incoming>) -> Answer {
+    async fn list(&self, project: Arc<str>, request: Request<Upload>) -> Answer {
         match *request.method() {
             Method::GET => self.list_streams(project, &request).await,
             Method::POST => self.append_batch(project, request).await,
@@ -119,6 +126,17 @@ impl Streams {
         if let Some(subscriptions) = &self.0.subscriptions {
             subscriptions.changed(name);
         }
+    }
+
+    pub(crate) fn body_bytes_max(&self) -> usize {
+        self.settings().body_bytes_max
+    }
+
+    /// What is said when a body does not come.
+    pub(crate) fn slow_body(&self) -> Response<Body> {
+        let mut response = Refusal::slow_body().into_response();
+        headers::Cors::always().add_to(response.headers_mut());
+        response
     }
 
     fn settings(&self) -> &Settings {

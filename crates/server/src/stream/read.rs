@@ -1,7 +1,6 @@
 //! `GET`: catch up, or wait for what comes.
 
 use bytes::Bytes;
-use hyper::body::Incoming;
 use hyper::header::{
     AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH,
 };
@@ -18,9 +17,10 @@ use super::refusal::Refusal;
 use super::request::{header, query};
 use super::{Answer, Streams, empty, headers, with_body};
 use crate::body::Body;
+use crate::upload::Upload;
 
 impl Streams {
-    pub(super) async fn read(&self, name: StreamName, request: Request<Incoming>) -> Answer {
+    pub(super) async fn read(&self, name: StreamName, request: Request<Upload>) -> Answer {
         let text = request.uri().query();
         let offset = query(text, "offset")?;
         let start = offset.as_deref().map(start).transpose()?;

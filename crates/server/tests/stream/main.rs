@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a failing step fails the test")]
 
 mod beyond;
+mod http1;
 mod kit;
 mod limits;
 mod live;
