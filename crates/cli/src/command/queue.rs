@@ -101,7 +101,13 @@ fn pauses_in_words(history: &[PauseMove]) -> String {
     }
     let row = |moved: &PauseMove| {
         let reason = moved.reason.clone().unwrap_or_default();
-        [format!("{:.0}", moved.at), moved.action.clone(), moved.job_kind.clone(), moved.actor.clone(), reason]
+        [
+            format!("{:.0}", moved.at),
+            moved.action.clone(),
+            moved.job_kind.clone(),
+            moved.actor.clone(),
+            reason,
+        ]
     };
     table(["AT", "WHAT", "KIND", "BY", "WHY"], &history.iter().map(row).collect::<Vec<_>>())
 }
