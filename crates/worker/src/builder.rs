@@ -176,7 +176,8 @@ impl Builder {
     /// The worker, if it makes sense.
     pub fn build(self) -> std::result::Result<Worker, Error> {
         self.check()?;
-        let name = self.name.unwrap_or_else(|| format!("{}@{}-{}", self.executor, host(), std::process::id()));
+        let name =
+            self.name.unwrap_or_else(|| format!("{}@{}-{}", self.executor, host(), std::process::id()));
         // Unique per start: an owner that comes back must not pass for its predecessor.
         let owner = LeaseOwner::new(format!("{name}#{}", uuid::Uuid::now_v7().simple()));
         let mut shared_kinds: Vec<String> = vec![];
