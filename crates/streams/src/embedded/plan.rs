@@ -57,8 +57,14 @@ type Ending = dyn FnOnce(Option<&Error>) + Send;
 pub(super) enum Answer {
     /// By far the most, and so without an allocation.
     Append(Reply<Appended>, Result<Appended, Error>),
+<<<<<<< HEAD
     Other(Box<Ending>),
+=======
+    Other(Tell),
+>>>>>>> fanstore
 }
+
+type Tell = Box<dyn FnOnce(Option<&Error>) + Send>;
 
 impl Answer {
     pub(super) fn tell(self, failed: Option<&Error>) {
