@@ -111,11 +111,7 @@ impl Committer {
             }
         };
         self.shared.full(false);
-<<<<<<< HEAD
-        let mut heard = Heard::new(shared.watch.get());
-=======
         let mut heard = Heard::new(self.shared.watch.get().and_then(Weak::upgrade));
->>>>>>> fanstore
         let mut index = self.shared.index_mut();
         let segment = self.log.active();
         let is_new = index.segments.insert(segment.number, segment.clone()).is_none();

@@ -50,18 +50,11 @@ pub(super) struct Plan<'a> {
     metas: HashMap<(String, String), Option<Bytes>>,
 }
 
-/// Told why the whole commit failed, if it did.
-type Ending = dyn FnOnce(Option<&Error>) + Send;
-
 /// Tells a caller how it went, or why all of it failed.
 pub(super) enum Answer {
     /// By far the most, and so without an allocation.
     Append(Reply<Appended>, Result<Appended, Error>),
-<<<<<<< HEAD
-    Other(Box<Ending>),
-=======
     Other(Tell),
->>>>>>> fanstore
 }
 
 type Tell = Box<dyn FnOnce(Option<&Error>) + Send>;
