@@ -53,7 +53,9 @@ pub async fn run(listener: TcpListener, config: Config, shutdown: CancellationTo
     let address = listener.local_addr().map(|address| format!("{scheme}://{address}")).unwrap_or_default();
     let stop = Stop::default();
     let streams = match config.streams.clone() {
-        Some((store, settings)) => Some(Streams::open(store, settings, address, shutdown.clone(), stop.clone()).await),
+        Some((store, settings)) => {
+            Some(Streams::open(store, settings, address, shutdown.clone(), stop.clone()).await)
+        }
         None => None,
     };
     let connections_max = config.connections_max.unwrap_or(limits::CONNECTIONS_MAX);

@@ -159,6 +159,9 @@ mod tests {
         for end in 0..text.len() {
             assert_eq!(read_as(&text[..end]), "more", "{end}");
         }
-        assert_eq!(read_as(&format!("POST /a HTTP/1.1\r\nx: {}", "y".repeat(OWN_HEAD_BYTES_MAX))), "not ours");
+        assert_eq!(
+            read_as(&format!("POST /a HTTP/1.1\r\nx: {}", "y".repeat(OWN_HEAD_BYTES_MAX))),
+            "not ours"
+        );
     }
 }

@@ -62,10 +62,19 @@ enum Asked {
     /// Its head is not complete.
     More,
     /// Its body is not.
-    Body { bytes: usize },
+    Body {
+        bytes: usize,
+    },
     NotOurs,
-    Append { bytes: usize, wish: Box<Wish> },
-    Other { bytes: usize, place: Place, request: Box<Request<Upload>> },
+    Append {
+        bytes: usize,
+        wish: Box<Wish>,
+    },
+    Other {
+        bytes: usize,
+        place: Place,
+        request: Box<Request<Upload>>,
+    },
 }
 
 fn understand(streams: &Streams, input: &[u8], body_bytes_max: usize) -> Asked {

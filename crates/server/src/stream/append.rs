@@ -12,8 +12,8 @@ use towpath_model::stream::offset::Offset;
 use towpath_model::stream::producer::Producer;
 use towpath_streams::{Append, Appended, Messages};
 
-use super::refusal::{self, Refusal};
 use super::headers::Cors;
+use super::refusal::{self, Refusal};
 use super::request::{self, Fields, header, is_true};
 use super::{Answer, Streams, empty, headers};
 use crate::body::Body;

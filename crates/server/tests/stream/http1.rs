@@ -47,7 +47,8 @@ fn statuses(said: &str) -> Vec<&str> {
 #[tokio::test]
 async fn a_conversation_is_the_same_however_it_is_cut() {
     let conversation =
-        [&post("one,", ""), &post("two,", ""), GET, HEALTH, &chunked("three,"), &post("four,", ""), LAST].concat();
+        [&post("one,", ""), &post("two,", ""), GET, HEALTH, &chunked("three,"), &post("four,", ""), LAST]
+            .concat();
     for size in [1, 7, 64, 150, 100_000] {
         let server = Server::start().await;
         server.put("/v1/stream/a", "text/plain", "").await;
@@ -83,7 +84,8 @@ async fn own_answers_and_handed_on_answers_agree() {
         let first = own.split("HTTP/1.1 ").nth(1).unwrap();
         assert_eq!(statuses(&handed_on), [status], "{request}: {handed_on}");
         assert!(first.starts_with(status) || request.contains("stream-seq: 5"), "{request}: {own}");
-        if first.starts_with(status) && status != "204" && !request.starts_with("GET /v1/stream/a?offset=-1") {
+        if first.starts_with(status) && status != "204" && !request.starts_with("GET /v1/stream/a?offset=-1")
+        {
             assert_eq!(fields(first), fields(handed_on.split("HTTP/1.1 ").nth(1).unwrap()), "{request}");
         }
     }

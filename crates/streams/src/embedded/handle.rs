@@ -165,7 +165,13 @@ impl Embedded {
     }
 
     /// Plans a read of a stream, or finds what it would give.
-    fn plan(index: &Index, pages: &PageCache, stream: &Stream, from: u64, bytes_max: usize) -> Result<Plan, Error> {
+    fn plan(
+        index: &Index,
+        pages: &PageCache,
+        stream: &Stream,
+        from: u64,
+        bytes_max: usize,
+    ) -> Result<Plan, Error> {
         let (head, key) = (index.head(stream), Key { id: stream.id, from, bytes_max });
         if let Some(batch) = pages.get(key, head.tail.bytes()) {
             return Ok(Plan::Known(head, batch));
