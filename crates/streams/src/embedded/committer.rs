@@ -67,31 +67,20 @@ impl Committer {
         }
         let Plan { mut bytes, records, answers, .. } = plan;
         drop(index);
-        let written = match shared.poisoned() {
-            Some(why) => Err(Error::Poisoned(why)),
-            None if bytes.is_empty() => Ok(None),
-            None => self.write(&shared, &bytes, &records).map(Some),
+        let failed = match shared.poisoned() {
+            Some(why) => Some(Error::Poisoned(why)),
+            None if bytes.is_empty() => None,
+            None => self.write(&bytes, &records).err(),
         };
-        let failed = written.as_ref().err();
         for answer in answers {
-            answer.tell(failed);
-        }
-        // Callers first: waking thousands of followers takes longer than answering a few.
-        if let Ok(Some(heard)) = written {
-            heard.tell();
+            answer.tell(failed.as_ref());
         }
         bytes.clear();
         bytes.shrink_to(COMMIT_BYTES_KEPT);
         self.buffer = bytes;
     }
 
-    /// Makes records durable and visible. Answers whom to tell.
-    fn write<'a>(
-        &mut self,
-        shared: &'a Shared,
-        bytes: &[u8],
-        records: &[(super::record::Record, u32)],
-    ) -> Result<Heard<'a>, Error> {
+    fn write(&mut self, bytes: &[u8], records: &[(super::record::Record, u32)]) -> Result<(), Error> {
         // A number is never used twice, not even by a commit that failed: what it left
         // behind the end can then never be taken for a part of another.
         self.commit += 1;
@@ -120,8 +109,9 @@ impl Committer {
         }
         index.position = Position { segment: segment.number, end: self.log.end(), commit: self.commit };
         drop(index);
+        heard.tell();
         self.shared.written(bytes.len() as u64, is_new);
-        Ok(heard)
+        Ok(())
     }
 }
 
