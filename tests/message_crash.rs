@@ -320,8 +320,8 @@ impl Place {
         }
         let calls: usize = histories.iter().map(|history| history.calls.len()).sum();
         let stops = self.stops.lock().unwrap();
-        #[expect(clippy::print_stderr, reason = "a long campaign tells what it did")]
-        eprintln!(
+        assert!(
+            calls > 0,
             "{} kills, after {stops:?}; {calls} calls of the provider; facts {facts:?}",
             histories.len()
         );
