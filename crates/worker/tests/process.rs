@@ -13,7 +13,6 @@ use crate::place::Place;
 #[tokio::test(flavor = "multi_thread")]
 async fn the_example_ships_a_parcel() {
     let place = Place::open().await;
-<<<<<<< HEAD
     example::install(&place.admin).await.unwrap();
     let whole = example::ship(place.admin.clone(), 7).await.unwrap();
     let facts: Vec<&str> = whole.facts.iter().map(|fact| fact.fact.as_str()).collect();
@@ -75,21 +74,4 @@ async fn a_decision_on_old_facts_is_refused() {
 
 fn parcel(reference: &str) -> NewProcess<'_> {
     NewProcess { process_kind: "shop.ship_parcel", reference, ..NewProcess::default() }
-=======
-    let sent = place.db.json(SEND).await;
-    place.db.execute("delete from towpath.job_live; delete from towpath.job_ready").await;
-    let mut maintenance = Maintenance::new(place.worker.clone());
-    assert_eq!(maintenance.run_once().await.unwrap().supervised, 0, "its time has not come");
-    place.db.advance(Duration::from_secs(601)).await;
-    place.db.execute("update towpath.config set value = 'false' where key = 'process.enabled'").await;
-    assert_eq!(maintenance.run_once().await.unwrap().supervised, 0, "the rest is done all the same");
-    place.db.execute("update towpath.config set value = 'true' where key = 'process.enabled'").await;
-    assert_eq!(maintenance.run_once().await.unwrap().supervised, 1);
-    let facts = format!(
-        "select string_agg(fact, ' ' order by fact_no) from towpath.process_fact where process_id = '{}'",
-        sent["process_id"].as_str().unwrap()
-    );
-    assert_eq!(place.db.text(&facts).await, "started scheduled lost scheduled");
-    assert_eq!(place.db.text("select count(*) from towpath.job_live").await, "1", "a new job waits");
->>>>>>> process
 }
