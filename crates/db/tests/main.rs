@@ -15,6 +15,7 @@ mod job_claim;
 mod job_enqueue;
 mod job_finish;
 mod job_lease;
+mod job_ledger;
 mod job_race;
 mod job_read;
 mod job_refusal;

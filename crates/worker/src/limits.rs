@@ -7,7 +7,7 @@ use std::time::Duration;
 pub(crate) const CONCURRENCY_DEFAULT: usize = 64;
 /// The most jobs claimed ahead of need, per pool. Past it a claim does not get cheaper per
 /// job, and all of these wait for a lease to run out when the process is killed.
-pub(crate) const PREFETCH_MAX: usize = 2_000;
+pub(crate) const PREFETCH_MAX: usize = 4_000;
 /// A job claimed ahead should start within this time, so that it is not kept from an idle
 /// worker elsewhere, nor a more urgent one from its turn.
 pub(crate) const PREFETCH_HORIZON: Duration = Duration::from_millis(200);
