@@ -54,8 +54,10 @@ pub(super) struct Plan<'a> {
 pub(super) enum Answer {
     /// By far the most, and so without an allocation.
     Append(Reply<Appended>, Result<Appended, Error>),
-    Other(Box<dyn FnOnce(Option<&Error>) + Send>),
+    Other(Tell),
 }
+
+type Tell = Box<dyn FnOnce(Option<&Error>) + Send>;
 
 impl Answer {
     pub(super) fn tell(self, failed: Option<&Error>) {
