@@ -7,6 +7,7 @@ mod events_cli;
 mod executor_api;
 mod job_crash;
 mod jobs_cli;
+mod message_cli;
 mod message_crash;
 mod migrate;
 mod old;

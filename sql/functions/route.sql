@@ -9,14 +9,12 @@ declare
     _detail text;
     _known text[] := case p_target_kind
         when 'job' then array['job_kind', 'executor', 'priority', 'max_attempts', 'target_ref', 'from_payload']
+        when 'stream' then array['stream', 'project']
         else array['url', 'headers', 'timeout_seconds'] end;
 begin
     if p_target_kind is null or p_target_kind not in ('job', 'stream', 'webhook') then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'target_kind',
                                   'detail', 'one of job, stream, webhook');
-    elsif p_target_kind = 'stream' then
-        _detail := 'a stream target needs the stream store, which does not take appends from routes yet; '
-                   'use a job or a webhook';
     elsif jsonb_typeof(p_target) is distinct from 'object' then
         _detail := 'must be a json object';
     elsif exists (select 1 from jsonb_object_keys(p_target) k where k <> all (_known)) then
@@ -37,6 +35,15 @@ begin
                              where f.key not in ('priority', 'scheduled_at', 'target_ref', 'payload_ref', 'run_id')
                                 or jsonb_typeof(f.value) <> 'string')
                 then 'from_payload maps priority, scheduled_at, target_ref, payload_ref or run_id to a key of the payload'
+            end;
+    elsif p_target_kind = 'stream' then
+        _detail := case
+            when coalesce(p_target ->> 'stream', '') !~ '^[^/[:space:]][^[:cntrl:]]*$'
+                 or length(p_target ->> 'stream') > 512
+                 or p_target ->> 'stream' ~ '^(__ds|session:)'
+                then 'stream must be the id of a stream, and not one that Towpath keeps for itself'
+            when coalesce(p_target ->> 'project', 'default') !~ '^[A-Za-z0-9_.-]{1,64}$'
+                then 'project must be 1 to 64 letters, digits, _ . and -'
             end;
     else
         _detail := case
@@ -193,6 +200,8 @@ begin
         select g.delivery_id, g.attempts + 1, g.route_no, g.position, g.event_id, p_actor, _now, 'cancelled', p_reason
           from gone g)
     select count(*) into _cancelled from gone;
+    _cancelled := _cancelled + towpath._stream_delivery_cancel(r.route_no, p_reason, _now)
+      from towpath.outbound_route r where r.route_name = p_route_name;
     update towpath.outbound_route r set retired_at = _now, changed_at = _now where r.route_name = p_route_name;
     return jsonb_build_object('ok', true, 'route_name', p_route_name, 'cancelled', _cancelled);
 end;
@@ -295,7 +304,8 @@ as $$
             'worker_name', w.worker_name, 'target_key', t.target_key, 'circuit', t.circuit,
             'blocked_until', case when t.blocked_until > towpath.fn_now() then t.blocked_until end,
             'signed', s.route_no is not null, 'previous_key_until', s.previous_until,
-            'deliveries_waiting', (select count(*) from towpath.delivery d where d.route_no = r.route_no),
+            'deliveries_waiting', (select count(*) from towpath.delivery d where d.route_no = r.route_no)
+                + (select count(*) from towpath.stream_delivery d where d.route_no = r.route_no),
             'dead_letters_open', (select count(*) from towpath.route_dead_letter l
                                    where l.route_no = r.route_no and l.resolved_at is null))
         order by r.route_name), '[]'))

@@ -4,6 +4,7 @@ mod events;
 mod guide;
 mod routes;
 mod subscriptions;
+mod up;
 
 use serde_json::Value;
 use towpath_db::event::NewEvent;

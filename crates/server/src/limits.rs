@@ -80,6 +80,9 @@ pub(crate) const EVENTS_PER_PAGE_MAX: i32 = 1_000;
 pub(crate) const EVENTS_WAIT_MAX: Duration = Duration::from_secs(30);
 /// A waiting read looks by itself this often, because a wake-up may be missed or off.
 pub(crate) const EVENTS_POLL: Duration = Duration::from_secs(1);
+/// A waiting read looks at most this often: a sequencer under load wakes everybody a hundred times a
+/// second, mostly for events of others.
+pub(crate) const EVENTS_LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Reads that wait at once, of all tokens and of one.
 pub(crate) const EVENTS_WAITING_MAX: usize = 256;
 pub(crate) const EVENTS_WAITING_PER_TOKEN_MAX: usize = 32;

@@ -34,6 +34,9 @@ pub const COMMIT_CHANGES_GUESS: usize = 1_024;
 /// is a quarter of the last commit's time if that is less.
 pub const COMMIT_PATIENCE_MAX: Duration = Duration::from_micros(500);
 
+/// Files of the store that are open at a time: a quarter of what a process may have by
+/// default. Others are opened when they are read.
+pub const OPEN_FILES_MAX: usize = 256;
 /// The first segment is small, so that an idle store is small.
 pub const FIRST_SEGMENT_BYTES: u64 = 4 << 20;
 /// Later segments: large enough that sealing them is rare, small enough to zero ahead and

@@ -200,24 +200,11 @@ async fn preview(
 
 async fn count(filter: &DeadLetterFilter, database: &Database) -> anyhow::Result<BTreeMap<String, u64>> {
     let open = DeadLetterFilter { replayed: Some(false), ..filter.clone() };
-    let spinner = ProgressBar::new_spinner().with_message("counting dead letters");
-    let (mut kinds, mut cursor) = (BTreeMap::new(), None);
-    loop {
-        let page = database.dead_letter_list(&open, 1000, cursor).await?;
-        for letter in page.dead_letters {
-            *kinds.entry(letter.job_kind).or_default() += 1;
-            spinner.inc(1);
-        }
-        cursor = page.cursor;
-        if cursor.is_none() {
-            spinner.finish_and_clear();
-            return Ok(kinds);
-        }
-    }
+    Ok(database.dead_letter_count(&open).await?.kinds)
 }
 
-/// Batch by batch, until a batch replays nothing more. Letters that die again meanwhile
-/// are newer than the start and stay out.
+/// Batch by batch to the end, past letters in conflict. Letters that die again meanwhile are
+/// newer than the start and stay out.
 async fn replay_many(
     filter: DeadLetterFilter,
     actor: &str,
@@ -232,12 +219,12 @@ async fn replay_many(
     let bar = ProgressBar::new(total).with_style(style.expect("our own template"));
     let mut done = ReplayedMany::default();
     loop {
-        let batch = database.dead_letter_replay_many(&filter, actor, REPLAY_BATCH).await?;
+        let batch = database.dead_letter_replay_many(&filter, actor, REPLAY_BATCH, done.cursor).await?;
         bar.inc(batch.replayed.len() as u64);
-        done.conflicts = batch.conflicts;
-        let went_on = !batch.replayed.is_empty();
         done.replayed.extend(batch.replayed);
-        if !went_on {
+        done.conflicts.extend(batch.conflicts);
+        done.cursor = batch.cursor;
+        if done.cursor.is_none() {
             break;
         }
     }

@@ -15,6 +15,7 @@ mod route_pass;
 mod sequence;
 #[cfg(feature = "sqlx")]
 pub mod sqlx;
+mod stream_delivery;
 mod subscription;
 
 pub use dead_letter::{LetterReplayed, Letters, LettersReplayed, RouteDeadLetter, RouteDeadLetterPage};
@@ -34,6 +35,9 @@ pub use route::{
 };
 pub use route_pass::{Decisions, RouteCursor, RoutePass, RouteWorker, RouteWorkers, Slice};
 pub use sequence::Sequenced;
+pub use stream_delivery::{
+    ClaimedStreams, StreamDelivery, StreamEvent, StreamFailure, StreamOutcome, UnendedStream,
+};
 pub use subscription::{
     EventActor, EventActorSpec, EventGrant, EventGranted, EventSubscription, EventSubscriptionSpec,
 };

@@ -4,7 +4,7 @@
 //! then answers. Whatever came meanwhile is the next commit.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
@@ -111,7 +111,7 @@ impl Committer {
             }
         };
         self.shared.full(false);
-        let mut heard = Heard::new(shared.watch.get());
+        let mut heard = Heard::new(self.shared.watch.get().and_then(Weak::upgrade));
         let mut index = self.shared.index_mut();
         let segment = self.log.active();
         let is_new = index.segments.insert(segment.number, segment.clone()).is_none();
@@ -136,10 +136,10 @@ impl Drop for Committer {
 }
 
 /// What followers and a watcher will be told, gathered so that each hears once per commit.
-struct Heard<'a> {
+struct Heard {
     by_stream: HashMap<u64, usize>,
     told: Vec<Told>,
-    watch: Option<&'a Arc<dyn Watch>>,
+    watch: Option<Arc<dyn Watch>>,
     announced: Vec<(StreamName, Offset, bool)>,
 }
 
@@ -152,8 +152,8 @@ struct Told {
     news: News,
 }
 
-impl<'a> Heard<'a> {
-    fn new(watch: Option<&'a Arc<dyn Watch>>) -> Heard<'a> {
+impl Heard {
+    fn new(watch: Option<Arc<dyn Watch>>) -> Heard {
         Heard { by_stream: HashMap::new(), told: Vec::new(), watch, announced: Vec::new() }
     }
 
@@ -182,7 +182,7 @@ impl<'a> Heard<'a> {
     }
 }
 
-impl Hear for Heard<'_> {
+impl Hear for Heard {
     fn changed(&mut self, stream: &Stream, start: u64, messages: &Messages) {
         self.announce(stream, stream.tail);
         if let Some(told) = self.entry(stream, start).filter(|_| !messages.is_empty()) {
@@ -204,7 +204,7 @@ impl Hear for Heard<'_> {
     }
 
     fn hears_sessions(&self, project: &str) -> bool {
-        self.watch.is_some_and(|watch| watch.hears_sessions(project))
+        self.watch.as_ref().is_some_and(|watch| watch.hears_sessions(project))
     }
 
     fn announce(&mut self, stream: &Stream, tail: u64) {

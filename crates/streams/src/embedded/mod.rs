@@ -19,6 +19,7 @@ mod compact;
 pub mod disk;
 mod extents;
 mod feed;
+mod files;
 mod handle;
 mod index;
 mod keeper;
@@ -45,7 +46,9 @@ use jiff::Timestamp;
 pub use handle::{Embedded, Status};
 pub use recover::Recovery;
 
-use crate::limits::{CHECKPOINT_AFTER_BYTES, COMPACTION_BYTES_PER_SECOND, QUEUE_BYTES_MAX, SEGMENT_BYTES};
+use crate::limits::{
+    CHECKPOINT_AFTER_BYTES, COMPACTION_BYTES_PER_SECOND, QUEUE_BYTES_MAX, SEGMENT_BYTES, SLOTS_PER_LOCK,
+};
 
 /// How the store works. Every value has a default that works.
 #[derive(Clone)]
@@ -60,6 +63,8 @@ pub struct Config {
     pub queue_bytes_max: usize,
     /// What compaction may read and write a second.
     pub compaction_bytes_per_second: u64,
+    /// How many streams go to a checkpoint at a time, while commits wait.
+    pub checkpoint_streams: usize,
     /// Whether segments, expiry and checkpoints are looked after by threads of the store.
     /// Tests switch this off and call [`Embedded::maintain`] and [`Embedded::keep`].
     pub background: bool,
@@ -76,6 +81,7 @@ impl Config {
             checkpoint_after_bytes: CHECKPOINT_AFTER_BYTES,
             queue_bytes_max: QUEUE_BYTES_MAX,
             compaction_bytes_per_second: COMPACTION_BYTES_PER_SECOND,
+            checkpoint_streams: SLOTS_PER_LOCK,
             background: true,
             clock: Arc::new(Timestamp::now),
         }
