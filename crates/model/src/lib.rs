@@ -4,13 +4,17 @@
 //! no runtime, so that everything in it can be property-tested and held against the SQL.
 
 pub mod address;
+pub mod circuit;
 pub mod config;
 pub mod cron;
 pub mod doctor;
+pub mod fanout;
 pub mod id;
 pub mod job;
 pub mod job_state;
 pub mod nearest;
 pub mod redact;
 pub mod refusal;
+pub mod session;
 pub mod stream;
+pub mod token;
