@@ -27,6 +27,9 @@ begin
     if pg_catalog.to_regnamespace('towpath') is null then
         create schema towpath authorization towpath_owner;
     end if;
+    if pg_catalog.to_regnamespace('comms') is null then
+        create schema comms authorization towpath_owner;
+    end if;
 end;
 $$;
 
@@ -34,7 +37,7 @@ set local role towpath_owner;
 
 -- What the owner creates is closed until it is granted by name.
 alter default privileges for role towpath_owner revoke execute on functions from public;
-grant usage on schema towpath
+grant usage on schema towpath, comms
     to workflow_admin, towpath_producer, worker_service_user, towpath_observer;
 
 -- What is installed. schema_migration is the history of the tables; schema_object is the

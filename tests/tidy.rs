@@ -127,7 +127,8 @@ fn arrows_point_one_way() {
         ("db", vec!["towpath-server", "towpath-streams", "axum", "hyper"]),
         ("streams", vec!["towpath-db", "towpath-server", "tokio-postgres", "axum", "hyper"]),
         ("worker", vec!["towpath-server", "towpath-streams", "tokio-postgres", "axum", "hyper"]),
-        ("server", vec!["towpath-worker", "tokio-postgres", "deadpool"]),
+        ("dashboard", vec!["towpath-server", "towpath-worker", "tokio-postgres", "deadpool"]),
+        ("server", vec!["towpath-worker", "towpath-dashboard", "tokio-postgres", "deadpool"]),
     ] {
         let manifest = manifest(krate);
         let dependencies = manifest.split("[dependencies]").nth(1).unwrap_or_default();

@@ -107,7 +107,7 @@ $$;
 -- fn_event_counter_fold: turns the counts of single passes into hours, and forgets hours older
 -- than two days.
 --
--- Answers: {ok, folded, busy}.
+-- Answers: {ok, folded, more, busy}.
 create or replace function towpath.fn_event_counter_fold(p_limit integer default 10000) returns jsonb
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
@@ -117,7 +117,7 @@ declare
     _folded bigint;
 begin
     if not pg_try_advisory_xact_lock(7304, 2) then
-        return jsonb_build_object('ok', true, 'folded', 0, 'busy', true);
+        return jsonb_build_object('ok', true, 'folded', 0, 'more', false, 'busy', true);
     end if;
     with gone as (
         delete from towpath.event_resolution_delta d
@@ -131,7 +131,7 @@ begin
            set events = h.events + excluded.events, broadcasts = h.broadcasts + excluded.broadcasts)
     select count(*) into _folded from gone;
     delete from towpath.event_resolution_hour h where h.hour_at < towpath.fn_now() - interval '2 days';
-    return jsonb_build_object('ok', true, 'folded', _folded, 'busy', false);
+    return jsonb_build_object('ok', true, 'folded', _folded, 'more', _folded = _limit, 'busy', false);
 end;
 $$;
 

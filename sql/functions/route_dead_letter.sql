@@ -127,6 +127,20 @@ as $$
              limit least(greatest(coalesce(p_limit, 100), 1), 1000)) d
 $$;
 
+-- fn_route_dead_letter_show: one dead letter whole, resolved or not.
+--
+-- Answers: {ok, dead_letter}; not_found.
+create or replace function towpath.fn_route_dead_letter_show(p_dead_letter_id uuid) returns jsonb
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+    select coalesce(
+        (select jsonb_build_object('ok', true, 'dead_letter', to_jsonb(d) - 'worker_no' - 'route_no')
+           from towpath.route_dead_letter d where d.dead_letter_id = p_dead_letter_id),
+        jsonb_build_object('ok', false, 'error', 'not_found', 'dead_letter_id', p_dead_letter_id))
+$$;
+
+grant execute on function towpath.fn_route_dead_letter_show(uuid) to workflow_admin, towpath_observer;
 grant execute on function towpath.fn_route_dead_letter_replay(uuid, text) to workflow_admin;
 grant execute on function towpath.fn_route_dead_letter_replay_many(text, text, integer) to workflow_admin;
 grant execute on function towpath.fn_route_dead_letter_resolve(uuid, text, text) to workflow_admin;

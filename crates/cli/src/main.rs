@@ -1,6 +1,7 @@
 //! The one binary: `towpath up`, and everything else an operator types.
 
 mod command;
+mod dashboard;
 mod logging;
 mod moment;
 mod output;

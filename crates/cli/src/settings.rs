@@ -67,6 +67,25 @@ pub(crate) struct Settings {
     /// Server that `towpath stream` talks to [default: http://LISTEN]
     #[arg(long, global = true, env = "TOWPATH_URL", value_name = "URL")]
     pub(crate) url: Option<String>,
+    /// Password of the dashboard, to look and act [default: none, open on loopback]
+    #[arg(
+        long,
+        global = true,
+        env = "TOWPATH_ADMIN_PASSWORD",
+        value_name = "PASSWORD",
+        hide_env_values = true
+    )]
+    pub(crate) admin_password: Option<String>,
+    /// Password of the dashboard, to look only
+    #[arg(
+        long,
+        global = true,
+        env = "TOWPATH_VIEWER_PASSWORD",
+        value_name = "PASSWORD",
+        hide_env_values = true,
+        requires = "admin_password"
+    )]
+    pub(crate) viewer_password: Option<String>,
     #[command(flatten)]
     pub(crate) stream: StreamSettings,
 }
@@ -83,7 +102,7 @@ pub(crate) enum LogFormat {
 /// Not a setting of ours: where the file is cannot stand in the file.
 const CONFIG: &str = "config";
 /// Only these hold something that must not be shown.
-const SECRET: [&str; 1] = ["database_url"];
+const SECRET: [&str; 3] = ["database_url", "admin_password", "viewer_password"];
 
 /// The settings as clap knows them: key and environment variable.
 fn known() -> Vec<(String, String)> {
@@ -219,7 +238,8 @@ fn origin(matches: &ArgMatches, file: &File, key: String, variable: String) -> O
     let raw = matches.get_raw(&key).and_then(|mut values| values.next());
     let value = raw.map(|value| value.to_string_lossy().into_owned());
     let value = match SECRET.contains(&key.as_str()) {
-        true => value.map(|url| towpath_model::redact::url(&url)),
+        true if key == "database_url" => value.map(|url| towpath_model::redact::url(&url)),
+        true => value.map(|_| "…".to_owned()),
         false => value,
     };
     let from = match matches.value_source(&key) {

@@ -17,7 +17,7 @@ pub enum Error {
     #[error("not authorised: {0}")]
     NotAuthorised(String),
     /// Somebody else holds the attempt now, or it has ended. Drop the work.
-    #[error("the lease on job {0} is lost")]
+    #[error("the lease on {0} is lost")]
     LeaseLost(String),
     /// The state of the thing named does not allow this.
     #[error("{0}")]
@@ -73,7 +73,14 @@ impl Error {
             Some(Refusal::NotAuthorised) => Error::NotAuthorised(told(&detail, answer)),
             Some(Refusal::NotFound) => Error::NotFound(told(&detail, answer)),
             Some(Refusal::Conflict) => Error::Conflict(told(&detail, answer)),
-            Some(Refusal::LeaseLost) => Error::LeaseLost(text("job_id")),
+            Some(Refusal::LeaseLost) => {
+                let ids = [text("job_id"), text("delivery_id")];
+                Error::LeaseLost(ids.into_iter().find(|id| !id.is_empty()).unwrap_or_default())
+            }
+            Some(Refusal::NoSubscription) if answer["consumer"].is_string() => Error::NotFound(format!(
+                "{} has no unmuted subscription; make one with: towpath subscriptions add",
+                text("consumer")
+            )),
             Some(Refusal::NoSubscription) => Error::NotFound(format!(
                 "executor {} has no enabled subscription; see: towpath executor list",
                 text("executor")

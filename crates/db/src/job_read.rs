@@ -69,6 +69,20 @@ pub struct JobFilter {
     pub created_after: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub created_before: Option<Timestamp>,
+    /// What the payload must contain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub payload: Option<Value>,
+    /// A part of the last error, in any letter case.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_contains: Option<String>,
+}
+
+impl JobFilter {
+    /// Whether this filter narrows nothing.
+    pub fn is_empty(&self) -> bool {
+        serde_json::to_value(self)
+            .is_ok_and(|filter| filter.as_object().is_some_and(serde_json::Map::is_empty))
+    }
 }
 
 /// A page of jobs, newest first.

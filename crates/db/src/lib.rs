@@ -5,17 +5,20 @@
 //! judges, callers react to [`Error`].
 
 mod answer;
+pub mod audit;
 pub mod cluster;
 mod config;
 mod connect;
 pub mod dead_letter;
 mod error;
+pub mod event;
 pub mod executor_token;
 mod inspect;
 pub mod job;
 pub mod job_read;
 mod limits;
 pub mod migrate;
+mod process_scan;
 pub mod queue;
 pub mod schedule;
 pub mod subscription;
@@ -24,3 +27,4 @@ mod tls;
 pub use config::{Attribution, ConfigChange, ConfigEntry, ConfigSet, GateMove};
 pub use connect::Database;
 pub use error::Error;
+pub use process_scan::ProcessScan;

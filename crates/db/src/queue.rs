@@ -124,6 +124,35 @@ pub struct QueueMinute {
     pub run_ms: i64,
 }
 
+/// The 50th, 95th and 99th percentile, in milliseconds.
+pub type Percentiles = [f64; 3];
+
+/// How long the newest jobs took.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Latency {
+    /// How many were looked at.
+    pub n: i64,
+    /// From due to claimed; none while no job has ended.
+    pub wait: Option<Percentiles>,
+    /// From claimed to ended.
+    pub run: Option<Percentiles>,
+    /// From due to ended.
+    pub whole: Option<Percentiles>,
+    /// The same by minute.
+    pub minutes: Vec<LatencyMinute>,
+}
+
+/// How long the jobs that ended in one minute took.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "as in Latency")]
+pub struct LatencyMinute {
+    pub minute_at: Timestamp,
+    pub n: i64,
+    pub wait: Percentiles,
+    pub run: Percentiles,
+    pub whole: Percentiles,
+}
+
 /// What one executor subscribed, and whether it lives (R10).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the columns of sql/views/executor_subscription_health.sql")]
@@ -166,6 +195,11 @@ impl Database {
         job_kind: Option<&str>,
     ) -> Result<Vec<QueueMinute>, Error> {
         read_field(self.call("select towpath.fn_queue_chart($1, $2)", &[&since, &job_kind]).await?, "minutes")
+    }
+
+    /// How long the newest jobs waited, ran and took in all.
+    pub async fn queue_latency(&self, limit: i32) -> Result<Latency, Error> {
+        read(self.call("select towpath.fn_queue_latency($1)", &[&limit]).await?)
     }
 
     /// Nobody claims this kind until it is resumed.

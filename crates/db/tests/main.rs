@@ -6,6 +6,8 @@ mod catalogue;
 mod config;
 mod dead_letter;
 mod event;
+mod event_call;
+mod event_rules;
 mod executor_token;
 mod job_claim;
 mod job_enqueue;

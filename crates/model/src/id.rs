@@ -54,6 +54,10 @@ ids! {
     GrantId,
     /// Jobs that wait for each other.
     GraphId,
+    /// Something that happened.
+    EventId,
+    /// One webhook on its way out.
+    DeliveryId,
     /// A token with which an executor works over HTTP.
     TokenId,
 }

@@ -8,6 +8,7 @@ pub mod circuit;
 pub mod config;
 pub mod cron;
 pub mod doctor;
+pub mod event;
 pub mod fanout;
 pub mod id;
 pub mod job;

@@ -38,6 +38,8 @@ pub struct Config {
     pub connections_max: Option<usize>,
     /// Speaks TLS with this; `None` is plain HTTP.
     pub tls: Option<Tls>,
+    /// Routes of others, at the root beside ours: the dashboard.
+    pub pages: Option<Router>,
 }
 
 /// Serves on `listener` until `shutdown`, then lets requests in flight finish.
@@ -55,12 +57,14 @@ pub async fn run(listener: TcpListener, config: Config, shutdown: CancellationTo
 }
 
 fn router(config: Config, shutdown: CancellationToken) -> Router {
+    let pages = config.pages.clone().unwrap_or_default();
     let jobs = config.database.clone().map(|database| jobs::router(database, shutdown));
     let router = Router::new()
         .route("/health", get(ready::health))
         .route("/ready", get(ready::ready))
         .fallback(ready::not_found)
-        .with_state(config);
+        .with_state(config)
+        .merge(pages);
     match jobs {
         Some(jobs) => router.nest("/api/v1/jobs", jobs),
         None => router,

@@ -16,7 +16,7 @@ use towpath_model::stream::name::StreamName;
 use towpath_model::stream::offset::{Offset, Start};
 use towpath_model::stream::state::Shape;
 use towpath_streams::embedded::{Config, Embedded};
-use towpath_streams::{Append, Create, Delivery, Messages, Retention, Store, StreamId};
+use towpath_streams::{Append, Beyond, Create, FanOut, Messages, Retention, Store, Subscribe};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -79,21 +79,19 @@ fn append(data: &Bytes) -> Append {
 }
 
 /// Creates streams, a thousand at a time.
-async fn create_streams(store: &Embedded, from: u64, to: u64, template: &Create) -> Vec<StreamId> {
-    let mut ids = Vec::new();
+async fn create_streams(store: &Embedded, from: u64, to: u64, template: &Create) {
     for chunk in (from..to).collect::<Vec<_>>().chunks(1_000) {
         let tasks: Vec<_> = chunk
             .iter()
             .map(|number| {
                 let (store, template, number) = (store.clone(), template.clone(), *number);
-                tokio::spawn(async move { store.create(name(number), template).await.unwrap().head.id })
+                tokio::spawn(async move { store.create(name(number), template).await.unwrap() })
             })
             .collect();
         for task in tasks {
-            ids.push(task.await.unwrap());
+            task.await.unwrap();
         }
     }
-    ids
 }
 
 /// What one write and one sync cost here, without any store.
@@ -158,31 +156,68 @@ async fn appends(directory: &Path, appenders: u64) {
     );
 }
 
+/// One publish to many sessions, alone and among others that follow two sources each.
 async fn fan_out(directory: &Path) {
-    let store = fresh(directory);
-    let ids = create_streams(&store, 0, 100_000, &create(Some(3_600))).await;
+    const ROUNDS: usize = 2_000;
+    let fan_out = FanOut { inline_max: usize::MAX, beyond: Beyond::Queue };
     let data = Bytes::from(vec![b'x'; 200]);
-    for count in [1, 100, 1_000, 10_000] {
-        let targets: Arc<[StreamId]> = ids.iter().step_by(100_000 / count).copied().collect();
-        let mut times = Vec::new();
-        let cpu = cpu_seconds();
-        for round in 0..50u64 {
-            let delivery = Delivery {
-                source: StreamId(u64::MAX - count as u64),
-                source_offset: Offset::new(round + 1),
-                messages: Messages::one(data.clone()),
-                targets: targets.clone(),
-            };
+    for count in [0, 1, 1_000, 10_000, 100_000] {
+        for sources in [1, 2] {
+            if count == 0 && sources == 2 {
+                continue;
+            }
+            let store = fresh(directory);
+            let before = resident_mib();
             let start = Instant::now();
-            assert_eq!(store.deliver(delivery).await.unwrap().written, count);
-            times.push(start.elapsed());
+            for source in 0..sources {
+                store.create(name(source), create(None)).await.unwrap();
+                subscribe_all(&store, source, count).await;
+            }
+            let subscribing = start.elapsed().as_secs_f64();
+            let memory = resident_mib() - before;
+            let (mut times, cpu) = (Vec::new(), cpu_seconds());
+            for round in 0..ROUNDS as u64 {
+                let start = Instant::now();
+                let published = store.publish(name(round % sources), append(&data), fan_out).await.unwrap();
+                times.push(start.elapsed());
+                assert_eq!(published.subscribers as u64, count);
+            }
+            let each = (cpu_seconds() - cpu) * 1e6 / ROUNDS as f64;
+            times.sort_unstable();
+            let cpu = cpu_seconds();
+            for number in 0..count {
+                let page = store.read(&session(number), Start::Beginning, 1 << 20).await.unwrap();
+                assert_eq!(page.batch.data().len(), ROUNDS * 200);
+                if number == 99 {
+                    break;
+                }
+            }
+            let read = (cpu_seconds() - cpu) * 1e3 / count.clamp(1, 100) as f64;
+            println!(
+                "publish to {count} sessions of {sources} sources each: p50 {:?}, p99 {:?}, worst {:?}, {each:.1} µs of processor; subscribed at {:.0}/s, {memory:.0} MiB; a session read whole in {read:.2} ms",
+                times[ROUNDS / 2],
+                times[ROUNDS * 99 / 100],
+                times[ROUNDS - 1],
+                (count * sources) as f64 / subscribing
+            );
         }
-        times.sort_unstable();
-        let each = (cpu_seconds() - cpu) * 1e3 / 50.0;
-        println!(
-            "one payload to {count} streams: p50 {:?}, worst {:?}, {each:.1} ms of processor",
-            times[25], times[49]
-        );
+    }
+}
+
+fn session(number: u64) -> StreamName {
+    StreamName::session("bench", &number.to_string()).unwrap()
+}
+
+/// Subscribes sessions, a thousand at a time.
+async fn subscribe_all(store: &Embedded, source: u64, count: u64) {
+    for chunk in (0..count).collect::<Vec<_>>().chunks(1_000) {
+        let subscribed = chunk.iter().map(|number| {
+            let (session, source) = (session(*number), name(source));
+            store.subscribe(Subscribe { session, source, ttl_seconds: 3_600, envelope: false })
+        });
+        for subscribed in futures_util::future::join_all(subscribed).await {
+            assert!(subscribed.unwrap().is_new);
+        }
     }
 }
 

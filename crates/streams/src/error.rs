@@ -43,6 +43,21 @@ pub enum Error {
         /// Whether the stream had ended at that moment.
         closed: bool,
     },
+    /// The stream is a session's: only its subscriptions write to it.
+    #[error(
+        "stream {0} is a session's and written by its subscriptions alone; publish to one of its sources"
+    )]
+    ReadOnly(StreamName),
+    /// The session cannot follow that stream.
+    #[error("session {session} cannot follow {source_name}: {why}")]
+    CannotFollow {
+        /// The session's stream.
+        session: StreamName,
+        /// The stream to follow.
+        source_name: StreamName,
+        /// Why not, and what to do.
+        why: &'static str,
+    },
     /// The data was dropped by retention.
     #[error("stream {name} begins at {start}; what was before is gone")]
     Trimmed {

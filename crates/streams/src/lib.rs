@@ -5,6 +5,7 @@
 
 mod batch;
 mod error;
+mod fanout;
 mod follow;
 pub mod limits;
 mod store;
@@ -13,8 +14,11 @@ pub mod embedded;
 
 pub use batch::Batch;
 pub use error::Error;
+pub use fanout::{
+    Beyond, FanOut, FanOutMode, FanOutState, FannedOut, Published, Session, SessionCounts, Subscribe,
+    Subscribed, Subscription, Watch,
+};
 pub use follow::{Follower, Step};
 pub use store::{
-    Answer, Append, Appended, Create, Created, Delivered, Delivery, Head, List, Messages, Page, Retention,
-    Store, StreamId,
+    Answer, Append, Appended, Create, Created, Head, List, Messages, Once, Page, Retention, Store, StreamId,
 };

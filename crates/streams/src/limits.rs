@@ -16,8 +16,6 @@ pub const RECENT_BYTES_TOTAL_MAX: usize = 128 << 20;
 /// One append or one first body. The server's own limit lies below; this one keeps a
 /// record inside the 32-bit lengths of the log.
 pub const APPEND_BYTES_MAX: usize = 256 << 20;
-/// Streams one delivery may name: the record's list stays below 16 MiB.
-pub const DELIVERY_TARGETS_MAX: usize = 1 << 20;
 /// Changes waiting for the committer. A commit takes a few thousand; more than this means
 /// the disk has stopped.
 pub const QUEUE_CHANGES_MAX: usize = 100_000;
@@ -70,3 +68,21 @@ pub const RENEWAL_FRACTION: u64 = 8;
 pub const RENEWAL_MILLIS_MAX: u64 = 60_000;
 /// Marks of time kept by a stream with an age limit: its precision is a 16th of the age.
 pub const AGE_MARKS: u64 = 16;
+
+/// Deliveries a source remembers before its sessions take them in: an eighth of the number
+/// of sessions, so that taking in costs a publish eight sessions' worth, within these bounds.
+pub const FEED_ENTRIES_MIN: usize = 16;
+/// Forty bytes each.
+pub const FEED_ENTRIES_MAX: usize = 4_096;
+/// What one step of a fan-out reads of its source to put it into envelopes.
+pub const FAN_OUT_BYTES: usize = 256 << 10;
+/// Envelopes made inside a commit; more is left to the fan-out that follows.
+pub const ENVELOPE_BYTES_MAX: usize = 1 << 20;
+/// Streams a session may follow. Taking in deliveries looks at all of them.
+pub const SUBSCRIPTIONS_MAX: usize = 1_024;
+/// A small durable value, which is also kept in memory ...
+pub const META_BYTES_MAX: usize = 64 << 10;
+/// ... with its key.
+pub const META_KEY_BYTES_MAX: usize = 512;
+/// How many of them there may be: they are checkpointed whole.
+pub const META_ENTRIES_MAX: usize = 100_000;

@@ -16,7 +16,10 @@ use towpath_model::stream::offset::{Offset, Start};
 use towpath_model::stream::producer::Producer;
 use towpath_model::stream::state::{Accepted, Shape};
 
-use crate::{Batch, Error, Follower};
+use crate::{
+    Batch, Error, FanOut, FanOutState, FannedOut, Follower, Published, Session, SessionCounts, Subscribe,
+    Subscribed, Subscription, Watch,
+};
 
 /// What a store answers, when it does.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
@@ -32,10 +35,9 @@ pub trait Store: Send + Sync + 'static {
     /// Appends to many streams in one commit. Each is decided on its own, in order.
     fn append_all(&self, appends: Vec<(StreamName, Append)>) -> Answer<'_, Vec<Result<Appended, Error>>>;
 
-    /// Writes one payload to many streams in one commit, stored once.
-    fn deliver(&self, delivery: Delivery) -> Answer<'_, Delivered>;
-
-    /// Deletes a stream. While forks read through it, its name answers [`Error::Deleted`].
+    /// Deletes a stream; with a session's stream its subscriptions, with a source its
+    /// subscribers' subscriptions, in the same commit. While forks read through it, its name
+    /// answers [`Error::Deleted`].
     fn delete(&self, name: StreamName) -> Answer<'_, ()>;
 
     /// Drops a stream's oldest data up to `before`, rounded down to a message.
@@ -62,6 +64,69 @@ pub trait Store: Send + Sync + 'static {
 
     /// How many streams a project has, about; for limits.
     fn count(&self, project: &str) -> usize;
+
+    /// Subscribes a session to a source. One commit creates the session's stream or renews
+    /// it, and registers the subscription; it begins at the source's tail. Subscribing again
+    /// changes nothing.
+    fn subscribe(&self, subscribe: Subscribe) -> Answer<'_, Subscribed>;
+
+    /// Ends a subscription; what was delivered stays. False if there was none.
+    fn unsubscribe(&self, session: StreamName, source: StreamName) -> Answer<'_, bool>;
+
+    /// A session and what it follows. Does not renew its life.
+    fn session(&self, session: &StreamName) -> Result<Session, Error>;
+
+    /// Appends to a source and delivers to its subscribers in the same commit, if they are
+    /// few enough. The append is never refused for the delivery's sake.
+    fn publish(&self, source: StreamName, append: Append, fan_out: FanOut) -> Answer<'_, Published>;
+
+    /// Delivers some of what a source's subscribers wait for. Repeating it, after a crash
+    /// too, delivers nothing twice. There is more while `lag_bytes` is not 0.
+    fn fan_out(&self, source: StreamName) -> Answer<'_, FannedOut>;
+
+    /// Leaves out what a source's subscribers wait for, and answers how many bytes that were.
+    fn skip(&self, source: StreamName) -> Answer<'_, u64>;
+
+    /// How far a source's deliveries have come.
+    fn fan_out_state(&self, source: &StreamName) -> Result<FanOutState, Error>;
+
+    /// Sources whose subscribers wait for something, so many at most.
+    fn lagging(&self, limit: usize) -> Vec<(StreamName, FanOutState)>;
+
+    /// A project's followed streams in the order of their ids, behind `after`.
+    fn sources(&self, project: &str, after: Option<&str>, limit: usize) -> Vec<(StreamName, FanOutState)>;
+
+    /// The sessions that follow a source in the order of their names, behind `after`.
+    fn subscribers(
+        &self,
+        source: &StreamName,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<(StreamName, Subscription)>, Error>;
+
+    /// What became of sessions since the store was opened.
+    fn session_counts(&self) -> SessionCounts;
+
+    /// Sets a small durable value, or removes it.
+    fn put_meta(&self, namespace: &str, key: &str, value: Option<Bytes>) -> Answer<'_, ()>;
+
+    /// The same if the value is `expected` now; `None` is absent. False if it is not.
+    fn swap_meta(
+        &self,
+        namespace: &str,
+        key: &str,
+        expected: Option<Bytes>,
+        value: Option<Bytes>,
+    ) -> Answer<'_, bool>;
+
+    /// A small durable value.
+    fn get_meta(&self, namespace: &str, key: &str) -> Option<Bytes>;
+
+    /// All values of a namespace in the order of their keys.
+    fn list_meta(&self, namespace: &str) -> Vec<(String, Bytes)>;
+
+    /// Has somebody told of every change from now on. The first one stays.
+    fn watch(&self, watcher: Arc<dyn Watch>);
 }
 
 /// A stream to create.
@@ -124,6 +189,19 @@ pub struct Append {
     pub stream_seq: Option<Arc<str>>,
     /// `If-Match`: the tail must be here.
     pub expected_tail: Option<Offset>,
+    /// Makes retries harmless in any order.
+    pub once: Option<Once>,
+}
+
+/// Writes at most once for each position of a writer; positions may come in any order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Once {
+    /// The writer.
+    pub by: Arc<str>,
+    /// Its number for this append.
+    pub position: u64,
+    /// No number up to this one is ever sent again, so that it need not be remembered.
+    pub settled: u64,
 }
 
 /// What appending answered.
@@ -137,32 +215,6 @@ pub struct Appended {
     pub is_duplicate: bool,
     /// The newest accepted request of the producer that asked.
     pub producer: Option<Accepted>,
-}
-
-/// One payload for many streams.
-#[derive(Debug, Clone)]
-pub struct Delivery {
-    /// The stream it comes from. Together with `source_offset` it tells duplicates.
-    pub source: StreamId,
-    /// The offset behind the message in its source.
-    pub source_offset: Offset,
-    /// What to write.
-    pub messages: Messages,
-    /// The streams to write to.
-    pub targets: Arc<[StreamId]>,
-}
-
-/// What became of a delivery.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Delivered {
-    /// Streams that got it now.
-    pub written: usize,
-    /// Streams that had it before.
-    pub duplicates: usize,
-    /// Streams that are no more.
-    pub gone: Vec<StreamId>,
-    /// Streams that have ended.
-    pub closed: Vec<StreamId>,
 }
 
 /// One life of a stream: a deleted and re-created stream has another.

@@ -68,6 +68,8 @@ pub(crate) const ERROR_BYTES_MAX: usize = 8_000;
 
 /// Entries of the reaper's agenda per call.
 pub(crate) const REAP_BATCHES: i32 = 50;
+/// Processes per scan: each runs a supervisor, all in one transaction.
+pub(crate) const SCAN_PROCESSES: i32 = 100;
 /// Deltas per fold.
 pub(crate) const FOLD_ROWS: i32 = 10_000;
 /// Rows per retention step.

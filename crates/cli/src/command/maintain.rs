@@ -26,10 +26,15 @@ pub(crate) async fn run(
     super::with_database(settings, async |database| {
         let mut maintenance = Maintenance::new(database);
         if maintain.once {
-            let MaintenanceReport { reaped, fired, busy, stale } = maintenance.run_once().await?;
-            let report = json!({ "reaped": reaped, "fired": fired, "busy": busy, "stale": stale });
+            let MaintenanceReport { reaped, fired, supervised, busy, stale } = maintenance.run_once().await?;
+            let report = json!({
+                "reaped": reaped, "fired": fired, "supervised": supervised, "busy": busy, "stale": stale,
+            });
             output.show(&report, |_| {
-                format!("leases that ran out: {reaped}, ticks fired: {fired}, silent executors: {stale}")
+                format!(
+                    "leases that ran out: {reaped}, ticks fired: {fired}, processes supervised: {supervised}, \
+                     silent executors: {stale}"
+                )
             });
         } else {
             output.show(&json!({ "maintaining": true }), |_| "towpath maintains".to_owned());

@@ -8,7 +8,7 @@ use towpath_db::Database;
 
 use crate::output::Output;
 use crate::settings::{Origins, Settings};
-use crate::{shutdown, streams};
+use crate::{dashboard, shutdown, streams};
 
 /// Without a database it serves streams alone.
 pub(crate) async fn run(settings: &Settings, origins: &Origins, output: &Output) -> anyhow::Result<ExitCode> {
@@ -30,6 +30,9 @@ pub(crate) async fn run(settings: &Settings, origins: &Origins, output: &Output)
         streams: Some((Arc::new(store.clone()), settings.stream.for_server())),
         connections_max: Some(settings.connections_max as usize),
         tls,
+        pages: database
+            .clone()
+            .map(|database| dashboard::router(settings, database, Arc::new(store.clone()), shutdown.clone())),
     };
     towpath_server::run(listener, config, shutdown).await;
     if let Some(database) = database {

@@ -21,7 +21,7 @@ use super::work::EXECUTOR;
 use crate::output::Output;
 use crate::session::cluster_config;
 use crate::settings::{Origins, Settings};
-use crate::{shutdown, streams};
+use crate::{dashboard, shutdown, streams};
 
 #[derive(Args)]
 pub(crate) struct Up {
@@ -85,12 +85,18 @@ impl Running {
         let scheme = if tls.is_some() { "https" } else { "http" };
         let address = format!("{scheme}://{}", listener.local_addr()?);
         tracing::info!("ready at {address}; Ctrl-C stops it");
-        output.show(&json!({ "ready": address }), |_| format!("towpath is ready: {address}/ready"));
+        output.show(&json!({ "ready": address }), |_| format!("towpath is ready: {address}/ui"));
         let config = towpath_server::Config {
             database: Some(self.database.clone()),
             streams: Some((Arc::new(self.streams.clone()), settings.stream.for_server())),
             connections_max: Some(settings.connections_max as usize),
             tls,
+            pages: Some(dashboard::router(
+                settings,
+                self.database.clone(),
+                Arc::new(self.streams.clone()),
+                shutdown.clone(),
+            )),
         };
         let worker = tokio::spawn(super::work::everyday(self.database.clone())?.run(shutdown.clone()));
         let maintenance = tokio::spawn(Maintenance::new(self.database.clone()).run(shutdown.clone()));

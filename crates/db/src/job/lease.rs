@@ -169,7 +169,7 @@ pub(super) fn columns(attempts: &[(JobId, Attempt)]) -> (Vec<Uuid>, Vec<i32>) {
 }
 
 /// Rounded up: a lease shorter than asked for would surprise, a longer one does not.
-pub(super) fn whole_seconds(duration: Duration) -> i32 {
+pub(crate) fn whole_seconds(duration: Duration) -> i32 {
     let up = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
     i32::try_from(up).unwrap_or(i32::MAX)
 }

@@ -11,7 +11,7 @@ use tokio_postgres::{AsyncMessage, Client};
 use crate::connect::whom;
 use crate::{Database, Error};
 
-/// Hears of new jobs until it is dropped or its connection breaks.
+/// Hears of new work until it is dropped or its connection breaks.
 pub struct Listener {
     woken: Arc<Notify>,
     connection: JoinHandle<()>,
@@ -20,8 +20,17 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Opens a connection and listens.
+    /// Opens a connection and listens for jobs.
     pub async fn open(database: &Database) -> Result<Listener, Error> {
+        Listener::hear(database, "listen towpath_job").await
+    }
+
+    /// Opens a connection and listens for numbered events and for deliveries.
+    pub async fn open_for_routing(database: &Database) -> Result<Listener, Error> {
+        Listener::hear(database, "listen towpath_event; listen towpath_delivery").await
+    }
+
+    async fn hear(database: &Database, listen: &str) -> Result<Listener, Error> {
         let config = database.config();
         let (client, mut connection) = config
             .connect(database.tls())
@@ -40,7 +49,7 @@ impl Listener {
             }
             hears.notify_one();
         });
-        client.batch_execute("listen towpath_job").await?;
+        client.batch_execute(listen).await?;
         Ok(Listener { woken, connection, _client: client })
     }
 

@@ -57,6 +57,6 @@ pub enum Failed {
     Sqlx(#[from] sqlx::Error),
 }
 
-fn as_text(sql: &str) -> String {
+pub(crate) fn as_text(sql: &str) -> String {
     format!("{sql}::text")
 }

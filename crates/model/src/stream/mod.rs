@@ -3,12 +3,14 @@
 
 pub mod content_type;
 pub mod cursor;
+pub mod envelope;
 pub mod etag;
 pub mod expiry;
 pub mod glob;
 pub mod json;
 pub mod name;
 pub mod offset;
+pub mod once;
 pub mod producer;
 pub mod sse;
 pub mod state;

@@ -38,6 +38,8 @@ pub enum Place {
 pub const DEFAULT_PROJECT: &str = "default";
 /// The first segment that belongs to the protocol itself.
 const RESERVED: &str = "__ds";
+/// How the name of a session's stream begins.
+pub const SESSION_PREFIX: &str = "session:";
 /// A name is stored with its stream and held in memory.
 const ID_LENGTH_MAX: usize = 512;
 const PROJECT_LENGTH_MAX: usize = 64;
@@ -88,6 +90,16 @@ impl StreamName {
     /// Whether it is one of those.
     pub fn is_reserved(&self) -> bool {
         is_reserved(&self.id)
+    }
+
+    /// The stream of a session: `session:{id}` in its project.
+    pub fn session(project: &str, id: &str) -> Option<StreamName> {
+        StreamName::new(project, &format!("{SESSION_PREFIX}{id}")).filter(|_| !id.is_empty())
+    }
+
+    /// The session whose stream this is, if it is one's.
+    pub fn session_id(&self) -> Option<&str> {
+        self.id.strip_prefix(SESSION_PREFIX).filter(|id| !id.is_empty())
     }
 
     /// Reads the path or URL that names another stream of this server, as in
@@ -213,6 +225,16 @@ mod tests {
         assert!(StreamName::reserved("default", "keys").unwrap().is_reserved());
         assert_eq!(stream("/v1/stream/__dsx"), Some(("default".into(), "__dsx".into())));
         assert_eq!(Place::parse("/v1/a/streams"), Some(Place::List { project: "a".into() }));
+    }
+
+    /// F09: sessions have names of their own.
+    #[test]
+    fn sessions_have_their_own_names() {
+        let name = StreamName::session("shop", "a1").unwrap();
+        assert_eq!((&*name.id, name.session_id()), ("session:a1", Some("a1")));
+        assert_eq!(StreamName::new("shop", "orders").unwrap().session_id(), None);
+        assert_eq!(StreamName::session("shop", ""), None);
+        assert_eq!(StreamName::session("shop", "../x"), None);
     }
 
     #[test]

@@ -236,15 +236,6 @@ pub fn same_creation(there: &Shape, asked: &Shape) -> bool {
     content_type && expiry && fork && there.closed == asked.closed
 }
 
-/// Whether a message of `source_offset` was delivered to a stream that has seen everything
-/// of that source up to `seen`.
-///
-/// Deliveries of one source come in its order, so one offset per source remembers them all
-/// and a late joiner, who has seen nothing, is never refused.
-pub fn delivered(seen: Option<Offset>, source_offset: Offset) -> bool {
-    seen.is_some_and(|seen| source_offset <= seen)
-}
-
 #[cfg(test)]
 #[path = "state_tests.rs"]
 mod tests;

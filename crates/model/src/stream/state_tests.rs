@@ -86,23 +86,6 @@ proptest! {
         let wish = Wish { has_data, close, producer: asks.as_ref(), expected_tail, ..wish() };
         prop_assert_ne!(append(now, wish), Verdict::Write);
     }
-
-    /// F05: deliveries of one source in order, each retried at will, arrive once each.
-    #[test]
-    fn deliveries_arrive_once(retries in prop::collection::vec(0..3usize, 1..50)) {
-        let mut seen = None;
-        let mut written = 0;
-        for (index, retries) in retries.iter().enumerate() {
-            let offset = Offset::new(index as u64 * 7 + 1);
-            for _ in 0..=*retries {
-                if !delivered(seen, offset) {
-                    seen = Some(offset);
-                    written += 1;
-                }
-            }
-        }
-        prop_assert_eq!(written, retries.len());
-    }
 }
 
 #[test]

@@ -68,6 +68,7 @@ impl Server {
             streams: Some((Arc::new(store.clone()), settings.clone())),
             connections_max,
             tls,
+            ..Config::default()
         };
         let running = tokio::spawn(towpath_server::run(listener, config, shutdown.clone()));
         let http = reqwest::Client::builder().no_proxy().build().unwrap();

@@ -15,14 +15,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use towpath_model::stream::content_type::ContentType;
+use towpath_model::stream::once::Seen;
 use towpath_model::stream::state::Accepted;
 
 use super::codec::{Put, Take, length};
 use super::disk::{Disk, DiskFile};
+use super::feed::{Entry, Feed};
 use super::index::Index;
 use super::maintain::Pace;
 use super::record::Fork;
 use super::segment::Kind;
+use super::session::{Session, Sub, View};
 use super::shared::{Position, Shared};
 use super::stream::{More, Piece, Stream};
 use crate::Error;
@@ -30,7 +33,7 @@ use crate::limits::SLOTS_PER_LOCK;
 
 const NAME: &str = "checkpoint";
 const NEW_NAME: &str = "checkpoint.new";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Streams are written in frames of about this size.
 const FRAME_BYTES: usize = 256 << 10;
 
@@ -52,18 +55,27 @@ pub(super) struct Listed {
 
 /// Writes a checkpoint and answers its size.
 pub(super) fn write(shared: &Shared, pace: &mut Pace) -> Result<u64, Error> {
+    // Sessions are written before or after the feeds they have yet to take in: as long as
+    // no feed forgets anything meanwhile, the replay finds everything in one of them.
+    shared.index_mut().keeps_feeds = true;
+    let written = write_all(shared, pace);
+    shared.index_mut().keeps_feeds = false;
+    written
+}
+
+fn write_all(shared: &Shared, pace: &mut Pace) -> Result<u64, Error> {
     let failed = |error: std::io::Error| Error::io("cannot write a checkpoint", &error);
     let mut out = Frames { file: shared.disk.create(NEW_NAME).map_err(failed)?, end: 0 };
-    let (position, next_id, about) = {
+    let (position, numbers, about) = {
         let index = shared.index();
-        (index.position, index.next_id, index.count)
+        (index.position, [index.next_id, index.next_order, index.last_change], index.count)
     };
     let mut frame = Vec::new();
     frame.put_u32(VERSION);
     frame.put_u32(position.segment);
     frame.put_u64(position.end);
     frame.put_u64(position.commit);
-    frame.put_u64(next_id);
+    numbers.iter().for_each(|number| frame.put_u64(*number));
     frame.put_u64(about as u64);
     out.put(&mut frame, pace).map_err(failed)?;
     let (mut next, mut count) = (Some(0), 0u64);
@@ -84,6 +96,8 @@ pub(super) fn write(shared: &Shared, pace: &mut Pace) -> Result<u64, Error> {
     if !frame.is_empty() {
         out.put(&mut frame, pace).map_err(failed)?;
     }
+    put_metas(&mut frame, &shared.index());
+    out.put(&mut frame, pace).map_err(failed)?;
     // Listed last: streams above may already point into segments begun meanwhile.
     put_end(&mut frame, &shared.index(), count);
     out.put(&mut frame, pace).map_err(failed)?;
@@ -104,6 +118,17 @@ fn put_end(frame: &mut Vec<u8>, index: &Index, count: u64) {
             Kind::Gathered { level } => level.max(1),
         });
         frame.put_u8(segment.index.get().is_some().into());
+    }
+}
+
+/// Small values begin with a one.
+fn put_metas(frame: &mut Vec<u8>, index: &Index) {
+    frame.put_u32(1);
+    frame.put_u32(length(index.metas.len()));
+    for ((namespace, key), value) in &index.metas {
+        frame.put_text(namespace);
+        frame.put_text(key);
+        frame.put_bytes(value);
     }
 }
 
@@ -149,7 +174,7 @@ fn parse(bytes: Bytes, index: &mut Index) -> Option<Summary> {
         return None;
     }
     let position = Position { segment: begin.u32()?, end: begin.u64()?, commit: begin.u64()? };
-    index.next_id = begin.u64()?;
+    (index.next_id, index.next_order, index.last_change) = (begin.u64()?, begin.u64()?, begin.u64()?);
     // A hint, and bounded by what the file could hold.
     index.reserve(begin.u64()?.min(size / 64) as usize);
     let mut count = 0u64;
@@ -161,11 +186,24 @@ fn parse(bytes: Bytes, index: &mut Index) -> Option<Summary> {
             let segments = look.list(take_listed)?;
             return is_complete.then_some(Summary { position, segments });
         }
+        if frame.clone().u32()? == 1 {
+            take_metas(&mut frame, index)?;
+        }
         while !frame.is_empty() {
             index.insert(take_stream(&mut frame)?);
             count += 1;
         }
     }
+}
+
+fn take_metas(frame: &mut Take, index: &mut Index) -> Option<()> {
+    frame.u32()?;
+    let metas = frame.list(|take| {
+        let key = (take.text()?.to_owned(), take.text()?.to_owned());
+        Some((key, Bytes::copy_from_slice(&take.sized_bytes()?)))
+    })?;
+    index.metas.extend(metas);
+    Some(())
 }
 
 fn frame(file: &mut Take) -> Option<Take> {
@@ -252,10 +290,18 @@ fn put_more(out: &mut Vec<u8>, more: &More) {
     }
     out.put_option(more.stream_seq.as_deref(), Vec::put_text);
     out.put_option(more.closed_by.as_deref(), Vec::put_producer);
-    put_pairs(out, &more.seen);
+    out.put_u32(length(more.onces.len()));
+    for (by, seen) in &more.onces {
+        out.put_text(by);
+        out.put_u64(seen.settled);
+        out.put_u32(length(seen.beyond.len()));
+        seen.beyond.iter().for_each(|position| out.put_u64(*position));
+    }
     out.put_option(more.fork.as_deref(), |out, fork| fork.put(out));
     out.put_retention(more.retention);
     put_pairs(out, &more.marks);
+    out.put_option(more.feed.as_deref(), put_feed);
+    out.put_option(more.session.as_deref(), put_session);
 }
 
 fn take_more(take: &mut Take) -> Option<More> {
@@ -268,10 +314,79 @@ fn take_more(take: &mut Take) -> Option<More> {
         producers: producers.into_iter().collect(),
         stream_seq: take.option(|take| take.text().map(Into::into))?,
         closed_by: take.option(Take::producer)?.map(Box::new),
-        seen: take.list(pair)?,
+        onces: take.list(take_once)?.into_iter().collect(),
         fork: take.option(Fork::take)?.map(Box::new),
         retention: take.retention()?,
         marks: take.list(pair)?,
+        feed: take.option(take_feed)?.map(Box::new),
+        session: take.option(take_session)?.map(Box::new),
+    })
+}
+
+fn take_once(take: &mut Take) -> Option<(Arc<str>, Seen)> {
+    let by = take.text()?.into();
+    let settled = take.u64()?;
+    Some((by, Seen { settled, beyond: take.list(Take::u64)?.into_iter().collect() }))
+}
+
+fn put_feed(out: &mut Vec<u8>, feed: &Feed) {
+    out.put_u64(feed.cursor);
+    out.put_u64(feed.total);
+    out.put_option(feed.twin, Vec::put_u64);
+    out.put_option(feed.twin_of, Vec::put_u64);
+    out.put_u32(length(feed.log.len()));
+    for Entry { first, last, from, to, before } in &feed.log {
+        [first, last, from, to, before].iter().for_each(|number| out.put_u64(**number));
+    }
+}
+
+fn take_feed(take: &mut Take) -> Option<Feed> {
+    Some(Feed {
+        cursor: take.u64()?,
+        total: take.u64()?,
+        twin: take.option(Take::u64)?,
+        twin_of: take.option(Take::u64)?,
+        log: take
+            .list(|take| {
+                Some(Entry {
+                    first: take.u64()?,
+                    last: take.u64()?,
+                    from: take.u64()?,
+                    to: take.u64()?,
+                    before: take.u64()?,
+                })
+            })?
+            .into(),
+        ..Feed::default()
+    })
+}
+
+fn put_session(out: &mut Vec<u8>, session: &Session) {
+    out.put_u64(session.changed);
+    out.put_u32(length(session.subs.len()));
+    for Sub { source, feed, start, since, reached } in &session.subs {
+        [source, feed, start, since, reached].iter().for_each(|number| out.put_u64(**number));
+    }
+    out.put_u32(length(session.views.len()));
+    for View { start, feed, from } in &session.views {
+        [start, feed, from].iter().for_each(|number| out.put_u64(**number));
+    }
+}
+
+fn take_session(take: &mut Take) -> Option<Session> {
+    Some(Session {
+        changed: take.u64()?,
+        subs: take.list(|take| {
+            Some(Sub {
+                source: take.u64()?,
+                feed: take.u64()?,
+                start: take.u64()?,
+                since: take.u64()?,
+                reached: take.u64()?,
+            })
+        })?,
+        views: take.list(|take| Some(View { start: take.u64()?, feed: take.u64()?, from: take.u64()? }))?,
+        holds: Vec::new(),
     })
 }
 

@@ -9,7 +9,7 @@ use towpath_model::stream::expiry::Expiry;
 use towpath_model::stream::name::StreamName;
 use towpath_model::stream::producer::Producer;
 
-use crate::{Messages, Retention};
+use crate::{Messages, Once, Retention};
 
 /// Appends values to a buffer.
 pub(super) trait Put {
@@ -17,10 +17,12 @@ pub(super) trait Put {
     fn put_u32(&mut self, value: u32);
     fn put_u64(&mut self, value: u64);
     fn put_text(&mut self, text: &str);
+    fn put_bytes(&mut self, bytes: &[u8]);
     fn put_name(&mut self, name: &StreamName);
     fn put_expiry(&mut self, expiry: Expiry);
     fn put_retention(&mut self, retention: Retention);
     fn put_producer(&mut self, producer: &Producer);
+    fn put_once(&mut self, once: &Once);
     fn put_option<T>(&mut self, value: Option<T>, put: impl FnOnce(&mut Self, T));
 }
 
@@ -38,8 +40,12 @@ impl Put for Vec<u8> {
     }
 
     fn put_text(&mut self, text: &str) {
-        self.put_u32(length(text.len()));
-        self.extend_from_slice(text.as_bytes());
+        self.put_bytes(text.as_bytes());
+    }
+
+    fn put_bytes(&mut self, bytes: &[u8]) {
+        self.put_u32(length(bytes.len()));
+        self.extend_from_slice(bytes);
     }
 
     fn put_name(&mut self, name: &StreamName) {
@@ -71,6 +77,12 @@ impl Put for Vec<u8> {
         self.put_text(&producer.id);
         self.put_u64(producer.epoch);
         self.put_u64(producer.seq);
+    }
+
+    fn put_once(&mut self, once: &Once) {
+        self.put_text(&once.by);
+        self.put_u64(once.position);
+        self.put_u64(once.settled);
     }
 
     fn put_option<T>(&mut self, value: Option<T>, put: impl FnOnce(&mut Self, T)) {
@@ -148,6 +160,11 @@ impl Take {
         std::str::from_utf8(self.bytes.get(start..self.position)?).ok()
     }
 
+    pub(super) fn sized_bytes(&mut self) -> Option<Bytes> {
+        let count = self.u32()? as usize;
+        self.bytes(count)
+    }
+
     pub(super) fn name(&mut self) -> Option<StreamName> {
         Some(StreamName { project: self.text()?.into(), id: self.text()?.into() })
     }
@@ -173,6 +190,10 @@ impl Take {
         Some(Producer { id: self.text()?.into(), epoch: self.u64()?, seq: self.u64()? })
     }
 
+    pub(super) fn once(&mut self) -> Option<Once> {
+        Some(Once { by: self.text()?.into(), position: self.u64()?, settled: self.u64()? })
+    }
+
     pub(super) fn option<T>(&mut self, take: impl FnOnce(&mut Take) -> Option<T>) -> Option<Option<T>> {
         if self.flag()? { take(self).map(Some) } else { Some(None) }
     }
@@ -188,18 +209,15 @@ impl Take {
     }
 }
 
-/// A block's messages belong to many streams: compaction must keep one copy.
-const SHARED: u32 = 1 << 31;
-
 /// A block: messages with a checksum of their own, so that they can be read alone.
 ///
 /// ```text
-/// crc32c u32 │ count u32, top bit: shared │ bytes u32 │ ends u32 × count │ bytes
+/// crc32c u32 │ count u32 │ bytes u32 │ ends u32 × count │ bytes
 /// ```
-pub(super) fn put_block(out: &mut Vec<u8>, messages: &Messages, is_shared: bool) {
+pub(super) fn put_block(out: &mut Vec<u8>, messages: &Messages) {
     let start = out.len();
     out.put_u32(0);
-    out.put_u32(length(messages.ends.len()) | if is_shared { SHARED } else { 0 });
+    out.put_u32(length(messages.ends.len()));
     out.put_u32(length(messages.data.len()));
     for end in &messages.ends {
         out.put_u32(*end);
@@ -217,7 +235,7 @@ pub(super) fn block_length(messages: &Messages) -> u32 {
 /// Reads a block that has been checked as a whole already, with the record around it.
 pub(super) fn take_block(take: &mut Take) -> Option<Messages> {
     let _sum = take.u32()?;
-    let count = (take.u32()? & !SHARED) as usize;
+    let count = take.u32()? as usize;
     let bytes = take.u32()?;
     let raw = take.bytes(count.checked_mul(4)?)?;
     let ends: Vec<u32> = raw
@@ -227,11 +245,6 @@ pub(super) fn take_block(take: &mut Take) -> Option<Messages> {
     let rises = ends.is_sorted() && ends.last().copied().unwrap_or(0) == bytes;
     let data = take.bytes(bytes as usize)?;
     rises.then_some(Messages { data, ends })
-}
-
-/// Whether a checked block belongs to many streams.
-pub(super) fn is_shared(block: &[u8]) -> bool {
-    block.get(7).is_some_and(|byte| byte & 0x80 != 0)
 }
 
 /// Reads and checks a block that fills `bytes`.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
+use towpath_model::stream::name::StreamName;
 use towpath_model::stream::offset::Offset;
 
 use super::index::{Hear, Place};
@@ -18,7 +19,7 @@ use super::shared::{Position, Shared};
 use super::stream::Stream;
 use crate::follow::{Live, News};
 use crate::limits::{COMMIT_BYTES_MAX, COMMIT_PATIENCE_MAX};
-use crate::{Batch, Error, Messages};
+use crate::{Batch, Error, Messages, Watch};
 
 /// The thread that owns the end of the log.
 pub(super) struct Committer {
@@ -92,7 +93,7 @@ impl Committer {
             }
         };
         self.shared.full(false);
-        let mut heard = Heard::default();
+        let mut heard = Heard::new(self.shared.watch.get());
         let mut index = self.shared.index_mut();
         let segment = self.log.active();
         let is_new = index.segments.insert(segment.number, segment.clone()).is_none();
@@ -117,27 +118,34 @@ impl Drop for Committer {
     }
 }
 
-/// What followers will be told, gathered so that each hears once per commit.
-#[derive(Default)]
-struct Heard {
+/// What followers and a watcher will be told, gathered so that each hears once per commit.
+struct Heard<'a> {
     by_stream: HashMap<u64, usize>,
     told: Vec<Told>,
+    watch: Option<&'a Arc<dyn Watch>>,
+    announced: Vec<(StreamName, Offset, bool)>,
 }
 
 struct Told {
     live: Arc<Live>,
     start: u64,
     messages: Vec<Messages>,
+    /// Something in between is not at hand: followers read from the disk.
+    has_gap: bool,
     news: News,
 }
 
-impl Heard {
+impl<'a> Heard<'a> {
+    fn new(watch: Option<&'a Arc<dyn Watch>>) -> Heard<'a> {
+        Heard { by_stream: HashMap::new(), told: Vec::new(), watch, announced: Vec::new() }
+    }
+
     fn entry(&mut self, stream: &Stream, start: u64) -> Option<&mut Told> {
         let live = stream.live.upgrade()?;
         let news = News { tail: Offset::new(stream.tail), closed: stream.closed, gone: stream.deleted };
         let position = *self.by_stream.entry(stream.id).or_insert(self.told.len());
         if position == self.told.len() {
-            self.told.push(Told { live, start, messages: Vec::new(), news });
+            self.told.push(Told { live, start, messages: Vec::new(), has_gap: false, news });
         }
         let told = &mut self.told[position];
         told.news = news;
@@ -145,21 +153,47 @@ impl Heard {
     }
 
     fn tell(self) {
-        for Told { live, start, messages, news } in self.told {
-            live.publish(join(start, messages), news);
+        for Told { live, start, messages, has_gap, news } in self.told {
+            let batch = if has_gap { None } else { join(start, messages) };
+            live.publish(batch, news);
+        }
+        if let Some(watch) = self.watch {
+            for (name, tail, closed) in &self.announced {
+                watch.changed(name, *tail, *closed);
+            }
         }
     }
 }
 
-impl Hear for Heard {
+impl Hear for Heard<'_> {
     fn changed(&mut self, stream: &Stream, start: u64, messages: &Messages) {
+        self.announce(stream, stream.tail);
         if let Some(told) = self.entry(stream, start).filter(|_| !messages.is_empty()) {
             told.messages.push(messages.clone());
         }
     }
 
     fn gone(&mut self, stream: &Stream) {
+        self.announce(stream, stream.tail);
         self.entry(stream, stream.tail);
+    }
+
+    fn delivered(&mut self, stream: &Stream, start: u64, messages: Option<&Messages>) {
+        let Some(told) = self.entry(stream, start) else { return };
+        match messages {
+            Some(messages) => told.messages.push(messages.clone()),
+            None => told.has_gap = true,
+        }
+    }
+
+    fn hears_sessions(&self, project: &str) -> bool {
+        self.watch.is_some_and(|watch| watch.hears_sessions(project))
+    }
+
+    fn announce(&mut self, stream: &Stream, tail: u64) {
+        if self.watch.is_some() {
+            self.announced.push((stream.name.clone(), Offset::new(tail), stream.closed));
+        }
     }
 }
 

@@ -1,17 +1,17 @@
 //! Gathering: the live bytes of some segments in a new one, sorted by stream.
 //!
-//! Small blocks of a stream are joined to large ones; what many streams share is kept
-//! once. The new segment is durable before any stream points to it, and the old ones stay
-//! until a checkpoint does without them, so a crash at any time leaves one of both.
+//! Small blocks of a stream are joined to large ones. What sessions view is their sources'
+//! and gathered with those. The new segment is durable before any stream points to it, and
+//! the old ones stay until a checkpoint does without them, so a crash at any time leaves one
+//! of both.
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
-use super::codec::{is_shared, length, parse_block, put_block};
+use super::codec::{length, parse_block, put_block};
 use super::disk::DiskFile;
 use super::extents::{self, Extent};
 use super::maintain::{Pace, replace_run, write_index};
@@ -82,8 +82,6 @@ struct Gatherer<'a> {
     /// The place of the buffer's first byte.
     written: u64,
     extents: Vec<Extent>,
-    /// Where shared blocks went.
-    copies: HashMap<(u32, u32), (u32, u32)>,
 }
 
 impl<'a> Gatherer<'a> {
@@ -98,8 +96,8 @@ impl<'a> Gatherer<'a> {
         let header = Header { number, kind: Kind::Gathered { level }, before: 0, before_end: 0 };
         let buffer = header.encode();
         debug_assert_eq!(buffer.len() as u64, HEADER_BYTES);
-        let (written, extents, copies) = (0, Vec::new(), HashMap::new());
-        Ok(Gatherer { shared, victims, number, level, pace, file, buffer, written, extents, copies })
+        let (written, extents) = (0, Vec::new());
+        Ok(Gatherer { shared, victims, number, level, pace, file, buffer, written, extents })
     }
 
     /// The new segment, if anything was alive, and who points where in it.
@@ -143,7 +141,7 @@ impl<'a> Gatherer<'a> {
                 }
                 let segment = index.segments.get(&piece.segment).ok_or_else(|| missing(stream, piece))?;
                 if !in_run {
-                    let needed_from = if stream.forks > 0 { 0 } else { stream.start };
+                    let needed_from = stream.needed_from();
                     let range = piece.start..piece.start;
                     sources.push(Source { id: stream.id, range, needed_from, pieces: Vec::new() });
                     in_run = true;
@@ -195,12 +193,6 @@ impl<'a> Gatherer<'a> {
         joined: &mut Joined,
         blocks: &mut Vec<Extent>,
     ) -> Result<(), Error> {
-        let origin = (segment.number, extent.at);
-        if let Some((at, bytes)) = self.copies.get(&origin).copied() {
-            self.close(joined, blocks)?;
-            blocks.push(Extent { start: extent.start, at, bytes });
-            return Ok(());
-        }
         let mut raw = vec![0; extent.bytes as usize];
         segment.file.read_at(&mut raw, extent.at.into()).map_err(|error| failed(&error))?;
         self.pace.spend(raw.len() as u64);
@@ -208,13 +200,6 @@ impl<'a> Gatherer<'a> {
         let messages = parse_block(&raw).ok_or_else(|| {
             Error::Corrupt(format!("segment {} is damaged at byte {}; it is kept", segment.number, extent.at))
         })?;
-        if is_shared(&raw) {
-            self.close(joined, blocks)?;
-            let at = self.put(&messages, true)?;
-            self.copies.insert(origin, (at, extent.bytes));
-            blocks.push(Extent { start: extent.start, at, bytes: extent.bytes });
-            return Ok(());
-        }
         let (start, messages) = without_trimmed(extent.start, messages, needed_from);
         if joined.data.len() + messages.data.len() > BLOCK_BYTES {
             self.close(joined, blocks)?;
@@ -230,14 +215,14 @@ impl<'a> Gatherer<'a> {
             return Ok(());
         }
         let messages = Messages { data: data.into(), ends };
-        let at = self.put(&messages, false)?;
+        let at = self.put(&messages)?;
         blocks.push(Extent { start, at, bytes: super::codec::block_length(&messages) });
         Ok(())
     }
 
-    fn put(&mut self, messages: &Messages, is_shared: bool) -> Result<u32, Error> {
+    fn put(&mut self, messages: &Messages) -> Result<u32, Error> {
         let at = self.written + self.buffer.len() as u64;
-        put_block(&mut self.buffer, messages, is_shared);
+        put_block(&mut self.buffer, messages);
         if self.buffer.len() >= WRITE_BYTES {
             self.flush()?;
         }

@@ -1,8 +1,11 @@
 //! The store as callers hold it.
 
+mod fanout;
+
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
+use bytes::Bytes;
 use tokio::sync::oneshot;
 use towpath_model::stream::content_type::Mode;
 use towpath_model::stream::name::StreamName;
@@ -21,10 +24,11 @@ use super::recover::{Opened, Recovery};
 use super::shared::Shared;
 use super::stream::Stream;
 use crate::follow::{Live, News, Pages};
-use crate::limits::{APPEND_BYTES_MAX, DELIVERY_TARGETS_MAX};
+use crate::limits::APPEND_BYTES_MAX;
 use crate::{
-    Answer, Append, Appended, Create, Created, Delivered, Delivery, Error, Follower, Head, List, Messages,
-    Page, Retention, Store, StreamId,
+    Answer, Append, Appended, Create, Created, Error, FanOut, FanOutState, FannedOut, Follower, Head, List,
+    Messages, Page, Published, Retention, Session, SessionCounts, Store, StreamId, Subscribe, Subscribed,
+    Subscription, Watch,
 };
 
 /// Streams in a directory of this machine. Cheap to clone; shut down when the last clone
@@ -136,8 +140,15 @@ impl Embedded {
     fn used<T>(&self, name: &StreamName, look: impl FnOnce(&Index, &Stream) -> T) -> Result<T, Error> {
         let shared = &self.inner.shared;
         let now = shared.now();
-        let index = shared.index();
-        let stream = usable(&index, name, now)?;
+        let mut index = shared.index();
+        let mut stream = usable(&index, name, now)?;
+        if index.pending(stream) > 0 {
+            let id = stream.id;
+            drop(index);
+            shared.settle(id);
+            index = shared.index();
+            stream = usable(&index, name, now)?;
+        }
         if stream.touch(now) {
             shared.used.lock().unwrap_or_else(PoisonError::into_inner).push(stream.id);
         }
@@ -167,6 +178,9 @@ impl Embedded {
             let shared = &self.inner.shared;
             let index = shared.index();
             let source = usable(&index, &point.source, shared.now()).map_err(gone)?;
+            if source.session().is_some() {
+                return Err(wrong("it is a session's stream; fork one of its sources"));
+            }
             (source.head(), source.content_type.mode())
         };
         let offset = point.offset.unwrap_or(head.tail);
@@ -259,17 +273,6 @@ impl Store for Embedded {
         self.wanted(|reply| Wanted::AppendAll { appends, reply })
     }
 
-    fn deliver(&self, delivery: Delivery) -> Answer<'_, Delivered> {
-        let sized = match delivery.targets.len() > DELIVERY_TARGETS_MAX {
-            true => Err(Error::TooLarge(format!("a delivery names at most {DELIVERY_TARGETS_MAX} streams"))),
-            false => check(&delivery.messages),
-        };
-        if let Err(error) = sized {
-            return Box::pin(async move { Err(error) });
-        }
-        self.wanted(|reply| Wanted::Deliver { delivery: Box::new(delivery), reply })
-    }
-
     fn delete(&self, name: StreamName) -> Answer<'_, ()> {
         self.wanted(|reply| Wanted::Delete { name, reply })
     }
@@ -278,6 +281,7 @@ impl Store for Embedded {
         Box::pin(async move {
             let head = self.head(&name)?;
             let before = before.min(head.tail);
+            self.inner.shared.settle(head.id.0);
             let (route, active) = self.route(head.id, before, 1)?;
             let start = match before == head.tail {
                 true => before.bytes(),
@@ -294,18 +298,19 @@ impl Store for Embedded {
 
     fn head(&self, name: &StreamName) -> Result<Head, Error> {
         let shared = &self.inner.shared;
-        usable(&shared.index(), name, shared.now()).map(Stream::head)
+        let index = shared.index();
+        usable(&index, name, shared.now()).map(|stream| index.head(stream))
     }
 
     fn touch(&self, name: &StreamName) -> Result<Head, Error> {
-        self.used(name, |_, stream| stream.head())
+        self.used(name, |index, stream| index.head(stream))
     }
 
     fn read(&self, name: &StreamName, from: Start, bytes_max: usize) -> Answer<'_, Page> {
         let planned = self.used(name, |index, stream| {
             let from = from_in(stream, from)?;
             let route = Route::plan(index, stream, from, bytes_max)?;
-            Ok((stream.head(), route, index.position.segment))
+            Ok((index.head(stream), route, index.position.segment))
         });
         Box::pin(async move {
             let (head, route, active) = planned.and_then(|planned| planned)?;
@@ -319,8 +324,10 @@ impl Store for Embedded {
         self.touch(name)?;
         let mut index = shared.index_mut();
         let stream = usable(&index, name, shared.now())?;
-        let (id, from) = (stream.id, from_in(stream, from)?);
+        let id = stream.id;
+        index.settle(id);
         let stream = index.get_mut(id).expect("the stream was just found under the same lock");
+        let from = from_in(stream, from)?;
         let live = match stream.live.upgrade() {
             Some(live) => live,
             None => {
@@ -328,6 +335,7 @@ impl Store for Embedded {
                 let news = News { tail, closed: stream.closed, gone: stream.deleted };
                 let live = Arc::new(Live::new(news, shared.recent.clone()));
                 stream.live = Arc::downgrade(&live);
+                index.follow_session(id);
                 live
             }
         };
@@ -345,15 +353,101 @@ impl Store for Embedded {
     fn count(&self, project: &str) -> usize {
         self.inner.shared.index().count_of(project)
     }
+
+    fn subscribe(&self, subscribe: Subscribe) -> Answer<'_, Subscribed> {
+        self.wanted(|reply| Wanted::Subscribe { subscribe: Box::new(subscribe), reply })
+    }
+
+    fn unsubscribe(&self, session: StreamName, source: StreamName) -> Answer<'_, bool> {
+        self.wanted(|reply| Wanted::Unsubscribe { session, source, reply })
+    }
+
+    fn session(&self, session: &StreamName) -> Result<Session, Error> {
+        self.look_at_session(session)
+    }
+
+    fn publish(&self, source: StreamName, append: Append, fan_out: FanOut) -> Answer<'_, Published> {
+        if let Err(error) = check(&append.messages) {
+            return Box::pin(async move { Err(error) });
+        }
+        self.wanted(|reply| Wanted::Publish { name: source, append: Box::new(append), fan_out, reply })
+    }
+
+    fn fan_out(&self, source: StreamName) -> Answer<'_, FannedOut> {
+        Box::pin(self.fan_out_step(source))
+    }
+
+    fn skip(&self, source: StreamName) -> Answer<'_, u64> {
+        Box::pin(self.skip_all(source))
+    }
+
+    fn fan_out_state(&self, source: &StreamName) -> Result<FanOutState, Error> {
+        let shared = &self.inner.shared;
+        let index = shared.index();
+        usable(&index, source, shared.now()).map(|source| index.fan_out_state(source))
+    }
+
+    fn lagging(&self, limit: usize) -> Vec<(StreamName, FanOutState)> {
+        self.inner.shared.index().lagging(limit)
+    }
+
+    fn sources(&self, project: &str, after: Option<&str>, limit: usize) -> Vec<(StreamName, FanOutState)> {
+        self.list_sources(project, after, limit)
+    }
+
+    fn subscribers(
+        &self,
+        source: &StreamName,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<(StreamName, Subscription)>, Error> {
+        self.list_subscribers(source, after, limit)
+    }
+
+    fn session_counts(&self) -> SessionCounts {
+        self.inner.shared.index().sessions
+    }
+
+    fn put_meta(&self, namespace: &str, key: &str, value: Option<Bytes>) -> Answer<'_, ()> {
+        let change = self.set_meta(namespace, key, None, value);
+        Box::pin(async move { change.await.map(|_| ()) })
+    }
+
+    fn swap_meta(
+        &self,
+        namespace: &str,
+        key: &str,
+        expected: Option<Bytes>,
+        value: Option<Bytes>,
+    ) -> Answer<'_, bool> {
+        self.set_meta(namespace, key, Some(expected), value)
+    }
+
+    fn get_meta(&self, namespace: &str, key: &str) -> Option<Bytes> {
+        let key = (namespace.to_owned(), key.to_owned());
+        self.inner.shared.index().metas.get(&key).cloned()
+    }
+
+    fn list_meta(&self, namespace: &str) -> Vec<(String, Bytes)> {
+        let index = self.inner.shared.index();
+        let from = index.metas.range((namespace.to_owned(), String::new())..);
+        let of_it = from.take_while(|((of, _), _)| of == namespace);
+        of_it.map(|((_, key), value)| (key.clone(), value.clone())).collect()
+    }
+
+    fn watch(&self, watcher: Arc<dyn Watch>) {
+        let _ = self.inner.shared.watch.set(watcher);
+    }
 }
 
 impl Pages for Embedded {
     fn page(&self, id: StreamId, from: Offset, bytes_max: usize) -> Answer<'_, Page> {
         let shared = &self.inner.shared;
+        shared.settle(id.0);
         let index = shared.index();
         let planned = index.get(id.0).filter(|stream| !stream.deleted).map(|stream| {
             let route = Route::plan(&index, stream, from_in(stream, Start::At(from))?, bytes_max)?;
-            Ok((stream.head(), route, index.position.segment))
+            Ok((index.head(stream), route, index.position.segment))
         });
         drop(index);
         Box::pin(async move {

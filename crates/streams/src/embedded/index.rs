@@ -4,12 +4,15 @@
 //! replayed; applying a record that is already in has no effect, so that a checkpoint may
 //! be taken while commits go on.
 
+mod fanout;
+
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
+use bytes::Bytes;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use towpath_model::stream::content_type::ContentType;
 use towpath_model::stream::name::StreamName;
@@ -17,12 +20,12 @@ use towpath_model::stream::producer::Producer;
 use towpath_model::stream::state::Accepted;
 
 use super::codec::block_length;
-use super::record::{Append, Birth, Deliver, Record};
+use super::record::{Append, Birth, Record};
 use super::segment::Segment;
 use super::shared::Position;
 use super::stream::{More, Piece, Stream};
 use crate::limits::AGE_MARKS;
-use crate::{Messages, Retention};
+use crate::{Messages, Once, Retention, SessionCounts};
 
 /// Every stream, and every segment they point into.
 #[derive(Default)]
@@ -41,6 +44,19 @@ pub(super) struct Index {
     /// Streams whose data is dropped by age or size.
     pub(super) retained: BTreeSet<u64>,
     pub(super) next_id: u64,
+    /// The next delivery's place in the order of all.
+    pub(super) next_order: u64,
+    /// The number of the last change of subscriptions; the first one has number 1.
+    pub(super) last_change: u64,
+    /// Sources whose subscribers wait for something.
+    pub(super) behind: BTreeSet<u64>,
+    /// Feeds must not forget anything: a checkpoint is being written.
+    pub(super) keeps_feeds: bool,
+    /// The log is being replayed: what nobody needs now, somebody may yet.
+    pub(super) is_replaying: bool,
+    pub(super) sessions: SessionCounts,
+    /// Small values by namespace and key.
+    pub(super) metas: BTreeMap<(String, String), Bytes>,
     pub(super) count: usize,
     /// How far the log has come with all this.
     pub(super) position: Position,
@@ -114,7 +130,7 @@ impl Index {
         if let Some(rival) = rival.filter(|rival| *rival < stream.id) {
             self.forget_name(rival);
         }
-        let found_by_name = rival.is_none_or(|rival| rival < stream.id);
+        let found_by_name = !stream.name.id.is_empty() && rival.is_none_or(|rival| rival < stream.id);
         let (by_name, by_id) = (self.hash_name(&stream.name), self.hasher.hash_one(stream.id));
         let slot = self.place(Box::new(stream));
         let (slots, hasher) = (&self.slots, &self.hasher);
@@ -195,13 +211,19 @@ impl Index {
     /// Makes a record true. `heard` learns of every stream that changed.
     pub(super) fn apply(&mut self, record: &Record, place: Place, heard: &mut impl Hear) {
         match record {
-            Record::Create(birth) => self.create(birth, place),
+            Record::Create(birth) => {
+                self.create(birth, place);
+                self.get(birth.id).into_iter().for_each(|stream| heard.announce(stream, stream.tail));
+            }
             Record::Append(append) => self.append(append, place, heard),
-            Record::Delete { ids } => ids.iter().for_each(|id| self.delete(*id, heard)),
+            Record::Delete { ids, by_age } => ids.iter().for_each(|id| self.delete(*id, *by_age, heard)),
             Record::Touch { uses } => self.touch(uses),
-            Record::Deliver(deliver) => self.deliver(deliver, place, heard),
             Record::Trim { starts } => self.trim(starts),
             Record::Retain { id, retention } => self.retain(*id, *retention),
+            Record::Subscribe(subscribe) => self.subscribe(subscribe, place),
+            Record::Unsubscribe { change, session, source } => self.unsubscribe(*change, *session, *source),
+            Record::Advance(advance) => self.advance(advance, place, heard),
+            Record::Meta { namespace, key, value } => self.set_meta(namespace, key, value.as_deref()),
         }
     }
 
@@ -255,6 +277,9 @@ impl Index {
         if let Some(stream_seq) = &append.stream_seq {
             stream.more().stream_seq = Some(stream_seq.as_str().into());
         }
+        if let Some(Once { by, position, settled }) = &append.once {
+            stream.more().onces.entry(by.clone()).or_default().see(*position, *settled);
+        }
         if append.close {
             stream.closed = true;
             if let Some(producer) = &append.producer {
@@ -262,27 +287,24 @@ impl Index {
             }
         }
         heard.changed(stream, append.start, &append.messages);
-    }
-
-    fn deliver(&mut self, deliver: &Deliver, place: Place, heard: &mut impl Hear) {
-        for (id, start) in &deliver.targets {
-            let Some(stream) = self.get_mut(*id).filter(|stream| stream.tail == *start) else { continue };
-            grow(stream, &deliver.messages, place, deliver.at);
-            let seen = &mut stream.more().seen;
-            match seen.iter_mut().find(|(source, _)| *source == deliver.source) {
-                Some((_, offset)) => *offset = deliver.source_offset,
-                None => seen.push((deliver.source, deliver.source_offset)),
-            }
-            heard.changed(stream, *start, &deliver.messages);
+        if stream.feed().is_some() {
+            self.note_lag(append.id);
         }
     }
 
     /// Removes a stream, or hides it while forks read through it; then its source, if that
     /// was waiting for it.
-    fn delete(&mut self, id: u64, heard: &mut impl Hear) {
-        let Some(stream) = self.get_mut(id).filter(|stream| !stream.deleted) else { return };
-        stream.deleted = true;
-        heard.gone(stream);
+    fn delete(&mut self, id: u64, by_age: bool, heard: &mut impl Hear) {
+        let Some(stream) = self.get_mut(id) else { return };
+        if !stream.deleted {
+            stream.deleted = true;
+            heard.gone(stream);
+            if stream.session().is_some() {
+                self.sessions.sessions -= 1;
+                *(if by_age { &mut self.sessions.expired } else { &mut self.sessions.deleted }) += 1;
+            }
+        }
+        self.end_fan_out(id);
         self.remove_if_unused(id);
     }
 
@@ -296,7 +318,7 @@ impl Index {
         }
     }
 
-    /// Removes hidden streams whose last fork ended while a checkpoint was being written.
+    /// Removes hidden streams whose last reader ended while a checkpoint was being written.
     pub(super) fn remove_zombies(&mut self) {
         let hidden: Vec<u64> = self.all().filter(|stream| stream.deleted).map(|stream| stream.id).collect();
         hidden.into_iter().for_each(|id| self.remove_if_unused(id));
@@ -306,14 +328,25 @@ impl Index {
         self.slots.iter().flatten().filter_map(Option::as_deref)
     }
 
-    /// Removes what is deleted and not read through, up the chain of sources.
+    /// Removes what is deleted and not read through, up the chain of sources. What only
+    /// sessions read loses its name, and needs its own source no more: they begin behind it.
     pub(super) fn remove_if_unused(&mut self, id: u64) {
         let mut next = Some(id);
         while let Some(id) = next.take() {
-            if !self.get(id).is_some_and(|stream| stream.deleted && stream.forks == 0) {
+            let Some(stream) = self.get(id).filter(|stream| stream.deleted && stream.forks == 0) else {
                 return;
-            }
-            let fork = self.remove(id).and_then(|stream| stream.more).and_then(|more| more.fork);
+            };
+            let fork = match stream.is_held() || (self.is_replaying && stream.feed().is_some()) {
+                true => {
+                    self.forget_name(id);
+                    self.get_mut(id).and_then(|stream| stream.more.as_mut()?.fork.take())
+                }
+                false => self.remove(id).and_then(|stream| stream.more).and_then(|more| {
+                    let holds = more.session.into_iter().flat_map(|session| session.holds);
+                    holds.for_each(|(feed, from)| self.release(feed, from));
+                    more.fork
+                }),
+            };
             if let Some(source) = fork.and_then(|fork| self.get_mut(fork.source)) {
                 source.forks -= 1;
                 next = Some(source.id);
@@ -331,15 +364,28 @@ impl Index {
     }
 
     fn trim(&mut self, starts: &[(u64, u64)]) {
+        let is_replaying = self.is_replaying;
         for (id, start) in starts {
             if let Some(stream) = self.get_mut(*id) {
                 stream.start = stream.start.max(*start);
-                stream.drop_trimmed();
+                if !is_replaying || stream.feed().is_none() {
+                    stream.drop_trimmed();
+                }
                 if let Some(more) = &mut stream.more {
                     let start = stream.start;
                     more.marks.retain(|(_, offset)| *offset > start);
+                    self.trim_session(*id);
                 }
             }
+        }
+    }
+
+    fn set_meta(&mut self, namespace: &str, key: &str, value: Option<&[u8]>) {
+        let key = (namespace.to_owned(), key.to_owned());
+        match value {
+            // A copy: the value may be a part of a whole segment that is being replayed.
+            Some(value) => drop(self.metas.insert(key, Bytes::copy_from_slice(value))),
+            None => drop(self.metas.remove(&key)),
         }
     }
 
@@ -386,6 +432,12 @@ pub(super) trait Hear {
     fn changed(&mut self, stream: &Stream, start: u64, messages: &Messages);
     /// The stream is no more.
     fn gone(&mut self, stream: &Stream);
+    /// A session's stream grew at `start`, by `messages` if they are at hand.
+    fn delivered(&mut self, stream: &Stream, start: u64, messages: Option<&Messages>);
+    /// Whether [`Hear::announce`] is wanted for a project's sessions.
+    fn hears_sessions(&self, project: &str) -> bool;
+    /// A stream has come to `tail`, for a watcher.
+    fn announce(&mut self, stream: &Stream, tail: u64);
 }
 
 /// Nobody: nothing is followed while a log is replayed.
@@ -394,4 +446,9 @@ pub(super) struct Nobody;
 impl Hear for Nobody {
     fn changed(&mut self, _: &Stream, _: u64, _: &Messages) {}
     fn gone(&mut self, _: &Stream) {}
+    fn delivered(&mut self, _: &Stream, _: u64, _: Option<&Messages>) {}
+    fn hears_sessions(&self, _: &str) -> bool {
+        false
+    }
+    fn announce(&mut self, _: &Stream, _: u64) {}
 }

@@ -111,6 +111,7 @@ fn trim(shared: &Shared) -> Result<(), Error> {
 /// Where a stream should begin, if that is further on than it does.
 fn trim_point(shared: &Shared, id: u64) -> Result<Option<(StreamName, Route)>, Error> {
     let now = shared.now();
+    shared.settle(id);
     let index = shared.index();
     let Some(stream) = index.get(id).filter(|stream| !stream.deleted) else { return Ok(None) };
     let retention = stream.retention();
@@ -151,7 +152,7 @@ pub(super) fn list(shared: &Shared, list: &List) -> Vec<(StreamName, Head)> {
                 && !deleted
                 && !stream.has_expired(now)
         });
-        found.extend(wanted.map(|stream| (stream.name.clone(), stream.head())));
+        found.extend(wanted.map(|stream| (stream.name.clone(), index.head(stream))));
         next = after;
         drop(index);
         if found.len() > 2 * list.limit + SLOTS_PER_LOCK {

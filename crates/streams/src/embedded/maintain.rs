@@ -245,8 +245,7 @@ fn choose(shared: &Shared, upkeep: &Upkeep) -> Result<Option<(Vec<u32>, u8)>, Er
     Ok(None)
 }
 
-/// Bytes that streams point to, per segment. What many streams share counts many times:
-/// that makes a segment look fuller than it is, never emptier.
+/// Bytes that streams point to, per segment. Sessions point to none: their sources do.
 fn live_bytes(shared: &Shared) -> HashMap<u32, u64> {
     let mut live = HashMap::new();
     let mut next = Some(0);

@@ -6,15 +6,14 @@ use towpath_model::stream::offset::Offset;
 use towpath_model::stream::producer::Producer;
 use towpath_model::stream::state::{self, Accepted, Standing, Verdict, Wish};
 
+use super::index::Index;
 use super::stream::Stream;
-use crate::Append;
+use crate::{Append, Once};
 
-/// The facts of a stream that this commit has moved. Small: a delivery moves thousands.
+/// The facts of a stream that this commit has moved.
 pub(super) struct Moved {
     pub(super) tail: u64,
     pub(super) closed: bool,
-    /// The source and offset of the newest delivery.
-    seen: Option<(u64, u64)>,
     more: Option<Box<MovedMore>>,
 }
 
@@ -24,13 +23,12 @@ struct MovedMore {
     closed_by: Option<Producer>,
     stream_seq: Option<Arc<str>>,
     producers: Vec<(Arc<str>, Accepted)>,
-    /// Deliveries of other sources than the newest.
-    seen: Vec<(u64, u64)>,
+    onces: Vec<Once>,
 }
 
 impl Moved {
     pub(super) fn of(stream: &Stream) -> Moved {
-        Moved { tail: stream.tail, closed: stream.closed, seen: None, more: None }
+        Moved { tail: stream.tail, closed: stream.closed, more: None }
     }
 
     pub(super) fn accepted(&self, stream: &Stream, producer: &str) -> Option<Accepted> {
@@ -39,18 +37,10 @@ impl Moved {
         moved.map(|(_, accepted)| *accepted).or_else(|| stream.accepted(producer))
     }
 
-    pub(super) fn seen(&self, stream: &Stream, source: u64) -> Option<Offset> {
-        let older = self.more.iter().flat_map(|more| &more.seen);
-        let moved = self.seen.iter().chain(older).find(|(of, _)| *of == source).map(|(_, offset)| *offset);
-        moved.or_else(|| stream.seen(source)).map(Offset::new)
-    }
-
-    pub(super) fn see(&mut self, source: u64, offset: u64) {
-        if let Some(older) = self.seen.replace((source, offset)).filter(|(of, _)| *of != source) {
-            let seen = &mut self.more.get_or_insert_default().seen;
-            seen.retain(|(of, _)| *of != older.0 && *of != source);
-            seen.push(older);
-        }
+    pub(super) fn has_written(&self, stream: &Stream, once: &Once) -> bool {
+        let mut here = self.more.iter().flat_map(|more| &more.onces).filter(|it| it.by == once.by);
+        let is_here = here.any(|it| it.position == once.position || once.position <= it.settled);
+        is_here || stream.has_written(&once.by, once.position)
     }
 
     pub(super) fn judge(&self, stream: &Stream, append: &Append, known: Option<Accepted>) -> Verdict {
@@ -84,10 +74,11 @@ impl Moved {
     pub(super) fn take(&mut self, append: &Append) {
         self.tail += append.messages.data.len() as u64;
         self.closed |= append.close;
-        if append.producer.is_none() && append.stream_seq.is_none() {
+        if append.producer.is_none() && append.stream_seq.is_none() && append.once.is_none() {
             return;
         }
         let more = self.more.get_or_insert_default();
+        more.onces.extend(append.once.clone());
         if let Some(stream_seq) = &append.stream_seq {
             more.stream_seq = Some(stream_seq.clone());
         }
@@ -99,5 +90,40 @@ impl Moved {
                 more.closed_by = Some(producer.clone());
             }
         }
+    }
+}
+
+/// How far a commit in the making has moved a source's deliveries.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct MovedFeed {
+    pub(super) cursor: u64,
+    /// Subscribers without envelopes.
+    pub(super) bare: usize,
+    /// Subscribers with envelopes.
+    pub(super) wrapped: usize,
+    /// The twin and its tail.
+    pub(super) twin: Option<(u64, u64)>,
+    /// The first place beyond the cursor at which a subscriber with envelopes begins.
+    pub(super) late: Option<u64>,
+}
+
+impl MovedFeed {
+    pub(super) fn of(index: &Index, source: &Stream) -> MovedFeed {
+        let (bare, wrapped) = index.subscribers(source);
+        let feed = source.feed();
+        let twin = feed.and_then(|feed| index.get(feed.twin?));
+        let waiting = twin.and_then(Stream::feed).into_iter().flat_map(|feed| &feed.late);
+        let start = |session: &u64| Some(index.get(*session)?.session()?.sub(source.id)?.start);
+        MovedFeed {
+            cursor: feed.map_or(source.tail, |feed| feed.cursor),
+            bare,
+            wrapped,
+            twin: twin.map(|twin| (twin.id, twin.tail)),
+            late: waiting.filter_map(start).min(),
+        }
+    }
+
+    pub(super) fn subscribers(&self) -> usize {
+        self.bare + self.wrapped
     }
 }

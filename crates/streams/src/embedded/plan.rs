@@ -5,8 +5,11 @@
 //! that would have to look through a birth or a death in the same commit are put off to
 //! the next one instead: that is rare, and it keeps this small.
 
+mod fanout;
+
 use std::collections::{HashMap, HashSet};
 
+use bytes::Bytes;
 use hashbrown::DefaultHashBuilder;
 use towpath_model::stream::expiry::Expiry;
 use towpath_model::stream::name::StreamName;
@@ -14,11 +17,11 @@ use towpath_model::stream::offset::Offset;
 use towpath_model::stream::state::{self, Accepted, Refusal, Verdict};
 
 use super::index::Index;
-use super::moved::Moved;
+use super::moved::{Moved, MovedFeed};
 use super::queue::{Reply, Wanted};
-use super::record::{self, Birth, Deliver, Fork, Record};
+use super::record::{self, Birth, Fork, Record};
 use super::stream::{Stream, time};
-use crate::{Append, Appended, Create, Created, Delivered, Delivery, Error, Head, Retention, StreamId};
+use crate::{Append, Appended, Create, Created, Error, Head, Retention, StreamId};
 
 /// A commit that is being put together.
 pub(super) struct Plan<'a> {
@@ -26,6 +29,8 @@ pub(super) struct Plan<'a> {
     now: u64,
     commit: u64,
     next_id: u64,
+    next_order: u64,
+    last_change: u64,
     /// The bytes to write.
     pub(super) bytes: Vec<u8>,
     /// The records in them, each with the place of its block in `bytes`.
@@ -37,6 +42,12 @@ pub(super) struct Plan<'a> {
     names: HashSet<StreamName>,
     /// Streams that end, or gain or lose a fork, with this commit.
     fixed: HashSet<u64>,
+    /// Deliveries of sources that this commit has moved.
+    feeds: HashMap<u64, MovedFeed>,
+    /// Sessions whose subscriptions change with this commit.
+    changed: HashSet<u64>,
+    /// Small values that this commit sets.
+    metas: HashMap<(String, String), Option<Bytes>>,
 }
 
 /// Tells a caller how it went, or why all of it failed.
@@ -62,12 +73,17 @@ impl<'a> Plan<'a> {
             now,
             commit,
             next_id: index.next_id,
+            next_order: index.next_order,
+            last_change: index.last_change,
             bytes: Vec::new(),
             records: Vec::new(),
             answers: Vec::new(),
             moved: HashMap::default(),
             names: HashSet::new(),
             fixed: HashSet::new(),
+            feeds: HashMap::new(),
+            changed: HashSet::new(),
+            metas: HashMap::new(),
         }
     }
 
@@ -95,10 +111,6 @@ impl<'a> Plan<'a> {
                     Decided::Later => return Some(Wanted::Create { name, create, fork, reply }),
                 }
             }
-            Wanted::Deliver { delivery, reply } => match self.deliver(&delivery) {
-                Decided::Now(answer) => self.answer(reply, answer),
-                Decided::Later => return Some(Wanted::Deliver { delivery, reply }),
-            },
             Wanted::Delete { name, reply } => match self.delete(&name) {
                 Decided::Now(answer) => self.answer(reply, answer),
                 Decided::Later => return Some(Wanted::Delete { name, reply }),
@@ -119,6 +131,26 @@ impl<'a> Plan<'a> {
                 Decided::Now(answer) => self.answer(reply, answer),
                 Decided::Later => return Some(Wanted::Retain { name, retention, reply }),
             },
+            Wanted::Publish { name, append, fan_out, reply } => match self.publish(&name, &append, fan_out) {
+                Decided::Now(answer) => self.answer(reply, answer),
+                Decided::Later => return Some(Wanted::Publish { name, append, fan_out, reply }),
+            },
+            Wanted::Subscribe { subscribe, reply } => match self.subscribe(&subscribe) {
+                Decided::Now(answer) => self.answer(reply, answer),
+                Decided::Later => return Some(Wanted::Subscribe { subscribe, reply }),
+            },
+            Wanted::Unsubscribe { session, source, reply } => match self.unsubscribe(&session, &source) {
+                Decided::Now(answer) => self.answer(reply, answer),
+                Decided::Later => return Some(Wanted::Unsubscribe { session, source, reply }),
+            },
+            Wanted::Advance { name, step, reply } => match self.advance(&name, &step) {
+                Decided::Now(answer) => self.answer(reply, answer),
+                Decided::Later => return Some(Wanted::Advance { name, step, reply }),
+            },
+            Wanted::Meta { change, reply } => {
+                let answer = self.set_meta(*change);
+                self.answer(reply, answer);
+            }
         }
         None
     }
@@ -159,16 +191,27 @@ impl<'a> Plan<'a> {
         if self.must_wait(name) {
             return Decided::Later;
         }
-        let stream = match self.usable(name) {
-            Ok(stream) => stream,
-            Err(error) => now!(error),
-        };
+        match self.usable(name) {
+            Ok(stream) => Decided::Now(self.append_to(stream, append)),
+            Err(error) => Decided::Now(Err(error)),
+        }
+    }
+
+    fn append_to(&mut self, stream: &'a Stream, append: &Append) -> Result<Appended, Error> {
+        let name = &stream.name;
+        if stream.session().is_some() {
+            return Err(Error::ReadOnly(name.clone()));
+        }
         let at = self.now;
         let moved = self.moved(stream);
+        if append.once.as_ref().is_some_and(|once| moved.has_written(stream, once)) {
+            let (tail, closed) = (Offset::new(moved.tail), moved.closed);
+            return Ok(Appended { tail, closed, is_duplicate: true, producer: None });
+        }
         let known = append.producer.as_ref().and_then(|producer| moved.accepted(stream, &producer.id));
         let verdict = moved.judge(stream, append, known);
         let (accepted, is_duplicate) = match verdict {
-            Verdict::Refuse(refusal) => now!(refused(name, refusal, moved)),
+            Verdict::Refuse(refusal) => return Err(refused(name, refusal, moved)),
             Verdict::Duplicate(accepted) => (Some(accepted), true),
             Verdict::AlreadyClosed => (known, true),
             Verdict::Write => {
@@ -181,6 +224,7 @@ impl<'a> Plan<'a> {
                     close: append.close,
                     producer: append.producer.clone(),
                     stream_seq: append.stream_seq.as_deref().map(str::to_owned),
+                    once: append.once.clone(),
                     messages: append.messages.clone(),
                 }));
                 let accepted = append.producer.as_ref();
@@ -189,7 +233,7 @@ impl<'a> Plan<'a> {
         };
         let moved = self.moved(stream);
         let tail = Offset::new(moved.tail);
-        Decided::Now(Ok(Appended { tail, closed: moved.closed, is_duplicate, producer: accepted }))
+        Ok(Appended { tail, closed: moved.closed, is_duplicate, producer: accepted })
     }
 
     fn create(&mut self, name: &StreamName, create: &Create, fork: Option<&Fork>) -> Decided<Created> {
@@ -204,7 +248,7 @@ impl<'a> Plan<'a> {
             if !state::same_creation(&there.shape(), &create.shape) {
                 now!(Error::Conflict { name: name.clone(), what: "configuration" });
             }
-            return Decided::Now(Ok(Created { is_new: false, head: there.head() }));
+            return Decided::Now(Ok(Created { is_new: false, head: self.index.head(there) }));
         }
         // What is in the way has expired, or was deleted and is kept for its forks.
         if there.is_some_and(|there| there.deleted || there.forks > 0) {
@@ -219,7 +263,8 @@ impl<'a> Plan<'a> {
             if !self.fix_chain(there) {
                 return Decided::Later;
             }
-            self.write(Record::Delete { ids: vec![there.id] });
+            self.leave_all(there);
+            self.write(Record::Delete { ids: vec![there.id], by_age: true });
         }
         if let Some(fork) = fork {
             self.fixed.insert(fork.source);
@@ -283,7 +328,8 @@ impl<'a> Plan<'a> {
             return Decided::Later;
         }
         self.names.insert(name.clone());
-        self.write(Record::Delete { ids: vec![stream.id] });
+        self.leave_all(stream);
+        self.write(Record::Delete { ids: vec![stream.id], by_age: false });
         Decided::Now(Ok(()))
     }
 
@@ -295,13 +341,14 @@ impl<'a> Plan<'a> {
             if let Some(chain) = self.chain(stream).filter(|_| due) {
                 fixed.extend(chain);
                 self.names.insert(stream.name.clone());
+                self.leave_all(stream);
                 ended.push(stream.id);
             }
         }
         self.fixed.extend(fixed);
         let count = ended.len();
         if count > 0 {
-            self.write(Record::Delete { ids: ended });
+            self.write(Record::Delete { ids: ended, by_age: true });
         }
         count
     }
@@ -323,45 +370,9 @@ impl<'a> Plan<'a> {
             chain.push(source.id);
             fork = source.fork();
         }
-        let is_taken = |id: &u64| self.moved.contains_key(id) || self.fixed.contains(id);
+        let is_moved = |id: &u64| self.moved.contains_key(id) || self.changed.contains(id);
+        let is_taken = |id: &u64| is_moved(id) || self.fixed.contains(id);
         (!chain.iter().any(is_taken)).then_some(chain)
-    }
-
-    fn deliver(&mut self, delivery: &Delivery) -> Decided<Delivered> {
-        if !self.fixed.is_empty() && delivery.targets.iter().any(|id| self.fixed.contains(&id.0)) {
-            return Decided::Later;
-        }
-        let mut delivered = Delivered::default();
-        let mut targets = Vec::with_capacity(delivery.targets.len());
-        let bytes = delivery.messages.data.len() as u64;
-        self.moved.reserve(delivery.targets.len());
-        for target in delivery.targets.iter() {
-            let Some(stream) = self.index.get(target.0).filter(|stream| self.is_usable(stream)) else {
-                delivered.gone.push(*target);
-                continue;
-            };
-            let moved = self.moved(stream);
-            if state::delivered(moved.seen(stream, delivery.source.0), delivery.source_offset) {
-                delivered.duplicates += 1;
-            } else if moved.closed {
-                delivered.closed.push(*target);
-            } else {
-                targets.push((stream.id, moved.tail));
-                moved.tail += bytes;
-                moved.see(delivery.source.0, delivery.source_offset.bytes());
-            }
-        }
-        delivered.written = targets.len();
-        if !targets.is_empty() {
-            self.write(Record::Deliver(Deliver {
-                source: delivery.source.0,
-                source_offset: delivery.source_offset.bytes(),
-                at: self.now,
-                messages: delivery.messages.clone(),
-                targets,
-            }));
-        }
-        Decided::Now(Ok(delivered))
     }
 
     fn trim(&mut self, id: u64, name: &StreamName, start: u64) -> Decided<Offset> {

@@ -7,13 +7,17 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::sync::oneshot;
 use towpath_model::stream::name::StreamName;
 use towpath_model::stream::offset::Offset;
 
 use super::record::Fork;
 use crate::limits::{QUEUE_BYTES_MAX, QUEUE_CHANGES_MAX};
-use crate::{Append, Appended, Create, Created, Delivered, Delivery, Error, Retention};
+use crate::{
+    Append, Appended, Create, Created, Error, FanOut, FannedOut, Messages, Published, Retention, Subscribe,
+    Subscribed,
+};
 
 /// Sleeping less than this costs more than it brings: the kernel's timers are coarser.
 const PATIENCE_MIN: Duration = Duration::from_micros(50);
@@ -26,12 +30,37 @@ pub(super) enum Wanted {
     Create { name: StreamName, create: Box<Create>, fork: Option<Box<Fork>>, reply: Reply<Created> },
     Append { name: StreamName, append: Box<Append>, reply: Reply<Appended> },
     AppendAll { appends: Vec<(StreamName, Append)>, reply: Reply<Vec<Result<Appended, Error>>> },
-    Deliver { delivery: Box<Delivery>, reply: Reply<Delivered> },
     Delete { name: StreamName, reply: Reply<()> },
     Expire { ids: Vec<u64>, reply: Reply<usize> },
     Touch { uses: Vec<(u64, u64)>, reply: Reply<()> },
     Trim { id: u64, name: StreamName, start: u64, reply: Reply<Offset> },
     Retain { name: StreamName, retention: Retention, reply: Reply<()> },
+    Subscribe { subscribe: Box<Subscribe>, reply: Reply<Subscribed> },
+    Unsubscribe { session: StreamName, source: StreamName, reply: Reply<bool> },
+    Publish { name: StreamName, append: Box<Append>, fan_out: FanOut, reply: Reply<Published> },
+    Advance { name: StreamName, step: Box<Step>, reply: Reply<FannedOut> },
+    Meta { change: Box<MetaChange>, reply: Reply<bool> },
+}
+
+/// Deliveries of a source to move on with.
+pub(super) struct Step {
+    /// Which life of the source.
+    pub(super) id: u64,
+    pub(super) from: u64,
+    pub(super) to: u64,
+    /// Nobody gets it.
+    pub(super) skip: bool,
+    /// The same in envelopes, if somebody wanted them when it was read.
+    pub(super) wrapped: Option<Messages>,
+}
+
+/// A small value to set.
+pub(super) struct MetaChange {
+    pub(super) namespace: String,
+    pub(super) key: String,
+    /// What must be there now, if that matters.
+    pub(super) expected: Option<Option<Bytes>>,
+    pub(super) value: Option<Bytes>,
 }
 
 impl Wanted {
@@ -40,7 +69,9 @@ impl Wanted {
             Wanted::Create { create, .. } => create.messages.data.len(),
             Wanted::Append { append, .. } => append.messages.data.len(),
             Wanted::AppendAll { appends, .. } => appends.iter().map(|(_, it)| it.messages.data.len()).sum(),
-            Wanted::Deliver { delivery, .. } => delivery.messages.data.len() + 16 * delivery.targets.len(),
+            Wanted::Publish { append, .. } => append.messages.data.len(),
+            Wanted::Advance { step, .. } => step.wrapped.as_ref().map_or(0, |it| it.data.len()),
+            Wanted::Meta { change, .. } => change.value.as_ref().map_or(0, Bytes::len),
             _ => 0,
         };
         body + size_of::<Wanted>()

@@ -13,6 +13,7 @@ use super::codec::{length, parse_block};
 use super::extents::{self, Extent};
 use super::index::Index;
 use super::segment::Segment;
+use super::session::View;
 use super::stream::{Piece, Stream};
 use crate::limits::{READ_GAP_BYTES, READ_SPAN_BYTES};
 use crate::{Batch, Error, Messages};
@@ -30,40 +31,96 @@ struct Leg {
     piece: Piece,
     end: u64,
     segment: Arc<Segment>,
+    /// What to add to an offset of the stream that the piece belongs to, modulo 2^64, for an
+    /// offset of the stream that is read: a session's offsets are not its sources'.
+    shift: u64,
+}
+
+/// A part of a stream to read: from an offset up to another, and [`Leg::shift`].
+#[derive(Clone, Copy)]
+struct Window {
+    from: u64,
+    cap: u64,
+    shift: u64,
 }
 
 impl Route {
     /// The pieces from `from` to the tail, as many as hold about `bytes_max`.
     pub(super) fn plan(index: &Index, stream: &Stream, from: u64, bytes_max: usize) -> Result<Route, Error> {
         let from = from.clamp(stream.start.min(stream.tail), stream.tail);
+        Route::plan_held(index, stream, from, bytes_max)
+    }
+
+    /// The same for somebody who needs what may be trimmed and is still held.
+    pub(super) fn plan_held(
+        index: &Index,
+        stream: &Stream,
+        from: u64,
+        bytes_max: usize,
+    ) -> Result<Route, Error> {
         let mut route = Route { from, to: stream.tail, legs: Vec::new() };
-        route.add(index, stream, stream.tail, bytes_max as u64)?;
+        let window = Window { from, cap: stream.tail, shift: 0 };
+        route.add(index, stream, window, bytes_max as u64)?;
         Ok(route)
     }
 
-    /// Adds what a stream holds below `cap`; what a fork did not write is its source's.
-    fn add(&mut self, index: &Index, stream: &Stream, cap: u64, bytes_max: u64) -> Result<(), Error> {
-        if let Some(fork) = stream.fork().filter(|fork| self.from < fork.position) {
-            let source = index.get(fork.source).ok_or_else(|| {
-                Error::Corrupt(format!("stream {} reads through a source that is missing", stream.name))
-            })?;
-            self.add(index, source, fork.position.min(cap), bytes_max)?;
+    /// Adds what a stream holds in a window; what a fork did not write is its source's.
+    fn add(&mut self, index: &Index, stream: &Stream, window: Window, bytes_max: u64) -> Result<(), Error> {
+        if let Some(session) = stream.session() {
+            return self.add_views(index, stream, &session.views, window, bytes_max);
+        }
+        let Window { from, cap, shift } = window;
+        if let Some(fork) = stream.fork().filter(|fork| from < fork.position) {
+            let source = index.get(fork.source).ok_or_else(|| missing_source(stream))?;
+            self.add(index, source, Window { cap: fork.position.min(cap), ..window }, bytes_max)?;
         }
         let pieces = &stream.pieces;
-        let first = pieces.partition_point(|piece| piece.start <= self.from).saturating_sub(1);
+        let first = pieces.partition_point(|piece| piece.start <= from).saturating_sub(1);
         for (position, piece) in pieces.iter().enumerate().skip(first) {
             let end = pieces.get(position + 1).map_or(stream.tail, |next| next.start).min(cap);
-            let enough = piece.start >= self.from.saturating_add(bytes_max) && !self.legs.is_empty();
+            let enough = piece.start >= from.saturating_add(bytes_max) && !self.legs.is_empty();
             if piece.start >= cap || enough {
                 break;
             }
-            if end <= self.from {
+            if end <= from {
                 continue;
             }
             let segment = index.segments.get(&piece.segment).ok_or_else(|| {
                 Error::Corrupt(format!("segment {} of stream {} is missing", piece.segment, stream.name))
             })?;
-            self.legs.push(Leg { piece: *piece, end, segment: segment.clone() });
+            self.legs.push(Leg { piece: *piece, end, segment: segment.clone(), shift });
+        }
+        Ok(())
+    }
+
+    /// Adds what a session has in a window: parts of its sources.
+    fn add_views(
+        &mut self,
+        index: &Index,
+        stream: &Stream,
+        views: &[View],
+        window: Window,
+        bytes_max: u64,
+    ) -> Result<(), Error> {
+        let Window { from, cap, .. } = window;
+        let first = views.partition_point(|view| view.start <= from).saturating_sub(1);
+        for (position, view) in views.iter().enumerate().skip(first) {
+            let end = views.get(position + 1).map_or(stream.tail, |next| next.start).min(cap);
+            let enough = view.start >= from.saturating_add(bytes_max) && !self.legs.is_empty();
+            if view.start >= cap || enough {
+                break;
+            }
+            if end <= from {
+                continue;
+            }
+            let source = index.get(view.feed).ok_or_else(|| missing_source(stream))?;
+            let begin = view.start.max(from);
+            let window = Window {
+                from: view.from + (begin - view.start),
+                cap: view.from + (end - view.start),
+                shift: view.start.wrapping_sub(view.from),
+            };
+            self.add(index, source, window, bytes_max.saturating_sub(begin - from).max(1))?;
         }
         Ok(())
     }
@@ -78,6 +135,7 @@ impl Route {
     pub(super) fn fetch(&self, bytes_max: usize) -> Result<Batch, Error> {
         let mut gathered = Gathered::new(self.from, self.to, bytes_max);
         for leg in &self.legs {
+            gathered.enter(leg.shift);
             let extents = leg.extents(gathered.next, gathered.room())?;
             let mut rest = &extents[..];
             while !rest.is_empty() && !gathered.is_full() {
@@ -107,11 +165,12 @@ impl Route {
     /// The messages around `from`, up to its block's end: to find boundaries.
     pub(super) fn boundary_before(&self) -> Result<u64, Error> {
         let Some(leg) = self.legs.first() else { return Ok(self.from) };
-        let Some(extent) = leg.extents(self.from, 1)?.first().copied() else { return Ok(self.from) };
+        let from = self.from.wrapping_sub(leg.shift);
+        let Some(extent) = leg.extents(from, 1)?.first().copied() else { return Ok(self.from) };
         let bytes = read_span(&leg.segment, std::slice::from_ref(&extent))?;
         let block = block_of(&leg.segment, extent.at, &bytes, &extent)?;
         let ends = block.ends.iter().map(|end| extent.start + u64::from(*end));
-        Ok(ends.take_while(|end| *end <= self.from).last().unwrap_or(extent.start))
+        Ok(ends.take_while(|end| *end <= from).last().unwrap_or(extent.start).wrapping_add(leg.shift))
     }
 }
 
@@ -159,11 +218,17 @@ fn block_of(segment: &Segment, begin: u32, bytes: &Bytes, extent: &Extent) -> Re
     })
 }
 
-/// Messages that are being put together for a reader.
+fn missing_source(stream: &Stream) -> Error {
+    Error::Corrupt(format!("stream {} reads through a source that is missing", stream.name))
+}
+
+/// Messages that are being put together for a reader. `to` and `next` are offsets of the
+/// stream whose pieces are being read.
 struct Gathered {
     from: u64,
     to: u64,
     next: u64,
+    shift: u64,
     bytes_max: usize,
     parts: Vec<Messages>,
     bytes: usize,
@@ -171,7 +236,15 @@ struct Gathered {
 
 impl Gathered {
     fn new(from: u64, to: u64, bytes_max: usize) -> Gathered {
-        Gathered { from, to, next: from, bytes_max, parts: Vec::new(), bytes: 0 }
+        Gathered { from, to, next: from, shift: 0, bytes_max, parts: Vec::new(), bytes: 0 }
+    }
+
+    /// Goes on in offsets with another shift.
+    fn enter(&mut self, shift: u64) {
+        let moved = self.shift.wrapping_sub(shift);
+        self.next = self.next.wrapping_add(moved);
+        self.to = self.to.wrapping_add(moved);
+        self.shift = shift;
     }
 
     fn room(&self) -> usize {

@@ -16,7 +16,7 @@ use towpath_model::stream::producer::Producer;
 use towpath_model::stream::state::ForkPoint;
 
 use super::codec::{Put, Take, length, put_block, take_block};
-use crate::{Messages, Retention};
+use crate::{Messages, Once, Retention};
 
 /// One change of the store.
 #[derive(Debug, Clone)]
@@ -26,15 +26,21 @@ pub(super) enum Record {
     /// A stream grows, ends, or both.
     Append(Append),
     /// Streams end, by wish or by age.
-    Delete { ids: Vec<u64> },
+    Delete { ids: Vec<u64>, by_age: bool },
     /// Lives were renewed by reading: stream and time.
     Touch { uses: Vec<(u64, u64)> },
-    /// One payload for many streams: each with the offset it gets there.
-    Deliver(Deliver),
     /// Streams lost their beginning: stream and new start.
     Trim { starts: Vec<(u64, u64)> },
     /// A stream's retention was set.
     Retain { id: u64, retention: Retention },
+    /// A session begins to follow a source, and may begin itself with that.
+    Subscribe(Box<Subscribe>),
+    /// A session follows a source no more.
+    Unsubscribe { change: u64, session: u64, source: u64 },
+    /// A source's deliveries moved on.
+    Advance(Box<Advance>),
+    /// A small value was set or removed.
+    Meta { namespace: String, key: String, value: Option<Bytes> },
 }
 
 #[derive(Debug, Clone)]
@@ -70,16 +76,51 @@ pub(super) struct Append {
     pub(super) close: bool,
     pub(super) producer: Option<Producer>,
     pub(super) stream_seq: Option<String>,
+    pub(super) once: Option<Once>,
     pub(super) messages: Messages,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Deliver {
-    pub(super) source: u64,
-    pub(super) source_offset: u64,
+pub(super) struct Subscribe {
+    /// The number of this change of subscriptions.
+    pub(super) change: u64,
     pub(super) at: u64,
+    pub(super) session: u64,
+    /// The session's stream, if it begins.
+    pub(super) birth: Option<Birth>,
+    pub(super) source: u64,
+    /// The source's tail: what comes behind it is delivered.
+    pub(super) start: u64,
+    /// The stream to view: the source, or its twin, which begins if it is not there.
+    pub(super) feed: u64,
+    /// The place in it from where on; `LATE` if the cursor has yet to come there.
+    pub(super) reached: u64,
+    /// Nobody followed the source before: its cursor jumps here.
+    pub(super) cursor: Option<u64>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Advance {
+    /// The place in the order of all deliveries.
+    pub(super) order: u64,
+    pub(super) at: u64,
+    pub(super) source: u64,
+    pub(super) from: u64,
+    pub(super) to: u64,
+    /// Nobody gets it.
+    pub(super) skip: bool,
+    /// The same in envelopes, if somebody wants them.
+    pub(super) wrapped: Option<Wrapped>,
+    /// What lies between `from` and `to`, if it is at hand: for live followers, not written.
+    pub(super) payload: Option<Messages>,
+}
+
+/// What a source's twin grows by.
+#[derive(Debug, Clone)]
+pub(super) struct Wrapped {
+    pub(super) twin: u64,
+    pub(super) start: u64,
     pub(super) messages: Messages,
-    pub(super) targets: Vec<(u64, u64)>,
 }
 
 /// Bytes before a record's body.
@@ -90,10 +131,12 @@ mod kind {
     pub(super) const APPEND: u8 = 2;
     pub(super) const DELETE: u8 = 3;
     pub(super) const TOUCH: u8 = 4;
-    pub(super) const DELIVER: u8 = 5;
     pub(super) const TRIM: u8 = 6;
     pub(super) const RETAIN: u8 = 7;
-    // 16 to 23 are kept for fan-out: subscribe, unsubscribe, cursor.
+    pub(super) const META: u8 = 8;
+    pub(super) const SUBSCRIBE: u8 = 16;
+    pub(super) const UNSUBSCRIBE: u8 = 17;
+    pub(super) const ADVANCE: u8 = 18;
 }
 
 /// A record found in the log.
@@ -128,7 +171,7 @@ impl Record {
             Record::Create(birth) => {
                 out.put_u8(kind::CREATE);
                 birth.put(out);
-                put_messages(out, start, &birth.messages, false)
+                put_messages(out, start, &birth.messages)
             }
             Record::Append(append) => {
                 out.put_u8(kind::APPEND);
@@ -138,10 +181,12 @@ impl Record {
                 out.put_u8(append.close.into());
                 out.put_option(append.producer.as_ref(), Vec::put_producer);
                 out.put_option(append.stream_seq.as_deref(), Vec::put_text);
-                put_messages(out, start, &append.messages, false)
+                out.put_option(append.once.as_ref(), Vec::put_once);
+                put_messages(out, start, &append.messages)
             }
-            Record::Delete { ids } => {
+            Record::Delete { ids, by_age } => {
                 out.put_u8(kind::DELETE);
+                out.put_u8((*by_age).into());
                 out.put_u32(length(ids.len()));
                 ids.iter().for_each(|id| out.put_u64(*id));
                 0
@@ -150,15 +195,6 @@ impl Record {
                 out.put_u8(kind::TOUCH);
                 put_pairs(out, uses);
                 0
-            }
-            Record::Deliver(deliver) => {
-                out.put_u8(kind::DELIVER);
-                out.put_u64(deliver.source);
-                out.put_u64(deliver.source_offset);
-                out.put_u64(deliver.at);
-                let block = put_messages(out, start, &deliver.messages, deliver.targets.len() > 1);
-                put_pairs(out, &deliver.targets);
-                block
             }
             Record::Trim { starts } => {
                 out.put_u8(kind::TRIM);
@@ -169,6 +205,27 @@ impl Record {
                 out.put_u8(kind::RETAIN);
                 out.put_u64(*id);
                 out.put_retention(*retention);
+                0
+            }
+            Record::Subscribe(subscribe) => {
+                out.put_u8(kind::SUBSCRIBE);
+                subscribe.put(out);
+                0
+            }
+            Record::Unsubscribe { change, session, source } => {
+                out.put_u8(kind::UNSUBSCRIBE);
+                [change, session, source].iter().for_each(|number| out.put_u64(**number));
+                0
+            }
+            Record::Advance(advance) => {
+                out.put_u8(kind::ADVANCE);
+                advance.put(out, start)
+            }
+            Record::Meta { namespace, key, value } => {
+                out.put_u8(kind::META);
+                out.put_text(namespace);
+                out.put_text(key);
+                out.put_option(value.as_ref(), |out, value| out.put_bytes(value));
                 0
             }
         }
@@ -201,19 +258,23 @@ fn take_body(take: &mut Take, block: &mut u32) -> Option<Record> {
             close: take.flag()?,
             producer: take.option(Take::producer)?,
             stream_seq: take.option(|take| take.text().map(str::to_owned))?,
+            once: take.option(Take::once)?,
             messages: take_messages(take, block)?,
         }),
-        kind::DELETE => Record::Delete { ids: take.list(Take::u64)? },
+        kind::DELETE => Record::Delete { by_age: take.flag()?, ids: take.list(Take::u64)? },
         kind::TOUCH => Record::Touch { uses: take_pairs(take)? },
-        kind::DELIVER => Record::Deliver(Deliver {
-            source: take.u64()?,
-            source_offset: take.u64()?,
-            at: take.u64()?,
-            messages: take_messages(take, block)?,
-            targets: take_pairs(take)?,
-        }),
         kind::TRIM => Record::Trim { starts: take_pairs(take)? },
         kind::RETAIN => Record::Retain { id: take.u64()?, retention: take.retention()? },
+        kind::SUBSCRIBE => Record::Subscribe(Box::new(Subscribe::take(take)?)),
+        kind::UNSUBSCRIBE => {
+            Record::Unsubscribe { change: take.u64()?, session: take.u64()?, source: take.u64()? }
+        }
+        kind::ADVANCE => Record::Advance(Box::new(Advance::take(take, block)?)),
+        kind::META => Record::Meta {
+            namespace: take.text()?.to_owned(),
+            key: take.text()?.to_owned(),
+            value: take.option(Take::sized_bytes)?,
+        },
         _ => return None,
     })
 }
@@ -231,6 +292,12 @@ impl Birth {
     }
 
     fn take(take: &mut Take, block: &mut u32) -> Option<Birth> {
+        let head = Birth::take_head(take)?;
+        Some(Birth { messages: take_messages(take, block)?, ..head })
+    }
+
+    /// Everything but the first messages.
+    fn take_head(take: &mut Take) -> Option<Birth> {
         Some(Birth {
             id: take.u64()?,
             at: take.u64()?,
@@ -240,7 +307,58 @@ impl Birth {
             closed: take.flag()?,
             retention: take.retention()?,
             fork: take.option(Fork::take)?,
-            messages: take_messages(take, block)?,
+            messages: Messages::default(),
+        })
+    }
+}
+
+impl Subscribe {
+    fn put(&self, out: &mut Vec<u8>) {
+        let Subscribe { change, at, session, source, start, feed, reached, .. } = self;
+        [change, at, session, source, start, feed, reached].iter().for_each(|number| out.put_u64(**number));
+        out.put_option(self.cursor, Vec::put_u64);
+        out.put_option(self.birth.as_ref(), |out, birth| birth.put(out));
+    }
+
+    fn take(take: &mut Take) -> Option<Subscribe> {
+        Some(Subscribe {
+            change: take.u64()?,
+            at: take.u64()?,
+            session: take.u64()?,
+            source: take.u64()?,
+            start: take.u64()?,
+            feed: take.u64()?,
+            reached: take.u64()?,
+            cursor: take.option(Take::u64)?,
+            birth: take.option(Birth::take_head)?,
+        })
+    }
+}
+
+impl Advance {
+    fn put(&self, out: &mut Vec<u8>, start: usize) -> u32 {
+        let Advance { order, at, source, from, to, .. } = self;
+        [order, at, source, from, to].iter().for_each(|number| out.put_u64(**number));
+        out.put_u8(self.skip.into());
+        out.put_u8(self.wrapped.is_some().into());
+        let Some(Wrapped { twin, start: begin, messages }) = &self.wrapped else { return 0 };
+        out.put_u64(*twin);
+        out.put_u64(*begin);
+        put_messages(out, start, messages)
+    }
+
+    fn take(take: &mut Take, block: &mut u32) -> Option<Advance> {
+        Some(Advance {
+            order: take.u64()?,
+            at: take.u64()?,
+            source: take.u64()?,
+            from: take.u64()?,
+            to: take.u64()?,
+            skip: take.flag()?,
+            wrapped: take.option(|take| {
+                Some(Wrapped { twin: take.u64()?, start: take.u64()?, messages: take_messages(take, block)? })
+            })?,
+            payload: None,
         })
     }
 }
@@ -271,13 +389,13 @@ impl Fork {
     }
 }
 
-fn put_messages(out: &mut Vec<u8>, start: usize, messages: &Messages, is_shared: bool) -> u32 {
+fn put_messages(out: &mut Vec<u8>, start: usize, messages: &Messages) -> u32 {
     out.put_u8(u8::from(!messages.is_empty()));
     if messages.is_empty() {
         return 0;
     }
     let block = length(out.len() - start);
-    put_block(out, messages, is_shared);
+    put_block(out, messages);
     block
 }
 
@@ -322,24 +440,65 @@ mod tests {
         let producer = (".{1,9}", any::<u64>(), any::<u64>());
         let producer = producer.prop_map(|(id, epoch, seq)| Producer { id: id.into(), epoch, seq });
         let pairs = prop::collection::vec(any::<(u64, u64)>(), 0..9);
+        let once = (".{1,9}", any::<u64>(), any::<u64>());
+        let once = once.prop_map(|(by, position, settled)| Once { by: by.into(), position, settled });
         let append = (
             any::<(u64, u64, u64, bool)>(),
             prop::option::of(producer),
             prop::option::of(".{0,9}"),
+            prop::option::of(once),
             messages(),
         );
+        let numbers = || prop::array::uniform5(any::<u64>());
+        let wrapped = prop::option::of((any::<(u64, u64)>(), messages()));
+        let birth = prop::option::of((any::<(u64, u64)>(), "[a-z]{1,9}", 0..99u64));
         prop_oneof![
-            append.prop_map(|((id, at, start, close), producer, stream_seq, messages)| {
-                Record::Append(Append { id, at, start, close, producer, stream_seq, messages })
+            append.prop_map(|((id, at, start, close), producer, stream_seq, once, messages)| {
+                Record::Append(Append { id, at, start, close, producer, stream_seq, once, messages })
             }),
-            (any::<(u64, u64, u64)>(), messages(), pairs.clone()).prop_map(
-                |((source, source_offset, at), messages, targets)| {
-                    Record::Deliver(Deliver { source, source_offset, at, messages, targets })
+            (numbers(), any::<bool>(), wrapped).prop_map(|([order, at, source, from, to], skip, wrapped)| {
+                let wrapped = wrapped.map(|((twin, start), messages)| Wrapped { twin, start, messages });
+                let payload = None;
+                Record::Advance(Box::new(Advance { order, at, source, from, to, skip, wrapped, payload }))
+            }),
+            (numbers(), any::<(u64, u64, Option<u64>)>(), birth).prop_map(
+                |([change, at, session, source, start], (feed, reached, cursor), birth)| {
+                    let birth = birth.map(|((id, at), id_text, seconds)| Birth {
+                        id,
+                        at,
+                        name: StreamName::session("p", &id_text).unwrap(),
+                        content_type: ContentType::default(),
+                        expiry: Expiry::Sliding { seconds },
+                        closed: false,
+                        retention: Retention::default(),
+                        fork: None,
+                        messages: Messages::default(),
+                    });
+                    Record::Subscribe(Box::new(Subscribe {
+                        change,
+                        at,
+                        session,
+                        birth,
+                        source,
+                        start,
+                        feed,
+                        reached,
+                        cursor,
+                    }))
                 }
+            ),
+            any::<(u64, u64, u64)>().prop_map(|(change, session, source)| Record::Unsubscribe {
+                change,
+                session,
+                source
+            }),
+            (".{0,9}", ".{0,9}", prop::option::of(prop::collection::vec(any::<u8>(), 0..30))).prop_map(
+                |(namespace, key, value)| Record::Meta { namespace, key, value: value.map(Bytes::from) }
             ),
             pairs.clone().prop_map(|uses| Record::Touch { uses }),
             pairs.prop_map(|starts| Record::Trim { starts }),
-            prop::collection::vec(any::<u64>(), 0..9).prop_map(|ids| Record::Delete { ids }),
+            (prop::collection::vec(any::<u64>(), 0..9), any::<bool>())
+                .prop_map(|(ids, by_age)| Record::Delete { ids, by_age }),
             (any::<(u64, Option<u64>, Option<u64>)>()).prop_map(|(id, age_seconds, bytes)| {
                 Record::Retain { id, retention: Retention { age_seconds, bytes } }
             }),
@@ -370,7 +529,7 @@ mod tests {
 
         /// Whatever the bytes are, reading them neither panics nor takes memory.
         #[test]
-        fn any_bytes_can_be_read(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0..9u8) {
+        fn any_bytes_can_be_read(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0..20u8) {
             drop(Record::take(&Bytes::from(bytes.clone())));
             drop(super::super::codec::parse_block(&Bytes::from(bytes.clone())));
             drop(take_body(&mut Take::new([&[kind], &bytes[..]].concat().into()), &mut 0));

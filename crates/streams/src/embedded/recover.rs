@@ -46,7 +46,7 @@ pub(super) struct Opened {
 }
 
 const VERSION_NAME: &str = "VERSION";
-const VERSION: &[u8] = b"towpath-streams 1\n";
+const VERSION: &[u8] = b"towpath-streams 2\n";
 
 pub(super) fn open(disk: &Arc<dyn Disk>, config: &Config) -> Result<Opened, Error> {
     let names = disk.names().map_err(|error| Error::io("cannot list the stream store", &error))?;
@@ -54,11 +54,14 @@ pub(super) fn open(disk: &Arc<dyn Disk>, config: &Config) -> Result<Opened, Erro
     let mut index = Index::default();
     let summary = checkpoint::read(&**disk, &names, &mut index)?;
     index.count_forks();
+    index.is_replaying = true;
+    index.link_sessions();
     let mut headers = log_headers(&**disk, &names)?;
     let highest = names.iter().filter_map(|name| number_of(name)).max().unwrap_or(0);
     let mut recovery = Recovery::default();
     let replay = Replay { disk: &**disk, index: &mut index, recovery: &mut recovery };
     let end = replay.run(summary.as_ref(), &mut headers)?;
+    index.settle_all();
     index.remove_zombies();
     let (active, end, commit) = match end {
         Some(end) => end,

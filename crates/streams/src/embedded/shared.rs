@@ -11,6 +11,7 @@ use super::maintain::Upkeep;
 use super::queue::Queue;
 use super::spare::Spares;
 use super::stream::millis;
+use crate::Watch;
 
 /// How far the log has come.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub(super) struct Shared {
     pub(super) recent: Arc<AtomicUsize>,
     /// Streams whose renewed life waits to be written down.
     pub(super) used: Mutex<Vec<u64>>,
+    /// Who hears of every change.
+    pub(super) watch: OnceLock<Arc<dyn Watch>>,
     /// Log written since the last checkpoint.
     pub(super) since_checkpoint: AtomicU64,
     /// The maintainer's memory; holding it is the right to maintain.
@@ -58,6 +61,7 @@ impl Shared {
             numbers: Arc::new(AtomicU32::new(numbers)),
             recent: Arc::default(),
             used: Mutex::default(),
+            watch: OnceLock::new(),
             since_checkpoint: AtomicU64::new(0),
             upkeep: Mutex::default(),
             index: RwLock::new(index),
@@ -76,6 +80,17 @@ impl Shared {
 
     pub(super) fn index_mut(&self) -> RwLockWriteGuard<'_, Index> {
         self.index.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has a session take in what was delivered to it, so that it can be read.
+    pub(super) fn settle(&self, id: u64) {
+        let is_behind = {
+            let index = self.index();
+            index.get(id).is_some_and(|stream| index.pending(stream) > 0)
+        };
+        if is_behind {
+            self.index_mut().settle(id);
+        }
     }
 
     pub(super) fn now(&self) -> u64 {

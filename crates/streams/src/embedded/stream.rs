@@ -12,10 +12,13 @@ use towpath_model::stream::content_type::ContentType;
 use towpath_model::stream::expiry::Expiry;
 use towpath_model::stream::name::StreamName;
 use towpath_model::stream::offset::Offset;
+use towpath_model::stream::once::Seen;
 use towpath_model::stream::producer::Producer;
 use towpath_model::stream::state::{Accepted, Shape};
 
+use super::feed::Feed;
 use super::record::Fork;
+use super::session::Session;
 use crate::follow::Live;
 use crate::limits::{RENEWAL_FRACTION, RENEWAL_MILLIS_MAX};
 use crate::{Head, Retention, StreamId};
@@ -50,12 +53,16 @@ pub(super) struct More {
     pub(super) producers: BTreeMap<Arc<str>, Accepted>,
     pub(super) stream_seq: Option<Arc<str>>,
     pub(super) closed_by: Option<Box<Producer>>,
-    /// Per source the last offset that was delivered.
-    pub(super) seen: Vec<(u64, u64)>,
+    /// Per writer what it has written once and for all.
+    pub(super) onces: BTreeMap<Arc<str>, Seen>,
     pub(super) fork: Option<Box<Fork>>,
     pub(super) retention: Retention,
     /// Times and the tail at that time, for an age limit.
     pub(super) marks: Vec<(u64, u64)>,
+    /// Its deliveries, if sessions follow it or have.
+    pub(super) feed: Option<Box<Feed>>,
+    /// What makes it a session's.
+    pub(super) session: Option<Box<Session>>,
 }
 
 /// Where some of a stream's bytes are.
@@ -89,9 +96,40 @@ impl Stream {
         self.more.as_ref()?.producers.get(producer).copied()
     }
 
-    pub(super) fn seen(&self, source: u64) -> Option<u64> {
-        let seen = &self.more.as_ref()?.seen;
-        seen.iter().find(|(of, _)| *of == source).map(|(_, offset)| *offset)
+    pub(super) fn has_written(&self, by: &str, position: u64) -> bool {
+        let seen = self.more.as_ref().and_then(|more| more.onces.get(by));
+        seen.is_some_and(|seen| seen.has(position))
+    }
+
+    pub(super) fn feed(&self) -> Option<&Feed> {
+        self.more.as_ref()?.feed.as_deref()
+    }
+
+    pub(super) fn feed_mut(&mut self) -> Option<&mut Feed> {
+        self.more.as_mut()?.feed.as_deref_mut()
+    }
+
+    pub(super) fn session(&self) -> Option<&Session> {
+        self.more.as_ref()?.session.as_deref()
+    }
+
+    pub(super) fn session_mut(&mut self) -> Option<&mut Session> {
+        self.more.as_mut()?.session.as_deref_mut()
+    }
+
+    /// Whether others than its own readers need it.
+    pub(super) fn is_held(&self) -> bool {
+        self.feed().is_some_and(|feed| feed.held().is_some() || feed.twin_of.is_some())
+    }
+
+    /// From where on somebody needs its bytes.
+    pub(super) fn needed_from(&self) -> u64 {
+        let held = self.feed().and_then(Feed::held);
+        match (self.forks, self.deleted) {
+            (0, true) => held.unwrap_or(self.tail),
+            (0, false) => held.unwrap_or(self.start).min(self.start),
+            _ => 0,
+        }
     }
 
     /// When it ends, in milliseconds, if nobody uses it.
@@ -144,13 +182,13 @@ impl Stream {
         }
     }
 
-    /// Forgets pieces that lie wholly before the start. Forks may still read them.
+    /// Forgets pieces that lie wholly before what somebody needs.
     pub(super) fn drop_trimmed(&mut self) {
         if self.forks > 0 || self.pieces.is_empty() {
             return;
         }
-        let (start, tail) = (self.start, self.tail);
-        let kept = match start == tail {
+        let (start, tail) = (self.needed_from(), self.tail);
+        let kept = match start >= tail {
             true => self.pieces.len(),
             false => self.pieces.partition_point(|piece| piece.start <= start).saturating_sub(1),
         };

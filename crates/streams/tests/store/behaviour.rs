@@ -6,7 +6,7 @@ use std::time::Duration;
 use towpath_model::stream::offset::{Offset, Start};
 use towpath_model::stream::state::{Accepted, Refusal};
 use towpath_streams::embedded::{Config, Embedded};
-use towpath_streams::{Append, Delivery, Error, List, Retention, Step, Store, StreamId};
+use towpath_streams::{Append, Error, List, Retention, Step, Store};
 
 use crate::sim::SimDisk;
 use crate::support::*;
@@ -97,38 +97,6 @@ async fn the_end_is_remembered_with_who_ended_it() {
     assert!(matches!(more, Err(Error::Refused { refusal: Refusal::Closed, closed: true, .. })), "{more:?}");
     let close = Append { close: true, ..Append::default() };
     assert!(store.append(name("a"), close).await.unwrap().is_duplicate);
-}
-
-/// F05, F11: one payload to many streams, once each however often it is tried.
-#[tokio::test]
-async fn a_delivery_arrives_once_in_every_stream() {
-    let (store, disk, clock) = with_stream("source").await;
-    let mut targets = Vec::new();
-    for number in 0..50 {
-        let created = store.create(name(&format!("session:{number}")), plain()).await.unwrap();
-        targets.push(created.head.id);
-    }
-    targets.push(StreamId(999_999));
-    let delivery = |offset: u64, data: &'static [u8]| Delivery {
-        source: StreamId(1),
-        source_offset: Offset::new(offset),
-        messages: messages(&[data]),
-        targets: targets.clone().into(),
-    };
-    let first = store.deliver(delivery(3, b"one")).await.unwrap();
-    assert_eq!((first.written, first.duplicates, first.gone.len()), (50, 0, 1));
-    let again = store.deliver(delivery(3, b"one")).await.unwrap();
-    assert_eq!((again.written, again.duplicates), (0, 50));
-    drop(store);
-    let store = open(&disk, &clock);
-    let again = store.deliver(delivery(3, b"one")).await.unwrap();
-    assert_eq!((again.written, again.duplicates), (0, 50));
-    store.deliver(delivery(6, b"two")).await.unwrap();
-    store.compact().unwrap();
-    for number in 0..50 {
-        let id = format!("session:{number}");
-        assert_eq!(read_all(&store, &id, 1).await.unwrap(), [b"one", b"two"], "{id}");
-    }
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use towpath_model::stream::offset::Offset;
 use towpath_model::stream::producer::Producer;
 use towpath_model::stream::state::ForkPoint;
 use towpath_streams::embedded::Embedded;
-use towpath_streams::{Append, Create, Delivery, Error, Messages, Store, StreamId};
+use towpath_streams::{Append, Beyond, Create, Error, FanOut, FanOutMode, Messages, Once, Store, Subscribe};
 
 use crate::model::{Model, Wrong};
 use crate::sim::SimDisk;
@@ -36,6 +36,12 @@ enum Event {
         id: u8,
         page: u16,
     },
+    FanOut {
+        id: u8,
+    },
+    Skip {
+        id: u8,
+    },
     Wait {
         seconds: u8,
     },
@@ -50,24 +56,49 @@ enum Event {
 #[derive(Debug, Clone)]
 enum Write {
     Create { id: u8, json: bool, seconds: Option<u8>, closed: bool, data: Vec<u8> },
-    Append { id: u8, sizes: Vec<u8>, close: bool, producer: Option<(u8, u8, u8)>, seq: Option<u8> },
+    Append { id: u8, body: Body, seq: Option<u8>, once: Option<(u8, u8)> },
+    Publish { id: u8, body: Body, inline_max: u8, skip: bool },
     Delete { id: u8 },
-    Deliver { source: u8, offset: u8, targets: u8, size: u8 },
+    Subscribe { session: u8, source: u8, seconds: u8, envelope: bool },
+    Unsubscribe { session: u8, source: u8 },
+    Meta { key: u8, expected: Option<Option<u8>>, value: Option<u8> },
 }
 
-const STREAMS: u8 = 6;
+#[derive(Debug, Clone)]
+struct Body {
+    sizes: Vec<u8>,
+    close: bool,
+    producer: Option<(u8, u8, u8)>,
+}
+
+/// Streams, of which the last ones have names of sessions.
+const STREAMS: u8 = 8;
+const SESSIONS: u8 = 3;
+
+fn body() -> impl Strategy<Value = Body> {
+    let producer = prop::option::of((0..2u8, 0..3u8, 0..4u8));
+    (prop::collection::vec(1..60u8, 1..4), prop::bool::weighted(0.05), producer)
+        .prop_map(|(sizes, close, producer)| Body { sizes, close, producer })
+}
 
 fn write() -> impl Strategy<Value = Write> {
     let id = 0..STREAMS;
-    let producer = prop::option::of((0..2u8, 0..3u8, 0..4u8));
+    let source = 0..STREAMS - SESSIONS;
+    // Mostly sessions, sometimes what cannot be one.
+    let session = prop_oneof![9 => STREAMS - SESSIONS..STREAMS, 1 => 0..STREAMS];
     prop_oneof![
         3 => (id.clone(), any::<bool>(), prop::option::of(1..20u8), prop::bool::weighted(0.1), prop::collection::vec(any::<u8>(), 0..20))
             .prop_map(|(id, json, seconds, closed, data)| Write::Create { id, json, seconds, closed, data }),
-        8 => (id.clone(), prop::collection::vec(1..60u8, 1..4), prop::bool::weighted(0.05), producer, prop::option::weighted(0.2, 0..9u8))
-            .prop_map(|(id, sizes, close, producer, seq)| Write::Append { id, sizes, close, producer, seq }),
-        1 => id.prop_map(|id| Write::Delete { id }),
-        2 => (0..2u8, 0..20u8, any::<u8>(), 1..80u8)
-            .prop_map(|(source, offset, targets, size)| Write::Deliver { source, offset, targets, size }),
+        6 => (id.clone(), body(), prop::option::weighted(0.2, 0..9u8), prop::option::weighted(0.2, (1..9u8, 0..9u8)))
+            .prop_map(|(id, body, seq, once)| Write::Append { id, body, seq, once }),
+        6 => (source.clone(), body(), 0..4u8, any::<bool>())
+            .prop_map(|(id, body, inline_max, skip)| Write::Publish { id, body, inline_max, skip }),
+        1 => id.clone().prop_map(|id| Write::Delete { id }),
+        5 => (session.clone(), id, 5..30u8, any::<bool>())
+            .prop_map(|(session, source, seconds, envelope)| Write::Subscribe { session, source, seconds, envelope }),
+        1 => (session, source).prop_map(|(session, source)| Write::Unsubscribe { session, source }),
+        1 => (0..3u8, prop::option::of(prop::option::of(0..3u8)), prop::option::of(0..3u8))
+            .prop_map(|(key, expected, value)| Write::Meta { key, expected, value }),
     ]
 }
 
@@ -79,6 +110,8 @@ fn event() -> impl Strategy<Value = Event> {
         3 => (id.clone(), 0..STREAMS, prop::option::of(any::<u8>()), 0..4u8, prop::option::of(1..20u8))
             .prop_map(|(id, source, part, sub_offset, seconds)| Event::Fork { id, source, part, sub_offset, seconds }),
         1 => (id.clone(), any::<u8>()).prop_map(|(id, part)| Event::Trim { id, part }),
+        2 => id.clone().prop_map(|id| Event::FanOut { id }),
+        1 => id.clone().prop_map(|id| Event::Skip { id }),
         3 => (id, 1..300u16).prop_map(|(id, page)| Event::Read { id, page }),
         1 => (1..8u8).prop_map(|seconds| Event::Wait { seconds }),
         1 => Just(Event::Keep),
@@ -91,7 +124,10 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 fn id(number: u8) -> String {
-    format!("s{number}")
+    match number < STREAMS - SESSIONS {
+        true => format!("s{number}"),
+        false => format!("session:{number}"),
+    }
 }
 
 /// The store and the model, side by side.
@@ -106,8 +142,11 @@ struct Pair {
 enum Call {
     Create(String, Create),
     Append(String, Append),
+    Publish(String, Append, FanOut),
     Delete(String),
-    Deliver(Delivery, Vec<String>),
+    Subscribe(Subscribe),
+    Unsubscribe(String, String),
+    Meta(String, Option<Option<u8>>, Option<u8>),
 }
 
 /// What the store answered, as far as the model knows it too.
@@ -115,8 +154,26 @@ enum Call {
 enum Said {
     Created(bool),
     Appended(u64, bool),
+    Published(u64, bool, usize, FanOutMode),
     Deleted,
-    Delivered(usize),
+    Subscribed(bool, bool),
+    Unsubscribed(bool),
+    Set(bool),
+}
+
+fn append_of(body: &Body) -> Append {
+    let parts: Vec<Vec<u8>> = body.sizes.iter().map(|size| vec![*size; *size as usize]).collect();
+    let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+    let producer = body.producer.map(|(who, epoch, seq)| Producer {
+        id: format!("p{who}").into(),
+        epoch: epoch.into(),
+        seq: seq.into(),
+    });
+    Append { messages: messages(&parts), close: body.close, producer, ..Append::default() }
+}
+
+fn value(number: u8) -> Vec<u8> {
+    vec![number; number.into()]
 }
 
 impl Pair {
@@ -127,7 +184,7 @@ impl Pair {
         Pair { disk, clock, store, model }
     }
 
-    fn call(&self, write: &Write) -> Call {
+    fn call(write: &Write) -> Call {
         match write {
             Write::Create { id: number, json: is_json, seconds, closed, data } => {
                 let mut create = plain();
@@ -137,38 +194,29 @@ impl Pair {
                 create.messages = Messages::one(data.clone());
                 Call::Create(id(*number), create)
             }
-            Write::Append { id: number, sizes, close, producer, seq } => {
-                let parts: Vec<Vec<u8>> = sizes.iter().map(|size| vec![*size; *size as usize]).collect();
-                let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
-                let producer = producer.map(|(who, epoch, seq)| Producer {
-                    id: format!("p{who}").into(),
-                    epoch: epoch.into(),
-                    seq: seq.into(),
+            Write::Append { id: number, body, seq, once } => {
+                let once = once.map(|(position, settled)| Once {
+                    by: "r".into(),
+                    position: position.into(),
+                    settled: settled.into(),
                 });
                 let stream_seq = seq.map(|seq| seq.to_string().into());
-                let append = Append {
-                    messages: messages(&parts),
-                    close: *close,
-                    producer,
-                    stream_seq,
-                    ..Append::default()
-                };
-                Call::Append(id(*number), append)
+                Call::Append(id(*number), Append { stream_seq, once, ..append_of(body) })
+            }
+            Write::Publish { id: number, body, inline_max, skip } => {
+                let beyond = if *skip { Beyond::Skip } else { Beyond::Queue };
+                let fan_out = FanOut { inline_max: (*inline_max).into(), beyond };
+                Call::Publish(id(*number), append_of(body), fan_out)
             }
             Write::Delete { id: number } => Call::Delete(id(*number)),
-            Write::Deliver { source, offset, targets, size } => {
-                let names: Vec<String> =
-                    (0..STREAMS).filter(|number| targets & (1 << number) != 0).map(id).collect();
-                let known = names.iter().filter_map(|name| self.model.streams.get(name));
-                let targets: Vec<StreamId> = known.map(|stream| StreamId(stream.id)).collect();
-                let delivery = Delivery {
-                    source: StreamId((*source).into()),
-                    source_offset: Offset::new((*offset).into()),
-                    messages: Messages::one(vec![*size; *size as usize]),
-                    targets: targets.into(),
-                };
-                Call::Deliver(delivery, names)
-            }
+            Write::Subscribe { session, source, seconds, envelope } => Call::Subscribe(Subscribe {
+                session: name(&id(*session)),
+                source: name(&id(*source)),
+                ttl_seconds: (*seconds).into(),
+                envelope: *envelope,
+            }),
+            Write::Unsubscribe { session, source } => Call::Unsubscribe(id(*session), id(*source)),
+            Write::Meta { key, expected, value } => Call::Meta(key.to_string(), *expected, *value),
         }
     }
 
@@ -186,8 +234,28 @@ impl Pair {
                 store.delete(name(id)).await?;
                 (Said::Deleted, None)
             }
-            Call::Deliver(delivery, _) => {
-                (Said::Delivered(store.deliver(delivery.clone()).await?.written), None)
+            Call::Publish(id, append, fan_out) => {
+                let published = store.publish(name(id), append.clone(), *fan_out).await?;
+                let appended = published.appended;
+                let (tail, is_duplicate) = (appended.tail.bytes(), appended.is_duplicate);
+                (Said::Published(tail, is_duplicate, published.subscribers, published.mode), None)
+            }
+            Call::Subscribe(subscribe) => {
+                let subscribed = store.subscribe(subscribe.clone()).await?;
+                let said = Said::Subscribed(subscribed.is_new_session, subscribed.is_new);
+                (said, Some(subscribed.head.id.0))
+            }
+            Call::Unsubscribe(session, source) => {
+                (Said::Unsubscribed(store.unsubscribe(name(session), name(source)).await?), None)
+            }
+            Call::Meta(key, expected, to) => {
+                let bytes = |number: &u8| value(*number).into();
+                let to = to.as_ref().map(bytes);
+                let set = match expected {
+                    Some(expected) => store.swap_meta("test", key, expected.as_ref().map(bytes), to).await?,
+                    None => store.put_meta("test", key, to).await.map(|()| true)?,
+                };
+                (Said::Set(set), None)
             }
         })
     }
@@ -204,15 +272,25 @@ impl Pair {
                 model.delete(id)?;
                 Said::Deleted
             }
-            Call::Deliver(delivery, names) => {
-                let (source, offset) = (delivery.source.0, delivery.source_offset.bytes());
-                // A name may have a new stream by now; the delivery means the old one.
-                let same = |name: &&String| {
-                    let stream = model.streams.get(*name);
-                    stream.is_some_and(|stream| delivery.targets.contains(&StreamId(stream.id)))
-                };
-                let names: Vec<String> = names.iter().filter(same).cloned().collect();
-                Said::Delivered(model.deliver(source, offset, &delivery.messages, &names))
+            Call::Publish(id, append, fan_out) => {
+                let (tail, is_duplicate, subscribers, mode) = model.publish(id, append, *fan_out)?;
+                Said::Published(tail, is_duplicate, subscribers, mode)
+            }
+            Call::Subscribe(Subscribe { session, source, ttl_seconds, envelope }) => {
+                let (is_new_session, is_new) =
+                    model.subscribe(&session.id, &source.id, *ttl_seconds, *envelope)?;
+                Said::Subscribed(is_new_session, is_new)
+            }
+            Call::Unsubscribe(session, source) => Said::Unsubscribed(model.unsubscribe(session, source)?),
+            Call::Meta(key, expected, to) => {
+                let now = model.metas.get(key).cloned();
+                let is_expected = expected.is_none_or(|expected| expected.map(value) == now);
+                match to {
+                    Some(number) if is_expected => drop(model.metas.insert(key.clone(), value(*number))),
+                    None if is_expected => drop(model.metas.remove(key)),
+                    _ => {}
+                }
+                Said::Set(is_expected)
             }
         })
     }
@@ -221,9 +299,12 @@ impl Pair {
         let expected = self.expect(call);
         let said = match said {
             Ok((said, new_id)) => {
-                if let (Call::Create(id, _), Some(new_id)) = (call, new_id)
-                    && let Some(stream) = self.model.streams.get_mut(id)
-                {
+                let id = match call {
+                    Call::Create(id, _) => id,
+                    Call::Subscribe(subscribe) => &*subscribe.session.id,
+                    _ => "",
+                };
+                if let (Some(stream), Some(new_id)) = (self.model.streams.get_mut(id), new_id) {
                     stream.id = new_id;
                 }
                 Ok(said)
@@ -234,14 +315,14 @@ impl Pair {
     }
 
     async fn write(&mut self, write: &Write) {
-        let call = self.call(write);
+        let call = Pair::call(write);
         let said = Pair::ask(&self.store, &call).await;
         self.compare(&call, said);
     }
 
     /// Holds a sync so that everything asked meanwhile is one commit.
     async fn burst(&mut self, writes: &[Write]) {
-        let calls: Vec<Call> = writes.iter().map(|write| self.call(write)).collect();
+        let calls: Vec<Call> = writes.iter().map(Pair::call).collect();
         let _ = self.store.create(name("plug"), plain()).await;
         self.disk.switch(|switches| switches.hold_sync = true);
         let (plug, disk) = (self.store.append(name("plug"), bytes(b".")), self.disk.clone());
@@ -278,6 +359,60 @@ impl Pair {
         assert_eq!(said.map(Offset::bytes).map_err(|error| Wrong::of(&error)), expected);
     }
 
+    async fn fan_out(&mut self, number: u8) {
+        let source = name(&id(number));
+        let expected = self.model.usable(&id(number)).map(|_| ());
+        loop {
+            match self.store.fan_out(source.clone()).await {
+                Ok(step) if step.lag_bytes > 0 => {
+                    assert!(step.bytes > 0, "a step that is not the last moves on")
+                }
+                Ok(_) => break assert_eq!(expected, Ok(())),
+                Err(error) => break assert_eq!(Err(Wrong::of(&error)), expected),
+            }
+        }
+        let _ = self.model.fan_out(&id(number));
+    }
+
+    async fn skip(&mut self, number: u8) {
+        let said = self.store.skip(name(&id(number))).await.map_err(|error| Wrong::of(&error));
+        assert_eq!(said, self.model.skip(&id(number)));
+    }
+
+    /// Sessions, cursors and small values are what the model says.
+    fn agree_on_sessions(&self, number: u8) {
+        let Ok(expected) = self.model.usable(&id(number)) else { return };
+        let stream = name(&id(number));
+        let due: u64 = expected.due.iter().map(|(_, message)| message.len() as u64).sum();
+        let state = self.store.fan_out_state(&stream).unwrap();
+        let subscribers = self.model.subscribers(expected.life);
+        assert_eq!((state.subscribers, state.lag_bytes()), (subscribers.len(), due), "stream {number}");
+        let lags = self.store.lagging(99).iter().any(|(lagging, _)| *lagging == stream);
+        assert_eq!(lags, due > 0, "stream {number}");
+        let said = self.store.subscribers(&stream, None, 99).unwrap();
+        let said: Vec<_> =
+            said.iter().map(|(session, sub)| (session.id.to_string(), sub.start, sub.envelope)).collect();
+        let expected_subscribers: Vec<_> = subscribers
+            .into_iter()
+            .map(|(session, sub)| (session, Offset::new(sub.start), sub.envelope))
+            .collect();
+        assert_eq!(said, expected_subscribers, "stream {number}");
+        match (self.store.session(&stream), &expected.subs) {
+            (Ok(said), Some(expected)) => {
+                let said: Vec<_> = said
+                    .subscriptions
+                    .iter()
+                    .map(|it| (it.source.id.to_string(), it.start.bytes(), it.envelope))
+                    .collect();
+                let expected: Vec<_> =
+                    expected.iter().map(|it| (it.source.clone(), it.start, it.envelope)).collect();
+                assert_eq!(said, expected, "session {number}");
+            }
+            (Err(error), None) => assert_eq!(Wrong::of(&error), Wrong::NotFound),
+            (said, expected) => panic!("session {number}: {said:?} {expected:?}"),
+        }
+    }
+
     async fn read(&mut self, number: u8, page: usize) {
         let said = read_all(&self.store, &id(number), page).await;
         let now = self.model.now;
@@ -308,8 +443,12 @@ impl Pair {
                     assert_eq!(said.map(|_| ()).map_err(|error| Wrong::of(&error)), expected.map(|_| ()));
                 }
             }
+            self.agree_on_sessions(number);
             self.read(number, 64).await;
         }
+        let said: Vec<_> =
+            self.store.list_meta("test").into_iter().map(|(key, value)| (key, value.to_vec())).collect();
+        assert_eq!(said, self.model.metas.clone().into_iter().collect::<Vec<_>>());
     }
 
     /// Opens again. A crash may forget that a stream was read, never that it was written.
@@ -335,6 +474,8 @@ impl Pair {
                 self.fork(*id, *source, *part, *sub_offset, *seconds).await;
             }
             Event::Trim { id, part } => self.trim(*id, *part).await,
+            Event::FanOut { id } => self.fan_out(*id).await,
+            Event::Skip { id } => self.skip(*id).await,
             Event::Read { id, page } => self.read(*id, *page as usize).await,
             Event::Wait { seconds } => {
                 self.clock.advance_millis(i64::from(*seconds) * 1000);
@@ -389,8 +530,10 @@ fn cases() -> u32 {
 /// Pages smaller than the lists of tiny blocks they are read from once left holes.
 #[test]
 fn small_pages_over_many_tiny_blocks() {
-    let append =
-        |id| Event::Write(Write::Append { id, sizes: vec![1], close: false, producer: None, seq: None });
+    let append = |id| {
+        let body = Body { sizes: vec![1], close: false, producer: None };
+        Event::Write(Write::Append { id, body, seq: None, once: None })
+    };
     let create =
         |id| Event::Write(Write::Create { id, json: false, seconds: None, closed: false, data: Vec::new() });
     let mut events = vec![create(0), create(1)];

@@ -4,10 +4,14 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
 mod behaviour;
+mod fanout;
+mod fanout_check;
 mod faults;
 mod histories;
 mod kill;
+mod kill_fanout;
 mod model;
+mod model_fanout;
 mod power;
 mod sim;
 mod support;

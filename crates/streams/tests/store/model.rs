@@ -1,6 +1,6 @@
 //! The store as it should be: every stream a list of messages, every rule in the open.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use towpath_model::stream::content_type::{ContentType, Mode};
 use towpath_model::stream::expiry::Expiry;
@@ -16,6 +16,8 @@ pub(crate) enum Wrong {
     Deleted,
     Conflict,
     ForkPoint,
+    ReadOnly,
+    CannotFollow,
     Refused(Refusal),
 }
 
@@ -26,6 +28,8 @@ impl Wrong {
             Error::Deleted(_) => Wrong::Deleted,
             Error::Conflict { .. } => Wrong::Conflict,
             Error::ForkPoint { .. } => Wrong::ForkPoint,
+            Error::ReadOnly(_) => Wrong::ReadOnly,
+            Error::CannotFollow { .. } => Wrong::CannotFollow,
             Error::Refused { refusal, .. } => Wrong::Refused(*refusal),
             other => panic!("the store answered {other:?}"),
         }
@@ -48,16 +52,33 @@ pub(crate) struct Stream {
     closed_by: Option<Producer>,
     stream_seq: Option<String>,
     producers: BTreeMap<String, Accepted>,
-    seen: BTreeMap<u64, u64>,
+    onces: BTreeMap<String, (u64, BTreeSet<u64>)>,
+    /// Which creation of this name it was.
+    pub(super) life: u64,
+    /// What a session follows; `None` if it is no session.
+    pub(super) subs: Option<Vec<Sub>>,
+    /// Messages whose delivery is due: the offset behind each, and its bytes.
+    pub(super) due: Vec<(u64, Vec<u8>)>,
     source: Option<String>,
-    deleted: bool,
+    pub(super) deleted: bool,
     shape: state::Shape,
+}
+
+/// What a session follows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Sub {
+    pub(crate) source: String,
+    pub(crate) life: u64,
+    pub(crate) start: u64,
+    pub(crate) envelope: bool,
 }
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Model {
     pub(crate) streams: BTreeMap<String, Stream>,
+    pub(crate) metas: BTreeMap<String, Vec<u8>>,
     pub(crate) now: i64,
+    pub(super) lives: u64,
 }
 
 impl Stream {
@@ -65,7 +86,7 @@ impl Stream {
         self.start + self.messages.iter().map(|message| message.len() as u64).sum::<u64>()
     }
 
-    fn has_expired(&self, now: i64) -> bool {
+    pub(super) fn has_expired(&self, now: i64) -> bool {
         match self.expiry {
             Expiry::Never => false,
             Expiry::Sliding { seconds } => self.used_at + seconds as i64 * 1000 <= now,
@@ -73,7 +94,7 @@ impl Stream {
         }
     }
 
-    fn push(&mut self, messages: &Messages, now: i64) {
+    pub(super) fn push(&mut self, messages: &Messages, now: i64) {
         let mut from = 0;
         for end in &messages.ends {
             self.messages.push(messages.data[from..*end as usize].to_vec());
@@ -100,7 +121,7 @@ impl Model {
         Ok(self.streams.get_mut(id).unwrap())
     }
 
-    fn forks(&self, id: &str) -> usize {
+    pub(super) fn forks(&self, id: &str) -> usize {
         self.streams.values().filter(|stream| stream.source.as_deref() == Some(id)).count()
     }
 
@@ -112,6 +133,9 @@ impl Model {
                     Wrong::Deleted => Wrong::Conflict,
                     wrong => wrong,
                 })?;
+                if source.subs.is_some() {
+                    return Err(Wrong::ForkPoint);
+                }
                 Some(cut(source, point.offset.map(Offset::bytes), point.sub_offset).ok_or(Wrong::ForkPoint)?)
             }
             None => None,
@@ -144,8 +168,12 @@ impl Model {
             point.offset = Some(point.offset.unwrap_or(Offset::new(source.tail())));
         }
         self.remove(id);
+        self.lives += 1;
         let mut stream = Stream {
             id: 0,
+            life: self.lives,
+            subs: None,
+            due: Vec::new(),
             content_type,
             expiry,
             messages: fork.unwrap_or_default(),
@@ -156,7 +184,7 @@ impl Model {
             closed_by: None,
             stream_seq: None,
             producers: BTreeMap::new(),
-            seen: BTreeMap::new(),
+            onces: BTreeMap::new(),
             source,
             deleted: false,
             shape,
@@ -168,7 +196,17 @@ impl Model {
 
     pub(crate) fn append(&mut self, id: &str, append: &Append) -> Result<(u64, bool), Wrong> {
         let now = self.now;
+        let has_subscribers = self.usable(id).is_ok_and(|source| !self.subscribers(source.life).is_empty());
         let stream = self.usable_mut(id)?;
+        if stream.subs.is_some() {
+            return Err(Wrong::ReadOnly);
+        }
+        if let Some(once) = &append.once
+            && let Some((settled, seen)) = stream.onces.get(&*once.by)
+            && (once.position <= *settled || seen.contains(&once.position))
+        {
+            return Ok((stream.tail(), true));
+        }
         let producer = append.producer.as_ref();
         let standing = Standing {
             content_type: &stream.content_type,
@@ -190,7 +228,17 @@ impl Model {
             Verdict::Refuse(refusal) => Err(Wrong::Refused(refusal)),
             Verdict::Duplicate(_) | Verdict::AlreadyClosed => Ok((stream.tail(), true)),
             Verdict::Write => {
+                let (tail, count) = (stream.tail(), stream.messages.len());
                 stream.push(&append.messages, now);
+                if has_subscribers {
+                    let ends = append.messages.ends.iter().map(|end| tail + u64::from(*end));
+                    stream.due.extend(ends.zip(stream.messages[count..].iter().cloned()));
+                }
+                if let Some(once) = &append.once {
+                    let (settled, seen) = stream.onces.entry(once.by.to_string()).or_default();
+                    seen.insert(once.position);
+                    *settled = once.settled.max(*settled);
+                }
                 if let Some(Producer { id, epoch, seq }) = producer {
                     stream.producers.insert(id.to_string(), Accepted { epoch: *epoch, seq: *seq });
                 }
@@ -204,28 +252,6 @@ impl Model {
                 Ok((stream.tail(), false))
             }
         }
-    }
-
-    /// Delivers, and answers how many streams got it now.
-    pub(crate) fn deliver(
-        &mut self,
-        source: u64,
-        offset: u64,
-        messages: &Messages,
-        targets: &[String],
-    ) -> usize {
-        let now = self.now;
-        let mut written = 0;
-        for target in targets {
-            let Ok(stream) = self.usable_mut(target) else { continue };
-            let had = stream.seen.get(&source).is_some_and(|seen| offset <= *seen);
-            if !had && !stream.closed {
-                stream.push(messages, now);
-                stream.seen.insert(source, offset);
-                written += 1;
-            }
-        }
-        written
     }
 
     pub(crate) fn delete(&mut self, id: &str) -> Result<(), Wrong> {
@@ -251,7 +277,7 @@ impl Model {
         ended
     }
 
-    fn remove(&mut self, id: &str) {
+    pub(super) fn remove(&mut self, id: &str) {
         if let Some(stream) = self.streams.get_mut(id) {
             stream.deleted = true;
             self.remove_unused();
@@ -259,6 +285,15 @@ impl Model {
     }
 
     fn remove_unused(&mut self) {
+        // What ended is followed no more, and follows nothing.
+        let ended: Vec<u64> =
+            self.streams.values().filter(|stream| stream.deleted).map(|stream| stream.life).collect();
+        for stream in self.streams.values_mut() {
+            if let Some(subs) = &mut stream.subs {
+                subs.retain(|sub| !stream.deleted && !ended.contains(&sub.life));
+            }
+        }
+        self.forget_due();
         while let Some(id) = self
             .streams
             .iter()

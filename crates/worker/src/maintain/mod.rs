@@ -23,6 +23,7 @@ enum Task {
     Floors,
     Counters,
     Schedules,
+    Processes,
     Recount,
     Retention,
     Heartbeats,
@@ -30,24 +31,25 @@ enum Task {
 }
 
 impl Task {
-    const ALL: [Task; 8] = [
+    const ALL: [Task; 9] = [
         // First, because a fresh database has no partition for today.
         Task::Partitions,
         Task::Reap,
         Task::Floors,
         Task::Counters,
         Task::Schedules,
+        Task::Processes,
         Task::Recount,
         Task::Retention,
         Task::Heartbeats,
     ];
 
     /// The reaper decides how soon a dead worker's jobs run again, the floors how cheap a
-    /// claim stays, the schedules how punctual they are; the rest only tidies up.
+    /// claim stays, the schedules and processes how punctual they are; the rest only tidies up.
     fn every(self) -> Duration {
         match self {
             Task::Reap | Task::Counters => Duration::from_secs(1),
-            Task::Floors | Task::Schedules => Duration::from_millis(500),
+            Task::Floors | Task::Schedules | Task::Processes => Duration::from_millis(500),
             Task::Recount => Duration::from_secs(30),
             Task::Retention | Task::Heartbeats => Duration::from_secs(60),
             Task::Partitions => Duration::from_secs(3_600),
@@ -69,6 +71,8 @@ pub struct MaintenanceReport {
     pub reaped: i64,
     /// Ticks of schedules that became jobs here.
     pub fired: usize,
+    /// Processes whose time had come.
+    pub supervised: i64,
     /// Passes that another node was at.
     pub busy: usize,
     /// Executors without a heartbeat for long.
@@ -138,6 +142,7 @@ impl Maintenance {
                 report.fired += self.schedules.tick(database).await?;
                 return Ok(false);
             }
+            Task::Processes => return self.scan(report).await,
             Task::Heartbeats => {
                 report.stale = self.look_for_stale().await?;
                 return Ok(false);
@@ -151,6 +156,20 @@ impl Maintenance {
         report.busy += usize::from(pass.busy);
         note(task, &pass);
         Ok(pass.more && !pass.busy)
+    }
+
+    /// Looks at processes whose time has come. Jobs run without processes too, so that a gate
+    /// closed for these is no failure.
+    async fn scan(&self, report: &mut MaintenanceReport) -> Result<bool, Error> {
+        let scan = match self.database.process_scan(limits::SCAN_PROCESSES).await {
+            Err(Error::GateClosed { .. }) => return Ok(false),
+            scan => scan?,
+        };
+        if scan.failed > 0 {
+            tracing::warn!(failed = scan.failed, "supervisors failed; see: towpath process list");
+        }
+        report.supervised += scan.checked;
+        Ok(scan.more)
     }
 
     /// Says once that executors have fallen silent, and once that they have not any more.

@@ -39,6 +39,12 @@ pub(crate) struct List {
     /// Only leased by this owner
     #[arg(long)]
     owner: Option<String>,
+    /// Only whose payload contains this, as in {"order": 7}
+    #[arg(long, value_name = "JSON", value_parser = |text: &str| serde_json::from_str::<serde_json::Value>(text))]
+    payload: Option<serde_json::Value>,
+    /// Only whose last error contains this text
+    #[arg(long, value_name = "TEXT")]
+    error: Option<String>,
     /// Only enqueued after this moment, or at most this long ago
     #[arg(long, value_name = "WHEN", value_parser = moment::ago)]
     since: Option<Timestamp>,
@@ -85,6 +91,8 @@ impl List {
             lease_owner: self.owner,
             created_after: self.since,
             created_before: self.before,
+            payload: self.payload,
+            error_contains: self.error,
         }
     }
 }

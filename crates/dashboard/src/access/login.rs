@@ -1,0 +1,108 @@
+//! Signing in and out.
+
+use askama::Template;
+use axum::extract::{Form, Query, State};
+use axum::http::header::{LOCATION, SET_COOKIE};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::response::{Html, IntoResponse, Response};
+use serde::Deserialize;
+
+use super::{COOKIE_NAME, is_same_origin};
+use crate::App;
+use crate::fault::Fault;
+use crate::limits::SIGN_IN_SECONDS;
+use crate::shell;
+
+#[derive(Template)]
+#[template(path = "login.html")]
+struct Login {
+    assets: shell::Assets,
+    to: String,
+    problem: Option<&'static str>,
+}
+
+/// Where to go behind the door.
+#[derive(Deserialize)]
+pub(crate) struct To {
+    #[serde(default)]
+    to: String,
+}
+
+/// What the form sends.
+#[derive(Deserialize)]
+pub(crate) struct Entry {
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    password: String,
+    #[serde(default)]
+    to: String,
+}
+
+/// The form.
+pub(crate) async fn show(Query(To { to }): Query<To>) -> Result<Response, Fault> {
+    page(to, None, StatusCode::OK)
+}
+
+/// Checks what was entered.
+pub(crate) async fn enter(
+    State(app): State<App>,
+    headers: HeaderMap,
+    Form(entry): Form<Entry>,
+) -> Result<Response, Fault> {
+    if !is_same_origin(&Method::POST, &headers) {
+        return Err(Fault::Forbidden("this form was not sent from this dashboard".into()));
+    }
+    if !app.guard.may_guess(false) {
+        return page(
+            entry.to,
+            Some("too many wrong passwords; wait a minute"),
+            StatusCode::TOO_MANY_REQUESTS,
+        );
+    }
+    let Some(role) = app.guard.role_of(&entry.password) else {
+        app.guard.may_guess(true);
+        tracing::warn!("a wrong password for the dashboard");
+        return page(
+            entry.to,
+            Some(
+                "that is not a password of this dashboard; it is the setting admin_password or viewer_password",
+            ),
+            StatusCode::UNAUTHORIZED,
+        );
+    };
+    let name = if entry.name.trim().is_empty() { "dashboard" } else { entry.name.trim() };
+    let name: String = name.chars().take(60).collect();
+    let seal = app.guard.seal(&name, role);
+    let secure =
+        if headers.get("x-forwarded-proto").is_some_and(|proto| proto == "https") { "; Secure" } else { "" };
+    let cookie = format!(
+        "{COOKIE_NAME}={seal}; Path=/ui; Max-Age={SIGN_IN_SECONDS}; HttpOnly; SameSite=Strict{secure}"
+    );
+    Ok(redirect(inside(&entry.to), Some(cookie)))
+}
+
+/// Forgets the cookie.
+pub(crate) async fn leave() -> Response {
+    redirect("/ui/login", Some(format!("{COOKIE_NAME}=; Path=/ui; Max-Age=0; HttpOnly; SameSite=Strict")))
+}
+
+/// Only a path of ours is a place to go to.
+fn inside(to: &str) -> &str {
+    if to == "/ui" || to.starts_with("/ui/") || to.starts_with("/ui?") { to } else { "/ui" }
+}
+
+fn redirect(to: &str, cookie: Option<String>) -> Response {
+    let mut response = StatusCode::SEE_OTHER.into_response();
+    let header = |text: &str| HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static("/ui"));
+    response.headers_mut().insert(LOCATION, header(to));
+    if let Some(cookie) = cookie {
+        response.headers_mut().insert(SET_COOKIE, header(&cookie));
+    }
+    response
+}
+
+fn page(to: String, problem: Option<&'static str>, status: StatusCode) -> Result<Response, Fault> {
+    let html = Login { assets: shell::ASSETS, to, problem }.render()?;
+    Ok((status, Html(html)).into_response())
+}

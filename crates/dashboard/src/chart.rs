@@ -1,0 +1,154 @@
+//! Charts as inline SVG: bars of ended attempts, lines of percentiles.
+
+use jiff::Timestamp;
+use towpath_db::queue::{Latency, LatencyMinute, Percentiles, QueueMinute};
+
+use crate::filters::{grouped, short};
+
+/// Minutes across a chart.
+const MINUTES: i64 = 60;
+/// The drawing area; the page scales it.
+const WIDTH: f64 = 600.0;
+const HEIGHT: f64 = 120.0;
+
+/// One coloured piece of a bar.
+pub(crate) struct Piece {
+    pub(crate) class: &'static str,
+    pub(crate) x: f64,
+    pub(crate) y: f64,
+    pub(crate) height: f64,
+    pub(crate) title: String,
+}
+
+/// Ended attempts by minute, stacked by outcome.
+pub(crate) struct Bars {
+    pub(crate) pieces: Vec<Piece>,
+    pub(crate) width: f64,
+    pub(crate) max: String,
+    pub(crate) total: i64,
+}
+
+/// The outcomes of a stack, from the bottom up.
+const STACK: [(&str, &[&str]); 3] = [
+    ("good", &["succeeded"]),
+    ("warn", &["failed", "lost", "snoozed", "released"]),
+    ("bad", &["dead_letter", "cancelled"]),
+];
+
+impl Bars {
+    /// The last hour up to `now`.
+    pub(crate) fn new(minutes: &[QueueMinute], now: Timestamp) -> Bars {
+        let step = WIDTH / MINUTES as f64;
+        let last = now.as_second() / 60;
+        let mut heights = vec![[0i64; 3]; MINUTES as usize];
+        for minute in minutes {
+            let at = MINUTES - 1 - (last - minute.minute_at.as_second() / 60);
+            let Some(column) = usize::try_from(at).ok().and_then(|at| heights.get_mut(at)) else { continue };
+            let layer = STACK.iter().position(|(_, outcomes)| outcomes.contains(&minute.outcome.as_str()));
+            column[layer.unwrap_or(1)] += minute.n;
+        }
+        let max = heights.iter().map(|column| column.iter().sum()).max().unwrap_or(0).max(1);
+        let mut pieces = vec![];
+        for (at, column) in heights.iter().enumerate() {
+            let mut floor = HEIGHT;
+            for ((class, _), n) in STACK.iter().zip(column).filter(|(_, n)| **n > 0) {
+                let height = (*n as f64 / max as f64 * (HEIGHT - 4.0)).max(1.0);
+                floor -= height;
+                let ago = MINUTES as usize - 1 - at;
+                let title = format!("{} {class}, {ago} min ago", grouped(*n));
+                pieces.push(Piece { class, x: at as f64 * step + 1.0, y: floor, height, title });
+            }
+        }
+        let total = heights.iter().flatten().sum();
+        Bars { pieces, width: step - 2.0, max: grouped(max), total }
+    }
+}
+
+/// One line across the chart.
+pub(crate) struct Line {
+    pub(crate) class: &'static str,
+    pub(crate) name: &'static str,
+    pub(crate) points: String,
+    /// Over everything that was looked at.
+    pub(crate) overall: String,
+}
+
+/// Percentiles by minute.
+pub(crate) struct Lines {
+    pub(crate) title: &'static str,
+    pub(crate) lines: Vec<Line>,
+    pub(crate) max: String,
+}
+
+const RANKS: [(&str, &str); 3] = [("p50", "p50"), ("p95", "p95"), ("p99", "p99")];
+
+impl Lines {
+    /// One chart each for waiting, running and the whole; none before the first job.
+    pub(crate) fn all(latency: &Latency, now: Timestamp) -> Vec<Lines> {
+        let chart = |title, overall: Option<Percentiles>, of: fn(&LatencyMinute) -> Percentiles| {
+            Some(Lines::new(title, overall?, latency.minutes.iter().map(|m| (m.minute_at, of(m))), now))
+        };
+        let charts = [
+            chart("Wait", latency.wait, |minute| minute.wait),
+            chart("Run", latency.run, |minute| minute.run),
+            chart("End to end", latency.whole, |minute| minute.whole),
+        ];
+        charts.into_iter().flatten().collect()
+    }
+
+    fn new(
+        title: &'static str,
+        overall: Percentiles,
+        minutes: impl Iterator<Item = (Timestamp, Percentiles)>,
+        now: Timestamp,
+    ) -> Lines {
+        let last = now.as_second() / 60;
+        let points: Vec<(f64, Percentiles)> = minutes
+            .filter_map(|(at, values)| {
+                let column = MINUTES - 1 - (last - at.as_second() / 60);
+                (0..MINUTES)
+                    .contains(&column)
+                    .then(|| ((column as f64 + 0.5) * WIDTH / MINUTES as f64, values))
+            })
+            .collect();
+        let max = points.iter().map(|(_, values)| values[2]).fold(0.001, f64::max);
+        let lines = RANKS.iter().enumerate().map(|(rank, (class, name))| {
+            let points = points.iter().map(|(x, values)| {
+                let y = HEIGHT - 2.0 - values[rank] / max * (HEIGHT - 6.0);
+                format!("{x:.1},{y:.1}")
+            });
+            Line { class, name, points: points.collect::<Vec<_>>().join(" "), overall: short(overall[rank]) }
+        });
+        Lines { title, lines: lines.collect(), max: short(max) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_is_as_high_as_its_share_and_old_minutes_are_left_out() {
+        let now: Timestamp = "2026-01-01T12:00:30Z".parse().unwrap();
+        let minute = |at: &str, outcome: &str, n| QueueMinute {
+            minute_at: at.parse().unwrap(),
+            job_kind: "mail".into(),
+            outcome: outcome.into(),
+            n,
+            wait_ms: 0,
+            run_ms: 0,
+        };
+        let bars = Bars::new(
+            &[
+                minute("2026-01-01T12:00:00Z", "succeeded", 90),
+                minute("2026-01-01T12:00:00Z", "failed", 10),
+                minute("2026-01-01T11:30:00Z", "succeeded", 50),
+                minute("2026-01-01T10:00:00Z", "succeeded", 7_000),
+            ],
+            now,
+        );
+        assert_eq!((bars.pieces.len(), bars.total, bars.max.as_str()), (3, 150, "100"));
+        let heights: Vec<i64> = bars.pieces.iter().map(|piece| piece.height.round() as i64).collect();
+        assert_eq!(heights, [58, 104, 12]);
+    }
+}

@@ -1,0 +1,99 @@
+//! What a page answers when it cannot be shown.
+
+use askama::Template;
+use axum::http::{StatusCode, Uri, header};
+use axum::response::{Html, IntoResponse, Response};
+
+use crate::shell;
+
+/// One variant per answer.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// Nobody is signed in.
+    SignIn,
+    /// They are, and may not.
+    Forbidden(String),
+    /// There is no such thing.
+    NotFound(String),
+    /// A field does not fit, or the thing is not in a state for it.
+    Invalid(String),
+    /// The database or the store does not answer.
+    Unavailable(String),
+    /// A page of ours is broken.
+    Broken(String),
+}
+
+impl From<towpath_db::Error> for Fault {
+    fn from(error: towpath_db::Error) -> Fault {
+        use towpath_db::Error;
+        let text = error.to_string();
+        match error {
+            Error::NotFound(_) => Fault::NotFound(text),
+            Error::Invalid(_) | Error::Conflict(_) | Error::GateClosed { .. } | Error::LeaseLost(_) => {
+                Fault::Invalid(text)
+            }
+            Error::NotAuthorised(_) => Fault::Forbidden(text),
+            _ => Fault::Unavailable(text),
+        }
+    }
+}
+
+impl From<towpath_streams::Error> for Fault {
+    fn from(error: towpath_streams::Error) -> Fault {
+        use towpath_streams::Error;
+        match error {
+            Error::NotFound(_) | Error::Deleted(_) => Fault::NotFound(error.to_string()),
+            _ => Fault::Unavailable(error.to_string()),
+        }
+    }
+}
+
+impl From<askama::Error> for Fault {
+    fn from(error: askama::Error) -> Fault {
+        Fault::Broken(error.to_string())
+    }
+}
+
+#[derive(Template)]
+#[template(path = "fault.html")]
+struct Page<'a> {
+    assets: shell::Assets,
+    title: &'a str,
+    detail: &'a str,
+    next: &'a str,
+}
+
+impl IntoResponse for Fault {
+    fn into_response(self) -> Response {
+        let (status, title, detail, next) = match &self {
+            Fault::SignIn => {
+                return (StatusCode::SEE_OTHER, [(header::LOCATION, "/ui/login")]).into_response();
+            }
+            Fault::Forbidden(detail) => {
+                (StatusCode::FORBIDDEN, "Not allowed", detail, "Sign in as an administrator, or go back.")
+            }
+            Fault::NotFound(detail) => {
+                (StatusCode::NOT_FOUND, "Not found", detail, "Go back, or to the overview.")
+            }
+            Fault::Invalid(detail) => {
+                (StatusCode::UNPROCESSABLE_ENTITY, "That does not work", detail, "Go back and change it.")
+            }
+            Fault::Unavailable(detail) => {
+                tracing::warn!("a page could not be shown: {detail}");
+                let next = "Run towpath doctor; this page tries again by itself.";
+                (StatusCode::SERVICE_UNAVAILABLE, "Not available now", detail, next)
+            }
+            Fault::Broken(detail) => {
+                tracing::error!("a page is broken: {detail}");
+                (StatusCode::INTERNAL_SERVER_ERROR, "This page is broken", detail, "Please report it.")
+            }
+        };
+        let page = Page { assets: shell::ASSETS, title, detail, next };
+        (status, Html(page.render().unwrap_or_else(|_| title.to_owned()))).into_response()
+    }
+}
+
+/// Anything else below `/ui`.
+pub(crate) async fn not_found(uri: Uri) -> Fault {
+    Fault::NotFound(format!("there is no page {}", uri.path()))
+}

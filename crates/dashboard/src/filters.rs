@@ -1,0 +1,141 @@
+//! How values look on a page.
+
+#![expect(unreachable_pub, reason = "askama makes public items of filters")]
+
+use std::fmt::Write;
+
+use jiff::Timestamp;
+
+/// How long ago, or how soon, in words.
+#[askama::filter_fn]
+pub(crate) fn ago(at: &Timestamp, _: &dyn askama::Values) -> askama::Result<String> {
+    let seconds = Timestamp::now().as_second() - at.as_second();
+    let words = span(seconds.unsigned_abs());
+    Ok(match seconds {
+        0 => "now".into(),
+        1.. => format!("{words} ago"),
+        _ => format!("in {words}"),
+    })
+}
+
+/// A moment, to the second, in UTC.
+#[askama::filter_fn]
+pub(crate) fn moment(at: &Timestamp, _: &dyn askama::Values) -> askama::Result<String> {
+    Ok(at.strftime("%Y-%m-%d %H:%M:%S").to_string())
+}
+
+/// A number with thin gaps between thousands.
+#[askama::filter_fn]
+pub(crate) fn thousands(n: &i64, _: &dyn askama::Values) -> askama::Result<String> {
+    Ok(grouped(*n))
+}
+
+/// A state's word for people: `retry waiting`.
+#[askama::filter_fn]
+pub(crate) fn plain(word: impl std::fmt::Display, _: &dyn askama::Values) -> askama::Result<String> {
+    Ok(word.to_string().replace('_', " "))
+}
+
+/// The first eight characters of an id and its last four: enough to tell by eye.
+#[askama::filter_fn]
+pub(crate) fn brief(id: impl std::fmt::Display, _: &dyn askama::Values) -> askama::Result<String> {
+    let text = id.to_string();
+    if text.len() <= 14 {
+        return Ok(text);
+    }
+    Ok(format!("{}…{}", &text[..8], &text[text.len() - 4..]))
+}
+
+/// JSON over several lines.
+#[askama::filter_fn]
+pub(crate) fn pretty(value: &serde_json::Value, _: &dyn askama::Values) -> askama::Result<String> {
+    Ok(serde_json::to_string_pretty(value).unwrap_or_default())
+}
+
+pub(crate) fn grouped(n: i64) -> String {
+    let digits = n.unsigned_abs().to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push('\u{202f}');
+        }
+        text.push(digit);
+    }
+    if n < 0 { format!("-{text}") } else { text }
+}
+
+pub(crate) fn short(ms: f64) -> String {
+    match ms {
+        _ if ms < 10.0 => format!("{ms:.1} ms"),
+        _ if ms < 1_000.0 => format!("{ms:.0} ms"),
+        _ if ms < 60_000.0 => format!("{:.1} s", ms / 1_000.0),
+        _ => span((ms / 1_000.0) as u64),
+    }
+}
+
+/// Seconds in the two largest units.
+pub(crate) fn span(seconds: u64) -> String {
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3_600 => format!("{} min", seconds / 60),
+        3_600..86_400 => format!("{} h {} min", seconds / 3_600, seconds % 3_600 / 60),
+        _ => format!("{} d {} h", seconds / 86_400, seconds % 86_400 / 3_600),
+    }
+}
+
+/// Percent-encoding for a cookie or a query.
+pub(crate) fn percent(text: &str) -> String {
+    let mut encoded = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => encoded.push(byte.into()),
+            _ => {
+                let _ = write!(encoded, "%{byte:02X}");
+            }
+        }
+    }
+    encoded
+}
+
+/// The reverse; what is broken stays as it is.
+pub(crate) fn unpercent(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut plain = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let hex = (bytes[at] == b'%').then(|| text.get(at + 1..at + 3)).flatten();
+        match hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+            Some(byte) => {
+                plain.push(byte);
+                at += 3;
+            }
+            None => {
+                plain.push(bytes[at]);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&plain).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_encoded_comes_back() {
+        for text in ["", "plain", "a b;c=d\n", "größe <b>%41</b>", "100 %"] {
+            assert_eq!(unpercent(&percent(text)), text);
+        }
+        assert_eq!(unpercent("%zz%4"), "%zz%4");
+    }
+
+    #[test]
+    fn numbers_and_spans_are_short() {
+        assert_eq!(grouped(1_234_567), "1\u{202f}234\u{202f}567");
+        assert_eq!(grouped(-12), "-12");
+        assert_eq!(short(1.26), "1.3 ms");
+        assert_eq!(short(90_000.0), "1 min");
+        assert_eq!(span(90_061), "1 d 1 h");
+    }
+}

@@ -1,0 +1,28 @@
+//! Every bound of the pages, with its reason.
+
+use std::time::Duration;
+
+/// A form is a few short fields.
+pub(crate) const FORM_BYTES_MAX: usize = 64 << 10;
+/// Rows of one page of jobs: as many as people scroll through.
+pub(crate) const JOBS_PAGE: i32 = 50;
+/// Rows of one page of anything shorter.
+pub(crate) const ROWS_PAGE: i32 = 100;
+/// How long a sign-in lasts.
+pub(crate) const SIGN_IN_SECONDS: i64 = 12 * 60 * 60;
+/// Wrong passwords in one minute, from everybody together; guessing is slower than changing it.
+pub(crate) const WRONG_PASSWORDS_MAX: u32 = 20;
+/// How often the database is asked whether anything changed, while somebody looks.
+pub(crate) const LIVE_TICK: Duration = Duration::from_secs(1);
+/// How long one live connection lasts before the page comes back.
+pub(crate) const LIVE_SECONDS: u64 = 300;
+/// Ended attempts that percentiles are made from.
+pub(crate) const LATENCY_SAMPLE: i32 = 5_000;
+/// Jobs that one bulk action may touch; more need another round.
+pub(crate) const BULK_MAX: i64 = 1_000_000;
+/// How long a preview counts before it says "more than".
+pub(crate) const COUNT_BUDGET: Duration = Duration::from_millis(150);
+/// Bytes of a stream shown at once.
+pub(crate) const STREAM_PAGE_BYTES: usize = 256 << 10;
+/// Text of one message shown before it is cut.
+pub(crate) const MESSAGE_CHARS_MAX: usize = 4_000;

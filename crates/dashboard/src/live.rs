@@ -1,0 +1,169 @@
+//! Live pages: a stream of our own says which topics changed.
+//!
+//! While somebody looks, one task asks the database every second for a fingerprint of each
+//! topic and appends the names of those that moved to a reserved stream. Pages follow it as server-sent events and fetch themselves again.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use futures_util::Stream;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use towpath_db::Database;
+use towpath_model::stream::content_type::ContentType;
+use towpath_model::stream::name::StreamName;
+use towpath_model::stream::offset::Start;
+use towpath_model::stream::state::Shape;
+use towpath_streams::{Append, Create, Messages, Retention, Step, Store};
+
+use crate::App;
+use crate::access::Viewer;
+use crate::fault::Fault;
+use crate::limits::{LIVE_SECONDS, LIVE_TICK};
+
+/// The one who watches for changes.
+#[derive(Clone)]
+pub(crate) struct Live {
+    watchers: Arc<AtomicUsize>,
+    wake: Arc<Notify>,
+}
+
+impl Live {
+    pub(crate) fn new(database: Database, store: Arc<dyn Store>, shutdown: CancellationToken) -> Live {
+        let live = Live { watchers: Arc::default(), wake: Arc::default() };
+        tokio::spawn(shutdown.run_until_cancelled_owned(live.clone().watch(database, store)));
+        live
+    }
+
+    /// Look again at once: something was just done.
+    pub(crate) fn nudge(&self) {
+        self.wake.notify_one();
+    }
+
+    async fn watch(self, database: Database, store: Arc<dyn Store>) {
+        let mut known: BTreeMap<&str, String> = BTreeMap::new();
+        loop {
+            if self.watchers.load(Ordering::Relaxed) == 0 {
+                self.wake.notified().await;
+            }
+            let now = fingerprints(&database, store.as_ref()).await;
+            let moved: Vec<&str> = now
+                .iter()
+                .filter(|(topic, print)| known.get(*topic) != Some(*print))
+                .map(|(topic, _)| *topic)
+                .collect();
+            if !moved.is_empty()
+                && let Err(error) = say(store.as_ref(), &moved.join(" ")).await
+            {
+                tracing::warn!("live pages stand still: {error}");
+            }
+            known = now;
+            let _ = tokio::time::timeout(LIVE_TICK, self.wake.notified()).await;
+            // Whoever just acted has changed something within the same moment.
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// What each topic looks like now, in a few words. A topic that cannot be read looks empty.
+async fn fingerprints(database: &Database, store: &dyn Store) -> BTreeMap<&'static str, String> {
+    let (health, config, schedules) =
+        tokio::join!(database.queue_health(), database.config_list(), database.schedule_list());
+    let health = health.unwrap_or_default();
+    let queue = health.first().map(|h| {
+        let live = (h.jobs_queued, h.jobs_leased, h.jobs_in_progress, h.jobs_retry_waiting, h.jobs_blocked);
+        let ended = (h.jobs_succeeded, h.jobs_failed, h.jobs_dead_letter, h.jobs_cancelled);
+        format!("{live:?}{ended:?}{}", h.kinds_paused)
+    });
+    let letters = health.first().map(|h| format!("{}{:?}", h.dead_letters_pending, h.more));
+    let beats: String = health.iter().map(|h| format!("{:?}{:?}", h.executor_name, h.freshness)).collect();
+    let gates: String = config.unwrap_or_default().iter().map(|c| c.changed_at.to_string()).collect();
+    let schedules: String = schedules
+        .unwrap_or_default()
+        .iter()
+        .map(|s| format!("{}{}{:?}", s.name, s.changed_at, s.last_tick_at))
+        .collect();
+    BTreeMap::from([
+        ("jobs", queue.unwrap_or_default()),
+        ("dead-letters", letters.unwrap_or_default()),
+        ("executors", beats),
+        ("gates", gates),
+        ("schedules", schedules),
+        ("streams", store.count("default").to_string()),
+    ])
+}
+
+fn name() -> StreamName {
+    StreamName::reserved("default", "ui/live").expect("a plain name")
+}
+
+/// Appends one line, and makes the stream where there is none. It keeps an hour.
+async fn say(store: &dyn Store, topics: &str) -> Result<(), towpath_streams::Error> {
+    let append = Append { messages: Messages::one(topics.to_owned()), ..Append::default() };
+    match store.append(name(), append.clone()).await {
+        Err(towpath_streams::Error::NotFound(_)) => {
+            open(store).await?;
+            store.append(name(), append).await.map(drop)
+        }
+        other => other.map(drop),
+    }
+}
+
+async fn open(store: &dyn Store) -> Result<(), towpath_streams::Error> {
+    let create = Create {
+        shape: Shape {
+            content_type: ContentType::parse("text/plain"),
+            expiry: None,
+            closed: false,
+            fork: None,
+        },
+        messages: Messages::default(),
+        retention: Retention { age_seconds: Some(3_600), bytes: None },
+    };
+    store.create(name(), create).await.map(drop)
+}
+
+/// Counts a connection for as long as it lasts.
+struct Watching(Arc<AtomicUsize>);
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// `GET /ui/live`: the topics that change, as they change.
+pub(crate) async fn follow(
+    _: Viewer,
+    State(app): State<App>,
+) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Fault> {
+    let follower = match app.store.follow(&name(), Start::Now) {
+        Err(towpath_streams::Error::NotFound(_)) => {
+            open(app.store.as_ref()).await?;
+            app.store.follow(&name(), Start::Now)?
+        }
+        other => other?,
+    };
+    app.live.watchers.fetch_add(1, Ordering::Relaxed);
+    let watching = Watching(app.live.watchers.clone());
+    app.live.nudge();
+    let end = Instant::now() + Duration::from_secs(LIVE_SECONDS);
+    let events =
+        futures_util::stream::unfold((follower, watching), move |(mut follower, watching)| async move {
+            match tokio::time::timeout_at(end, follower.next()).await {
+                Ok(Ok(Step::Data { batch, .. })) => {
+                    let topics: Vec<_> =
+                        batch.messages().map(|line| String::from_utf8_lossy(&line).into_owned()).collect();
+                    Some((Ok(Event::default().data(topics.join(" "))), (follower, watching)))
+                }
+                _ => None,
+            }
+        });
+    Ok(Sse::new(events).keep_alive(KeepAlive::default()))
+}

@@ -1,0 +1,256 @@
+//! Bulk actions: the same thing done to every job that a filter matches.
+//!
+//! The first request only counts, and shows what would be done. The second one begins; the
+//! work goes on in the background and its progress is a stream, which the page follows. An
+//! empty filter is refused: "everything" is never a slip.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use askama::Template;
+use axum::extract::{Path, State};
+use axum::http::HeaderMap;
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+use towpath_db::Database;
+use towpath_db::job_read::JobFilter;
+use towpath_model::stream::content_type::ContentType;
+use towpath_model::stream::name::StreamName;
+use towpath_model::stream::offset::Start;
+use towpath_model::stream::state::Shape;
+use towpath_streams::{Append, Create, Messages, Retention, Store};
+use uuid::Uuid;
+
+use super::jobs::Asked;
+use crate::App;
+use crate::access::Viewer;
+use crate::act::{Action, by, go};
+use crate::fault::Fault;
+use crate::filters;
+use crate::limits::{BULK_MAX, COUNT_BUDGET, STREAM_PAGE_BYTES};
+use crate::shell::{self, Shell};
+
+/// What can be done to many jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verb {
+    Cancel,
+    Retry,
+}
+
+impl Verb {
+    fn read(word: &str) -> Result<Verb, Fault> {
+        match word {
+            "cancel" => Ok(Verb::Cancel),
+            "retry" => Ok(Verb::Retry),
+            _ => Err(Fault::Invalid(format!("jobs cannot be asked to {word:?}"))),
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Verb::Cancel => "cancel",
+            Verb::Retry => "retry",
+        }
+    }
+}
+
+#[derive(Template)]
+#[template(path = "bulk_preview.html")]
+struct Preview {
+    shell: Shell,
+    asked: Asked,
+    verb: &'static str,
+    reason: String,
+    count: i64,
+    /// Counting ended before everything was looked at.
+    at_least: bool,
+    query: String,
+}
+
+/// How far a bulk action has come.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Progress {
+    verb: String,
+    filter: String,
+    total: i64,
+    at_least: bool,
+    done: i64,
+    refused: i64,
+    /// The last refusal, as an example.
+    example: Option<String>,
+    ended: bool,
+}
+
+#[derive(Template)]
+#[template(path = "bulk.html")]
+struct Running {
+    shell: Shell,
+    progress: Progress,
+    percent: i64,
+}
+
+/// Counts, or begins.
+pub(crate) async fn begin(
+    State(app): State<App>,
+    headers: HeaderMap,
+    action: Action,
+) -> Result<Response, Fault> {
+    let verb = Verb::read(action.text("do"))?;
+    let field = |name| action.text(name).to_owned();
+    let asked = Asked {
+        state: field("state"),
+        kind: field("kind"),
+        executor: field("executor"),
+        actor: field("actor"),
+        key: field("key"),
+        payload: field("payload"),
+        error: field("error"),
+        after: field("after"),
+        before: field("before"),
+        cursor: String::new(),
+    };
+    let filter = asked.filter()?;
+    if filter.is_empty() {
+        return Err(Fault::Invalid(
+            "narrow the filter first: an action on every job there is must be meant".into(),
+        ));
+    }
+    let (count, at_least) = count(&app.database, &filter).await?;
+    if action.text("sure") != "yes" {
+        let page = Preview {
+            shell: Shell::new("/ui/jobs", format!("{} jobs", verb.word()), action.viewer.clone(), &headers),
+            query: asked.query(),
+            asked,
+            verb: verb.word(),
+            reason: field("reason"),
+            count,
+            at_least,
+        };
+        return shell::render(&page);
+    }
+    let id = Uuid::now_v7();
+    let progress = Progress {
+        verb: verb.word().into(),
+        filter: asked.query(),
+        total: count,
+        at_least,
+        ..Progress::default()
+    };
+    open(app.store.as_ref(), id).await?;
+    say(app.store.as_ref(), id, &progress).await?;
+    let what = format!("jobs matching {}", progress.filter);
+    action.record(&app, &format!("job {} --matching", verb.word()), &what, None).await?;
+    let (who, why) = (action.viewer.name.clone(), action.text("reason").to_owned());
+    tokio::spawn(work(app, id, filter, verb, progress, who, why));
+    Ok(go(&format!("/ui/bulk/{id}"), "begun", true))
+}
+
+/// How many match, as far as can be told in a moment.
+async fn count(database: &Database, filter: &JobFilter) -> Result<(i64, bool), Fault> {
+    let (begun, mut count, mut cursor) = (Instant::now(), 0, None);
+    loop {
+        let page = database.job_list(filter, 1000, cursor).await?;
+        count += i64::try_from(page.jobs.len()).unwrap_or(i64::MAX);
+        cursor = page.cursor;
+        match cursor {
+            None => return Ok((count, false)),
+            Some(_) if begun.elapsed() > COUNT_BUDGET => return Ok((count, true)),
+            Some(_) => {}
+        }
+    }
+}
+
+/// Goes through everything that matches, newest first, and says how far it has come.
+async fn work(
+    app: App,
+    id: Uuid,
+    filter: JobFilter,
+    verb: Verb,
+    mut progress: Progress,
+    who: String,
+    why: String,
+) {
+    let why = if why.is_empty() { "from the dashboard".to_owned() } else { why };
+    let mut cursor = None;
+    loop {
+        let page = match app.database.job_list(&filter, 200, cursor).await {
+            Ok(page) => page,
+            Err(error) => {
+                progress.example = Some(error.to_string());
+                break;
+            }
+        };
+        for job in &page.jobs {
+            let result = match verb {
+                Verb::Cancel => app.database.job_cancel(job.job_id, by(&who, &why)).await,
+                Verb::Retry => app.database.job_retry(job.job_id, &who).await,
+            };
+            match result {
+                Ok(_) => progress.done += 1,
+                Err(error) => {
+                    progress.refused += 1;
+                    progress.example = Some(error.to_string());
+                }
+            }
+        }
+        progress.total = progress.total.max(progress.done + progress.refused);
+        cursor = page.cursor;
+        let _ = say(app.store.as_ref(), id, &progress).await;
+        app.live.nudge();
+        if cursor.is_none() || progress.done + progress.refused >= BULK_MAX {
+            break;
+        }
+    }
+    progress.ended = true;
+    progress.at_least = false;
+    let _ = say(app.store.as_ref(), id, &progress).await;
+    app.live.nudge();
+    tracing::info!(
+        actor = who,
+        done = progress.done,
+        refused = progress.refused,
+        "dashboard: bulk {} ended",
+        verb.word()
+    );
+}
+
+fn name(id: Uuid) -> StreamName {
+    StreamName::reserved("default", &format!("ui/bulk-{id}")).expect("a plain name")
+}
+
+async fn open(store: &dyn Store, id: Uuid) -> Result<(), Fault> {
+    let expiry = Some(towpath_model::stream::expiry::Expiry::Sliding { seconds: 86_400 });
+    let create = Create {
+        shape: Shape {
+            content_type: ContentType::parse("application/json"),
+            expiry,
+            closed: false,
+            fork: None,
+        },
+        messages: Messages::default(),
+        retention: Retention { age_seconds: None, bytes: Some(64 << 10) },
+    };
+    Ok(store.create(name(id), create).await.map(drop)?)
+}
+
+async fn say(store: &dyn Store, id: Uuid, progress: &Progress) -> Result<(), Fault> {
+    let line = serde_json::to_vec(progress).map_err(|error| Fault::Broken(error.to_string()))?;
+    let append = Append { messages: Messages::one(line), ..Append::default() };
+    Ok(store.append(name(id), append).await.map(drop)?)
+}
+
+/// How far it has come.
+pub(crate) async fn show(
+    viewer: Viewer,
+    State(app): State<App>,
+    Path(id): Path<Uuid>,
+    headers: HeaderMap,
+) -> Result<Response, Fault> {
+    let store: &Arc<dyn Store> = &app.store;
+    let page = store.read(&name(id), Start::Beginning, STREAM_PAGE_BYTES).await?;
+    let last = page.batch.messages().last();
+    let progress: Progress = last.and_then(|line| serde_json::from_slice(&line).ok()).unwrap_or_default();
+    let percent = (progress.done + progress.refused) * 100 / progress.total.max(1);
+    let shell = Shell::new("/ui/jobs", format!("{} jobs", progress.verb), viewer, &headers).live("jobs");
+    shell::render(&Running { shell, progress, percent })
+}

@@ -1,0 +1,65 @@
+//! `/ui/dead-letters/{id}`: one dead letter; decide, note, run again.
+
+use askama::Template;
+use axum::extract::{Path, State};
+use axum::http::HeaderMap;
+use axum::response::Response;
+use towpath_db::Database;
+use towpath_db::dead_letter::{DeadLetter, Replayed};
+use towpath_model::id::DeadLetterId;
+
+use super::dead_letters::STATUSES;
+use crate::App;
+use crate::access::Viewer;
+use crate::act::{Action, by};
+use crate::fault::Fault;
+use crate::filters;
+use crate::shell::{self, Shell};
+
+#[derive(Template)]
+#[template(path = "dead_letter.html")]
+struct Page {
+    shell: Shell,
+    letter: DeadLetter,
+    statuses: [&'static str; 5],
+}
+
+pub(crate) async fn show(
+    viewer: Viewer,
+    State(app): State<App>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, Fault> {
+    let letter = app.database.dead_letter_show(read_id(&id)?).await?;
+    let title = format!("Dead letter: {}", letter.job_kind);
+    let shell = Shell::new("/ui/dead-letters", title, viewer, &headers).live("dead-letters");
+    shell::render(&Page { shell, letter, statuses: STATUSES })
+}
+
+pub(crate) async fn act(
+    State(app): State<App>,
+    Path(id): Path<String>,
+    action: Action,
+) -> Result<Response, Fault> {
+    let id = read_id(&id)?;
+    let target = id.to_string();
+    match action.text("do") {
+        "replay" => {
+            let work = async |db: Database, who: String, _| db.dead_letter_replay(id, &who).await;
+            let said = |replayed: Replayed| format!("runs again as job {}", replayed.job_id);
+            action.perform(&app, ("dlq replay", &target), work, said).await
+        }
+        "triage" => {
+            let status = action.text("status").to_owned();
+            let work = async |db: Database, who: String, why: String| {
+                db.dead_letter_triage(id, &status, by(&who, &why)).await
+            };
+            action.perform(&app, ("dlq triage", &target), work, |()| format!("it is {status} now")).await
+        }
+        other => Err(Fault::Invalid(format!("a dead letter cannot be asked to {other:?}"))),
+    }
+}
+
+fn read_id(text: &str) -> Result<DeadLetterId, Fault> {
+    text.parse().map_err(|_| Fault::NotFound(format!("{text:?} is not the id of a dead letter")))
+}

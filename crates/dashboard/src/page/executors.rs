@@ -1,0 +1,67 @@
+//! `/ui/executors`: who works, what they may claim, what is paused.
+
+use askama::Template;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::Response;
+use towpath_db::Database;
+use towpath_db::queue::{ExecutorHeartbeat, Pause, PauseSet};
+use towpath_db::subscription::Subscription;
+
+use crate::App;
+use crate::access::Viewer;
+use crate::act::{Action, by};
+use crate::fault::Fault;
+use crate::filters;
+use crate::shell::{self, Shell};
+
+#[derive(Template)]
+#[template(path = "executors.html")]
+struct Page {
+    shell: Shell,
+    beats: Vec<ExecutorHeartbeat>,
+    subscriptions: Vec<Subscription>,
+    paused: Vec<Pause>,
+}
+
+pub(crate) async fn show(
+    viewer: Viewer,
+    State(app): State<App>,
+    headers: HeaderMap,
+) -> Result<Response, Fault> {
+    let (beats, subscriptions, paused) = tokio::try_join!(
+        app.database.queue_heartbeats(),
+        app.database.subscription_list(None),
+        app.database.queue_paused(),
+    )?;
+    let shell = Shell::new("/ui/executors", "Executors", viewer, &headers).live("executors jobs");
+    shell::render(&Page { shell, beats, subscriptions, paused })
+}
+
+pub(crate) async fn act(State(app): State<App>, action: Action) -> Result<Response, Fault> {
+    let target = action.text("target").to_owned();
+    match action.text("do") {
+        "pause" => {
+            let work =
+                async |db: Database, who: String, why: String| db.queue_pause(&target, by(&who, &why)).await;
+            action.perform(&app, ("queue pause", &target), work, |set| told(&set, "paused")).await
+        }
+        "resume" => {
+            let work = async |db: Database, who: String, _| db.queue_resume(&target, &who).await;
+            action.perform(&app, ("queue resume", &target), work, |set| told(&set, "resumed")).await
+        }
+        "forget" => {
+            let work = async |db: Database, _, _| db.queue_heartbeat_forget(&target).await;
+            action.perform(&app, ("queue forget", &target), work, |()| format!("{target} is forgotten")).await
+        }
+        other => Err(Fault::Invalid(format!("an executor cannot be asked to {other:?}"))),
+    }
+}
+
+fn told(set: &PauseSet, word: &str) -> String {
+    if set.changed {
+        format!("{} is {word}", set.job_kind)
+    } else {
+        format!("{} was {word} before", set.job_kind)
+    }
+}

@@ -1,0 +1,61 @@
+//! `/ui/gates`: gates and numbers, who changed what and why.
+
+use askama::Template;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::Response;
+use towpath_db::{ConfigChange, ConfigEntry, ConfigSet, Database, GateMove};
+
+use crate::App;
+use crate::access::Viewer;
+use crate::act::{Action, by};
+use crate::fault::Fault;
+use crate::filters;
+use crate::shell::{self, Shell};
+
+#[derive(Template)]
+#[template(path = "gates.html")]
+struct Page {
+    shell: Shell,
+    gates: Vec<ConfigEntry>,
+    numbers: Vec<ConfigEntry>,
+    changes: Vec<ConfigChange>,
+}
+
+pub(crate) async fn show(
+    viewer: Viewer,
+    State(app): State<App>,
+    headers: HeaderMap,
+) -> Result<Response, Fault> {
+    let (entries, changes) =
+        tokio::try_join!(app.database.config_list(), app.database.config_history(None, 50))?;
+    let (gates, numbers) = entries.into_iter().partition(ConfigEntry::is_gate);
+    let shell = Shell::new("/ui/gates", "Gates and config", viewer, &headers).live("gates");
+    shell::render(&Page { shell, gates, numbers, changes })
+}
+
+pub(crate) async fn act(State(app): State<App>, action: Action) -> Result<Response, Fault> {
+    let key = action.text("target").to_owned();
+    if action.text("reason").is_empty() {
+        return Err(Fault::Invalid("say why: the reason is kept with the change".into()));
+    }
+    let said = |set: ConfigSet| {
+        if set.changed { format!("{} is {}", set.key, set.value) } else { "nothing changed".into() }
+    };
+    match action.text("do") {
+        word @ ("open" | "close") => {
+            let to = if word == "open" { GateMove::Open } else { GateMove::Close };
+            let work =
+                async |db: Database, who: String, why: String| db.gate_set(&key, to, by(&who, &why)).await;
+            action.perform(&app, (&format!("gate {word}"), &key), work, said).await
+        }
+        "set" => {
+            let value = action.text("value").to_owned();
+            let work = async |db: Database, who: String, why: String| {
+                db.config_set(&key, &value, by(&who, &why)).await
+            };
+            action.perform(&app, ("config set", &key), work, said).await
+        }
+        other => Err(Fault::Invalid(format!("a config key cannot be asked to {other:?}"))),
+    }
+}

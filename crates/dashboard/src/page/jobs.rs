@@ -1,0 +1,200 @@
+//! `/ui/jobs`: jobs by filter, newest first. The filter is the URL.
+
+use askama::Template;
+use axum::extract::{Query, State};
+use axum::http::HeaderMap;
+use axum::response::Response;
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use towpath_db::job_read::{Job, JobFilter};
+use towpath_model::id::JobId;
+use towpath_model::job_state::JobState;
+
+use super::given;
+use crate::App;
+use crate::access::Viewer;
+use crate::fault::Fault;
+use crate::filters::{self, percent};
+use crate::limits::JOBS_PAGE;
+use crate::shell::{self, Shell};
+
+/// The filter as the form and the URL have it.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Asked {
+    pub(crate) state: String,
+    pub(crate) kind: String,
+    pub(crate) executor: String,
+    pub(crate) actor: String,
+    pub(crate) key: String,
+    /// `order=7`, `customer.id="x"` or JSON that the payload must contain.
+    pub(crate) payload: String,
+    pub(crate) error: String,
+    pub(crate) after: String,
+    pub(crate) before: String,
+    pub(crate) cursor: String,
+}
+
+impl Asked {
+    /// As the database takes it.
+    pub(crate) fn filter(&self) -> Result<JobFilter, Fault> {
+        let moment = |text: &str| match given(text) {
+            None => Ok(None),
+            Some(text) => read_moment(&text).map(Some),
+        };
+        let state = match given(&self.state) {
+            None => None,
+            Some(word) => Some(
+                word.parse::<JobState>()
+                    .map_err(|_| Fault::Invalid(format!("there is no state {word:?}")))?,
+            ),
+        };
+        Ok(JobFilter {
+            state,
+            job_kind: given(&self.kind),
+            executor: given(&self.executor),
+            actor: given(&self.actor),
+            idempotency_key: given(&self.key),
+            created_after: moment(&self.after)?,
+            created_before: moment(&self.before)?,
+            payload: given(&self.payload).map(|text| read_payload(&text)).transpose()?,
+            error_contains: given(&self.error),
+            ..JobFilter::default()
+        })
+    }
+
+    /// The fields that narrow, by name.
+    fn fields(&self) -> [(&'static str, &str); 9] {
+        [
+            ("state", &self.state),
+            ("kind", &self.kind),
+            ("executor", &self.executor),
+            ("actor", &self.actor),
+            ("key", &self.key),
+            ("payload", &self.payload),
+            ("error", &self.error),
+            ("after", &self.after),
+            ("before", &self.before),
+        ]
+    }
+
+    /// The same filter as a query.
+    pub(crate) fn query(&self) -> String {
+        let pairs = self.fields().into_iter().filter(|(_, value)| !value.trim().is_empty());
+        pairs.map(|(name, value)| format!("{name}={}", percent(value.trim()))).collect::<Vec<_>>().join("&")
+    }
+
+    /// The same filter on the command line.
+    pub(crate) fn command(&self) -> String {
+        let flags =
+            self.fields().into_iter().filter(|(_, value)| !value.trim().is_empty()).map(|(name, value)| {
+                let name = if name == "after" { "since" } else { name };
+                let value = match (name, read_payload(value.trim())) {
+                    ("payload", Ok(payload)) => payload.to_string(),
+                    _ => value.trim().to_owned(),
+                };
+                format!(" --{name} '{}'", value.replace('\'', "'\\''"))
+            });
+        format!("towpath job list{}", flags.collect::<String>())
+    }
+}
+
+/// A moment as people type it, in UTC, or as browsers send it.
+fn read_moment(text: &str) -> Result<Timestamp, Fault> {
+    if let Ok(at) = text.parse() {
+        return Ok(at);
+    }
+    let civil = text
+        .parse::<jiff::civil::DateTime>()
+        .ok()
+        .and_then(|civil| civil.to_zoned(jiff::tz::TimeZone::UTC).ok());
+    civil.map(|zoned| zoned.timestamp()).ok_or_else(|| {
+        Fault::Invalid(format!("{text:?} is not a moment; write it as 2026-05-01T12:00 (UTC)"))
+    })
+}
+
+/// `a.b=value` or JSON.
+fn read_payload(text: &str) -> Result<Value, Fault> {
+    if text.starts_with('{') {
+        return serde_json::from_str(text)
+            .map_err(|error| Fault::Invalid(format!("the payload filter is not JSON: {error}")));
+    }
+    let (path, value) = text.split_once('=').ok_or_else(|| {
+        Fault::Invalid(format!("{text:?} is not a payload filter; write order=7, customer.id=x or JSON"))
+    })?;
+    let value = serde_json::from_str(value.trim()).unwrap_or_else(|_| value.trim().into());
+    Ok(path.trim().rsplit('.').fold(value, |inner, name| json!({ name: inner })))
+}
+
+#[derive(Template)]
+#[template(path = "jobs.html")]
+struct Page {
+    shell: Shell,
+    asked: Asked,
+    states: [JobState; 9],
+    executors: [&'static str; 7],
+    jobs: Vec<Job>,
+    /// Where the next page begins.
+    older: Option<JobId>,
+    query: String,
+    command: String,
+}
+
+/// The whitelist, for the list in the form.
+const EXECUTORS: [&str; 7] =
+    ["DOT", "Agent", "Hermes", "Codex", "PG_worker", "external_worker", "future_Kestra_adapter"];
+
+pub(crate) async fn show(
+    viewer: Viewer,
+    State(app): State<App>,
+    headers: HeaderMap,
+    Query(asked): Query<Asked>,
+) -> Result<Response, Fault> {
+    let filter = asked.filter()?;
+    let cursor = match given(&asked.cursor) {
+        None => None,
+        Some(text) => Some(text.parse().map_err(|_| Fault::Invalid(format!("{text:?} is not a job")))?),
+    };
+    let found = app.database.job_list(&filter, JOBS_PAGE, cursor).await?;
+    let page = Page {
+        query: asked.query(),
+        command: asked.command(),
+        asked,
+        states: JobState::ALL,
+        executors: EXECUTORS,
+        jobs: found.jobs,
+        older: found.cursor,
+        shell: Shell::new("/ui/jobs", "Jobs", viewer, &headers).live("jobs"),
+    };
+    shell::render(&page)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_filter_is_a_path_or_json() {
+        assert_eq!(read_payload("order=7").unwrap(), json!({ "order": 7 }));
+        assert_eq!(read_payload("customer.id = x").unwrap(), json!({ "customer": { "id": "x" } }));
+        assert_eq!(read_payload(r#"{"a": [1]}"#).unwrap(), json!({ "a": [1] }));
+        assert!(read_payload("order").is_err());
+        assert!(read_payload("{").is_err());
+    }
+
+    #[test]
+    fn the_filter_stands_in_the_url_and_on_the_command_line() {
+        let asked = Asked { kind: "mail out".into(), payload: "order=7".into(), ..Asked::default() };
+        assert_eq!(asked.query(), "kind=mail%20out&payload=order%3D7");
+        assert_eq!(asked.command(), r#"towpath job list --kind 'mail out' --payload '{"order":7}'"#);
+    }
+
+    #[test]
+    fn moments_are_read_as_browsers_and_people_write_them() {
+        for text in ["2026-05-01T12:00", "2026-05-01T12:00:00Z", "2026-05-01 12:00"] {
+            assert_eq!(read_moment(text).unwrap().as_second(), 1_777_636_800, "{text}");
+        }
+        assert!(read_moment("yesterday").is_err());
+    }
+}

@@ -1,0 +1,20 @@
+//! One file per page.
+
+pub(crate) mod audit;
+pub(crate) mod bulk;
+pub(crate) mod dead_letter;
+pub(crate) mod dead_letters;
+pub(crate) mod executors;
+pub(crate) mod gates;
+pub(crate) mod job;
+pub(crate) mod jobs;
+pub(crate) mod overview;
+pub(crate) mod schedules;
+pub(crate) mod stream;
+pub(crate) mod streams;
+
+/// A query parameter that was left empty is none.
+pub(crate) fn given(text: &str) -> Option<String> {
+    let text = text.trim();
+    (!text.is_empty()).then(|| text.to_owned())
+}

@@ -1,0 +1,75 @@
+//! `/ui/streams`: the streams of a project.
+
+use askama::Template;
+use axum::extract::{Query, State};
+use axum::http::HeaderMap;
+use axum::response::Response;
+use serde::Deserialize;
+use towpath_streams::{Head, List};
+
+use crate::App;
+use crate::access::Viewer;
+use crate::fault::Fault;
+use crate::filters::{self, percent};
+use crate::limits::ROWS_PAGE;
+use crate::shell::{self, Shell};
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Asked {
+    project: String,
+    prefix: String,
+    after: String,
+}
+
+#[derive(Template)]
+#[template(path = "streams.html")]
+struct Page {
+    shell: Shell,
+    asked: Asked,
+    project: String,
+    streams: Vec<Row>,
+    count: i64,
+    more: Option<String>,
+}
+
+struct Row {
+    id: String,
+    link: String,
+    head: Head,
+}
+
+pub(crate) async fn show(
+    viewer: Viewer,
+    State(app): State<App>,
+    headers: HeaderMap,
+    Query(asked): Query<Asked>,
+) -> Result<Response, Fault> {
+    let project = if asked.project.is_empty() { "default".to_owned() } else { asked.project.clone() };
+    let limit = usize::try_from(ROWS_PAGE).unwrap_or(100);
+    let list = List {
+        project: project.as_str().into(),
+        prefix: asked.prefix.clone(),
+        after: super::given(&asked.after),
+        limit,
+    };
+    let found = app.store.list(list).await?;
+    let more = found.last().filter(|_| found.len() == limit).map(|(name, _)| name.id.to_string());
+    let row = |(name, head): (towpath_model::stream::name::StreamName, Head)| Row {
+        link: format!("/ui/stream?project={}&id={}", percent(&name.project), percent(&name.id)),
+        id: name.id.to_string(),
+        head,
+    };
+    let page = Page {
+        count: i64::try_from(app.store.count(&project)).unwrap_or(i64::MAX),
+        streams: found.into_iter().map(row).collect(),
+        more: more.map(|after| {
+            let (project, prefix) = (percent(&project), percent(&asked.prefix));
+            format!("/ui/streams?project={project}&prefix={prefix}&after={}", percent(&after))
+        }),
+        project,
+        asked,
+        shell: Shell::new("/ui/streams", "Streams", viewer, &headers).live("streams"),
+    };
+    shell::render(&page)
+}

@@ -1,0 +1,135 @@
+//! What every page has around it: navigation, assets, the word after an action, headers.
+
+use askama::Template;
+use axum::extract::Path;
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, SET_COOKIE,
+    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
+use axum::http::{HeaderMap, HeaderValue};
+use axum::response::{Html, IntoResponse, Response};
+
+use crate::access::{Viewer, cookie};
+use crate::fault::Fault;
+
+const CSS: &str = include_str!("../assets/towpath.css");
+const JS: &str = include_str!("../assets/towpath.js");
+const ICON: &str = include_str!("../assets/icon.svg");
+
+/// The cookie with the word after an action.
+pub(crate) const WORD: &str = "towpath_word";
+
+/// Where the assets are; the name changes with the content, so browsers keep them for good.
+#[derive(Clone, Copy)]
+pub(crate) struct Assets {
+    pub(crate) tag: u32,
+}
+
+/// The assets of this binary.
+pub(crate) const ASSETS: Assets = Assets { tag: tag(&[CSS, JS, ICON]) };
+
+/// FNV-1a: a name for a content, worked out when compiling.
+const fn tag(texts: &[&str]) -> u32 {
+    let mut hash: u32 = 0x811c_9dc5;
+    let mut text = 0;
+    while text < texts.len() {
+        let bytes = texts[text].as_bytes();
+        let mut at = 0;
+        while at < bytes.len() {
+            hash = (hash ^ bytes[at] as u32).wrapping_mul(0x0100_0193);
+            at += 1;
+        }
+        text += 1;
+    }
+    hash
+}
+
+/// One line of the navigation.
+pub(crate) struct Place {
+    pub(crate) path: &'static str,
+    pub(crate) name: &'static str,
+    /// The second key after `g` that goes there.
+    pub(crate) key: char,
+}
+
+/// The pages, in the order of the navigation.
+pub(crate) const PLACES: [Place; 8] = [
+    Place { path: "/ui", name: "Overview", key: 'o' },
+    Place { path: "/ui/jobs", name: "Jobs", key: 'j' },
+    Place { path: "/ui/dead-letters", name: "Dead letters", key: 'd' },
+    Place { path: "/ui/schedules", name: "Schedules", key: 's' },
+    Place { path: "/ui/executors", name: "Executors", key: 'x' },
+    Place { path: "/ui/streams", name: "Streams", key: 't' },
+    Place { path: "/ui/gates", name: "Gates", key: 'g' },
+    Place { path: "/ui/audit", name: "Audit", key: 'a' },
+];
+
+/// What the layout needs beside the page itself.
+pub(crate) struct Shell {
+    pub(crate) assets: Assets,
+    pub(crate) places: &'static [Place],
+    /// The path of the place in the navigation that this page belongs to.
+    pub(crate) here: &'static str,
+    pub(crate) title: String,
+    pub(crate) viewer: Viewer,
+    /// What the last action did, and whether it worked.
+    pub(crate) word: Option<(bool, String)>,
+    /// The topics whose changes concern this page.
+    pub(crate) topics: &'static str,
+}
+
+impl Shell {
+    /// The frame of one page.
+    pub(crate) fn new(
+        here: &'static str,
+        title: impl Into<String>,
+        viewer: Viewer,
+        headers: &HeaderMap,
+    ) -> Shell {
+        let word = cookie(headers, WORD).and_then(|word| {
+            let text = crate::filters::unpercent(word.get(1..)?);
+            Some((word.starts_with('+'), text))
+        });
+        Shell { assets: ASSETS, places: &PLACES, here, title: title.into(), viewer, word, topics: "" }
+    }
+
+    /// Makes the page fetch itself again when one of these topics changes.
+    pub(crate) fn live(mut self, topics: &'static str) -> Shell {
+        self.topics = topics;
+        self
+    }
+}
+
+/// A page, and the word forgotten once it was shown.
+pub(crate) fn render(page: &impl Template) -> Result<Response, Fault> {
+    let mut response = Html(page.render()?).into_response();
+    let forget = format!("{WORD}=; Path=/ui; Max-Age=0; HttpOnly; SameSite=Strict");
+    response.headers_mut().insert(SET_COOKIE, HeaderValue::from_str(&forget).expect("a plain text"));
+    Ok(response)
+}
+
+/// A stylesheet, a script or the icon.
+pub(crate) async fn asset(Path(name): Path<String>) -> Result<Response, Fault> {
+    let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
+    let (kind, text) = match ending {
+        "css" => ("text/css; charset=utf-8", CSS),
+        "js" => ("text/javascript; charset=utf-8", JS),
+        "svg" => ("image/svg+xml", ICON),
+        _ => return Err(Fault::NotFound(format!("there is no asset {name}"))),
+    };
+    let headers = [(CONTENT_TYPE, kind), (CACHE_CONTROL, "public, max-age=31536000, immutable")];
+    Ok((headers, text).into_response())
+}
+
+/// Nothing from elsewhere, nothing inline, in nobody's frame, in nobody's cache.
+pub(crate) async fn harden(mut response: Response) -> Response {
+    const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; \
+         connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("same-origin"));
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    response
+}

@@ -1,0 +1,297 @@
+//! Deliveries: webhooks claimed under a lease, sent by somebody else, ended here (E08).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use towpath_model::id::DeliveryId;
+use towpath_model::job::Attempt;
+use uuid::Uuid;
+
+use crate::answer::{read, read_field};
+use crate::job::{LeaseOwner, whole_seconds};
+use crate::{Database, Error};
+
+/// Proof that this process owns one attempt to deliver.
+///
+/// Only a claim creates one, and every end consumes it. Not `Clone` for that reason.
+#[derive(Debug)]
+pub struct DeliveryLease {
+    delivery_id: DeliveryId,
+    owner: LeaseOwner,
+    attempt: Attempt,
+}
+
+/// A delivery and everything needed to send it.
+#[derive(Debug)]
+pub struct Delivery {
+    /// Proof of owning this attempt.
+    pub lease: DeliveryLease,
+    /// The same at every attempt and every replay: receivers tell repetitions by it.
+    pub webhook_id: String,
+    /// The route that made it.
+    pub route_name: String,
+    /// The event's position.
+    pub position: i64,
+    /// The event.
+    pub event_id: Uuid,
+    /// How often the event was replayed on this route before.
+    pub generation: i32,
+    /// Where to.
+    pub url: String,
+    /// The route's own headers.
+    pub headers: BTreeMap<String, String>,
+    /// How long the receiver may take.
+    pub timeout: Duration,
+    /// Byte for byte the same at every attempt.
+    pub body: String,
+    /// The current key and, during a rotation, the previous one.
+    pub signing_keys: Vec<String>,
+}
+
+/// What a claim found.
+#[derive(Debug)]
+pub struct Claimed {
+    /// To be sent now.
+    pub deliveries: Vec<Delivery>,
+    /// Attempts of others whose lease had run out; they are due again.
+    pub lost: i64,
+    /// When the next one becomes due.
+    pub next_at: Option<Timestamp>,
+}
+
+/// What is known about an attempt, however it ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeliveryOutcome {
+    /// The receiver's status, if it answered.
+    pub status_code: Option<i32>,
+    /// How long it took.
+    pub duration: Duration,
+    /// The address that was dialled, if known.
+    pub address: Option<String>,
+    /// The beginning of the answer.
+    pub answer: Option<String>,
+}
+
+/// How an attempt failed, in the words of `fn_delivery_fail`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailureClass {
+    /// The receiver answered something other than 2xx.
+    Status,
+    /// It did not answer in time.
+    Timeout,
+    /// No connection, or it broke.
+    Connect,
+    /// The connection could not be encrypted.
+    Tls,
+    /// The address is not allowed.
+    Forbidden,
+    /// No request could be made of the route's target.
+    Setup,
+}
+
+impl FailureClass {
+    /// The word.
+    pub fn word(self) -> &'static str {
+        match self {
+            FailureClass::Status => "status",
+            FailureClass::Timeout => "timeout",
+            FailureClass::Connect => "connect",
+            FailureClass::Tls => "tls",
+            FailureClass::Forbidden => "forbidden",
+            FailureClass::Setup => "setup",
+        }
+    }
+}
+
+/// Why an attempt failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeliveryFailure {
+    /// How.
+    pub class: FailureClass,
+    /// In words.
+    pub error: String,
+    /// The wait the receiver asked for.
+    pub retry_after: Option<Duration>,
+}
+
+/// What became of a delivery after a failed attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct AfterDelivery {
+    /// `waiting`, or `dead`: a dead letter.
+    pub state: String,
+    /// When it is tried again.
+    pub next_at: Option<Timestamp>,
+    /// The target's circuit now.
+    pub circuit: String,
+    /// The route was switched off because of this failure.
+    pub route_disabled: bool,
+}
+
+/// An attempt whose end could not be recorded, given back. The database may have heard, so asking
+/// again is right: what did end answers [`Error::LeaseLost`].
+#[derive(Debug)]
+pub struct Unended {
+    /// What went wrong.
+    pub error: Error,
+    /// The attempt.
+    pub lease: DeliveryLease,
+}
+
+#[derive(Deserialize)]
+struct ClaimAnswer {
+    deliveries: Vec<Row>,
+    lost: i64,
+    next_at: Option<Timestamp>,
+}
+
+#[derive(Deserialize)]
+struct Row {
+    delivery_id: DeliveryId,
+    attempt: Attempt,
+    webhook_id: String,
+    route_name: String,
+    position: i64,
+    event_id: Uuid,
+    generation: i32,
+    url: String,
+    headers: BTreeMap<String, String>,
+    timeout_seconds: u64,
+    body: String,
+    signing_keys: Vec<String>,
+}
+
+impl Row {
+    fn with_lease(self, owner: &LeaseOwner) -> Delivery {
+        Delivery {
+            lease: DeliveryLease {
+                delivery_id: self.delivery_id,
+                owner: owner.clone(),
+                attempt: self.attempt,
+            },
+            webhook_id: self.webhook_id,
+            route_name: self.route_name,
+            position: self.position,
+            event_id: self.event_id,
+            generation: self.generation,
+            url: self.url,
+            headers: self.headers,
+            timeout: Duration::from_secs(self.timeout_seconds),
+            body: self.body,
+            signing_keys: self.signing_keys,
+        }
+    }
+}
+
+impl Database {
+    /// Takes up to `limit` due webhooks under a lease; targets take turns.
+    pub async fn delivery_claim(
+        &self,
+        owner: &LeaseOwner,
+        limit: i32,
+        lease: Duration,
+    ) -> Result<Claimed, Error> {
+        let sql = "select towpath.fn_delivery_claim($1, $2, $3)";
+        let answer: ClaimAnswer =
+            read(self.call(sql, &[&owner.as_str(), &limit, &whole_seconds(lease)]).await?)?;
+        let deliveries = answer.deliveries.into_iter().map(|row| row.with_lease(owner)).collect();
+        Ok(Claimed { deliveries, lost: answer.lost, next_at: answer.next_at })
+    }
+}
+
+impl DeliveryLease {
+    /// The delivery.
+    pub fn delivery_id(&self) -> DeliveryId {
+        self.delivery_id
+    }
+
+    /// The number of the attempt.
+    pub fn attempt(&self) -> Attempt {
+        self.attempt
+    }
+
+    /// Keeps the attempt for at least this long from now.
+    pub async fn extend(&self, database: &Database, by: Duration) -> Result<(), Error> {
+        let sql = "select towpath.fn_delivery_extend($1, $2, $3, $4)";
+        let (id, owner, attempt) = self.fence();
+        let answer = database.call(sql, &[&id, &owner, &attempt, &whole_seconds(by)]).await?;
+        read_field::<DeliveryId>(answer, "delivery_id").map(drop)
+    }
+
+    /// leased -> delivered.
+    pub async fn succeed(self, database: &Database, outcome: &DeliveryOutcome) -> Result<(), Unended> {
+        let sql = "select towpath.fn_delivery_succeed($1, $2, $3, $4, $5, $6, $7)";
+        let (id, owner, attempt) = self.fence();
+        let answered = database
+            .call(
+                sql,
+                &[
+                    &id,
+                    &owner,
+                    &attempt,
+                    &outcome.status_code,
+                    &whole_ms(outcome.duration),
+                    &outcome.address,
+                    &outcome.answer,
+                ],
+            )
+            .await;
+        match answered.and_then(|answer| read_field::<DeliveryId>(answer, "delivery_id")) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(Unended { error, lease: self }),
+        }
+    }
+
+    /// leased -> waiting, or dead.
+    pub async fn fail(
+        self,
+        database: &Database,
+        failure: &DeliveryFailure,
+        outcome: &DeliveryOutcome,
+    ) -> Result<AfterDelivery, Unended> {
+        let sql = "select towpath.fn_delivery_fail($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+        let (id, owner, attempt) = self.fence();
+        let retry_after = failure.retry_after.map(|wait| wait.as_secs_f64());
+        let answered = database
+            .call(
+                sql,
+                &[
+                    &id,
+                    &owner,
+                    &attempt,
+                    &failure.class.word(),
+                    &failure.error,
+                    &outcome.status_code,
+                    &retry_after,
+                    &whole_ms(outcome.duration),
+                    &outcome.address,
+                    &outcome.answer,
+                ],
+            )
+            .await;
+        match answered.and_then(read) {
+            Ok(after) => Ok(after),
+            Err(error) => Err(Unended { error, lease: self }),
+        }
+    }
+
+    /// Gives back a delivery that was claimed and not sent.
+    pub async fn release(self, database: &Database) -> Result<(), Unended> {
+        let sql = "select towpath.fn_delivery_release($1, $2, $3)";
+        let (id, owner, attempt) = self.fence();
+        let answered = database.call(sql, &[&id, &owner, &attempt]).await;
+        match answered.and_then(|answer| read_field::<DeliveryId>(answer, "delivery_id")) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(Unended { error, lease: self }),
+        }
+    }
+
+    fn fence(&self) -> (Uuid, &str, i32) {
+        (self.delivery_id.uuid(), self.owner.as_str(), self.attempt.number())
+    }
+}
+
+fn whole_ms(duration: Duration) -> i32 {
+    i32::try_from(duration.as_millis()).unwrap_or(i32::MAX)
+}

@@ -1,0 +1,89 @@
+//! What a producer says about an event.
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use towpath_model::id::EventId;
+
+use crate::Error;
+
+/// An event to be emitted. Domain and type are needed; the database checks all of it.
+///
+/// The fields are named like the parameters of `fn_event_emit`, because a batch goes there as
+/// an array of these.
+#[derive(Debug, Clone, Serialize)]
+pub struct NewEvent {
+    pub(super) event_domain: String,
+    pub(super) event_type: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) event_stream: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) subject_table: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) subject_ref: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) payload: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) actor: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) ordering_key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) event_id: Option<EventId>,
+}
+
+impl NewEvent {
+    /// An event of this domain and type with an empty payload.
+    pub fn new(domain: impl Into<String>, event_type: impl Into<String>) -> NewEvent {
+        NewEvent {
+            event_domain: domain.into(),
+            event_type: event_type.into(),
+            event_stream: None,
+            subject_table: None,
+            subject_ref: None,
+            payload: None,
+            actor: None,
+            ordering_key: None,
+            event_id: None,
+        }
+    }
+
+    /// What receivers get: references, never secrets (E01).
+    pub fn payload(mut self, payload: &impl Serialize) -> Result<NewEvent, Error> {
+        let payload = serde_json::value::to_raw_value(payload).map_err(|error| {
+            let NewEvent { event_domain, event_type, .. } = &self;
+            Error::Invalid(format!("the payload of {event_domain}/{event_type} is not JSON: {error}"))
+        })?;
+        self.payload = Some(payload);
+        Ok(self)
+    }
+
+    /// The stream inside the domain, such as `audit` or `alert`.
+    pub fn stream(mut self, stream: impl Into<String>) -> NewEvent {
+        self.event_stream = Some(stream.into());
+        self
+    }
+
+    /// The row it is about. Unless there is an ordering key, events about one row keep their order.
+    pub fn subject(mut self, table: impl Into<String>, reference: impl Into<String>) -> NewEvent {
+        self.subject_table = Some(table.into());
+        self.subject_ref = Some(reference.into());
+        self
+    }
+
+    /// Events with one key are routed in their order.
+    pub fn ordering_key(mut self, key: impl Into<String>) -> NewEvent {
+        self.ordering_key = Some(key.into());
+        self
+    }
+
+    /// Who caused it; the login role if not said.
+    pub fn actor(mut self, actor: impl Into<String>) -> NewEvent {
+        self.actor = Some(actor.into());
+        self
+    }
+
+    /// The producer's own id, a uuid v7 of about now: emitting it again is answered as a duplicate.
+    pub fn event_id(mut self, event_id: EventId) -> NewEvent {
+        self.event_id = Some(event_id);
+        self
+    }
+}

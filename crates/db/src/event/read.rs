@@ -1,0 +1,256 @@
+//! Reading events: one whole, a page of them, what a consumer may see, and why an event went
+//! where it went (`sql/functions/event_read.sql`, `route_decide.sql`).
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use towpath_model::event::recipient::Step;
+use towpath_model::event::route::{Decision, Mode};
+use towpath_model::id::{DeliveryId, EventId, SubscriptionId};
+use uuid::Uuid;
+
+use super::RouteDeadLetter;
+use crate::answer::read;
+use crate::{Database, Error};
+
+/// An event as receivers and readers see it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the columns of event_outbox; 0004_event.sql says what each holds")]
+pub struct Event {
+    pub event_id: EventId,
+    /// None while the sequencer has not seen it.
+    pub position: Option<i64>,
+    pub event_domain: String,
+    pub event_type: String,
+    pub event_stream: Option<String>,
+    pub subject_table: Option<String>,
+    pub subject_ref: Option<String>,
+    pub ordering_key: Option<String>,
+    pub actor: String,
+    pub created_at: Timestamp,
+    pub payload: Value,
+}
+
+/// Which events are meant. What is none does not narrow.
+#[derive(Debug, Clone, Default, Serialize)]
+#[expect(missing_docs, reason = "the columns of the same name; the payload by containment")]
+pub struct EventFilter {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub event_domain: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub event_type: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub event_stream: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subject_table: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subject_ref: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub actor: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub payload: Option<Value>,
+}
+
+/// Where a page of events begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum From {
+    /// The newest ones, newest first.
+    Newest,
+    /// Those before a position, newest first.
+    Before(i64),
+    /// Those after a position, oldest first.
+    After(i64),
+}
+
+/// A page of events.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct EventPage {
+    /// The events.
+    pub events: Vec<Event>,
+    /// Where to go on; an empty page that says `more` is not the end.
+    pub position: i64,
+    /// The highest position there is.
+    pub last_position: i64,
+    /// Retention dropped what lies before this position; consumers are not told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_from: Option<i64>,
+    /// Whether there is more now.
+    pub more: bool,
+}
+
+/// One event and what became of it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct EventWhole {
+    /// The event.
+    pub event: Event,
+    /// Who hears it, by the subscriptions of now.
+    pub recipients: Recipients,
+    /// What workers decided.
+    pub attempts: Vec<RouteAttempt>,
+    /// What failed.
+    pub dead_letters: Vec<RouteDeadLetter>,
+    /// What was sent, and what still waits to be.
+    pub deliveries: DeliveryHistory,
+}
+
+/// Who hears an event (R02).
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Recipients {
+    /// The best step by which anybody hears it.
+    pub step: Step,
+    /// Whether nobody hears it by a row of their own.
+    pub broadcast: bool,
+    /// Whether subscriptions decide at all (R04).
+    pub resolution_enabled: bool,
+    /// Who hears it.
+    pub recipients: Vec<Recipient>,
+    /// Whose most specific row is muted.
+    pub suppressed: Vec<Recipient>,
+}
+
+/// One recipient and the subscription that decided.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Recipient {
+    /// The recipient.
+    pub recipient_ref: String,
+    /// The step of the row.
+    pub step: Step,
+    /// The row.
+    pub subscription_id: SubscriptionId,
+}
+
+/// What a worker decided about an event and a route, or about no route.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the columns of route_attempt; 0004_event.sql says what each holds")]
+pub struct RouteAttempt {
+    pub worker_name: String,
+    pub route_name: Option<String>,
+    pub mode: Mode,
+    pub generation: i32,
+    pub decision: Decision,
+    pub reason: Option<String>,
+    pub step: Step,
+    pub recipients: Option<Vec<String>>,
+    pub suppressed: Option<Vec<String>>,
+    pub result_id: Option<Uuid>,
+    pub error: Option<String>,
+    pub attempted_at: Timestamp,
+}
+
+/// How deliveries ended, and which have not.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct DeliveryHistory {
+    /// Ended attempts, oldest first.
+    pub attempts: Vec<Value>,
+    /// Deliveries that are not finished.
+    pub waiting: Vec<Value>,
+}
+
+/// What a worker would do with an event, and why.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Explained {
+    /// Who hears it.
+    #[serde(flatten)]
+    pub recipients: Recipients,
+    /// The worker that was asked.
+    pub worker_name: String,
+    /// Its decisions.
+    pub decisions: Vec<WouldDecide>,
+}
+
+/// One decision that would be made.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct WouldDecide {
+    /// The route; none if no route takes the event.
+    pub route_name: Option<String>,
+    /// How far the route goes.
+    #[serde(default)]
+    pub mode: Option<Mode>,
+    /// What would become of it.
+    pub decision: Decision,
+    /// Why, if the mode does not say it.
+    pub reason: Option<String>,
+    /// What the route delivers to.
+    #[serde(default)]
+    pub target_kind: Option<String>,
+}
+
+/// An event to ask about: a stored one, or one only thought of.
+#[derive(Debug, Clone, Serialize)]
+#[serde(untagged)]
+pub enum Question {
+    /// A stored one.
+    Stored {
+        /// Its id.
+        event_id: EventId,
+    },
+    /// One that nobody emitted.
+    Imagined {
+        /// Its domain.
+        event_domain: String,
+        /// Its type.
+        event_type: String,
+        /// Its stream.
+        event_stream: Option<String>,
+        /// The table it is about.
+        subject_table: Option<String>,
+        /// Its payload.
+        payload: Value,
+    },
+}
+
+impl Database {
+    /// One event and what became of it.
+    pub async fn event_show(&self, event_id: EventId) -> Result<EventWhole, Error> {
+        let answer = self.call("select towpath.fn_event_show($1)", &[&event_id.uuid()]).await?;
+        read(answer).map_err(|error| no_such_event(error, event_id))
+    }
+
+    /// A page of events, for operators.
+    pub async fn event_list(&self, filter: &EventFilter, from: From, limit: i32) -> Result<EventPage, Error> {
+        let filter = serde_json::to_value(filter).expect("a filter is plain data");
+        let (after, before) = match from {
+            From::Newest => (None, None),
+            From::Before(position) => (None, Some(position)),
+            From::After(position) => (Some(position), None),
+        };
+        let sql = "select towpath.fn_event_list($1, $2, $3, $4)";
+        read(self.call(sql, &[&filter, &after, &limit, &before]).await?)
+    }
+
+    /// The events after a position that a consumer has a subscription for (R05).
+    pub async fn event_read(&self, consumer: &str, after: i64, limit: i32) -> Result<EventPage, Error> {
+        read(self.call("select towpath.fn_event_read($1, $2, $3)", &[&consumer, &after, &limit]).await?)
+    }
+
+    /// Who hears an event.
+    pub async fn resolve_recipients(&self, question: &Question) -> Result<Recipients, Error> {
+        let event = serde_json::to_value(question).expect("a question is plain data");
+        read(self.call("select towpath.fn_resolve_recipients($1)", &[&event]).await?)
+    }
+
+    /// What a worker would decide about an event. Nothing is written.
+    pub async fn route_explain(&self, question: &Question, worker_name: &str) -> Result<Explained, Error> {
+        let event = serde_json::to_value(question).expect("a question is plain data");
+        let answer = self.call("select towpath.fn_route_explain($1, $2)", &[&event, &worker_name]).await?;
+        read(answer).map_err(|error| match (error, question) {
+            (error, Question::Stored { event_id }) => no_such_event(error, *event_id),
+            (Error::NotFound(_), _) => Error::NotFound(format!("there is no route worker {worker_name}")),
+            (error, _) => error,
+        })
+    }
+
+    /// How the attempts of one delivery ended.
+    pub async fn delivery_history(&self, delivery_id: DeliveryId) -> Result<DeliveryHistory, Error> {
+        read(self.call("select towpath.fn_delivery_history($1)", &[&delivery_id.uuid()]).await?)
+    }
+}
+
+pub(super) fn no_such_event(error: Error, event_id: EventId) -> Error {
+    match error {
+        Error::NotFound(_) => {
+            Error::NotFound(format!("there is no event {event_id}, or retention has dropped it"))
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,56 @@
+//! Containment of JSON, as PostgreSQL's `jsonb @>` understands it: the whole idea of a filter.
+
+use serde_json::{Number, Value};
+
+/// Whether `whole` contains `part`: every key of an object with a value that contains its
+/// own, every element of an array somewhere, anything else by being equal.
+///
+/// A number is its value, so 1 contains 1.0. Numbers beyond the 53 bits of a double are
+/// compared as doubles unless both are whole.
+pub fn contains(whole: &Value, part: &Value) -> bool {
+    match (whole, part) {
+        (Value::Object(whole), Value::Object(part)) => {
+            part.iter().all(|(key, part)| whole.get(key).is_some_and(|whole| contains(whole, part)))
+        }
+        (Value::Array(whole), Value::Array(part)) => {
+            part.iter().all(|part| whole.iter().any(|whole| contains(whole, part)))
+        }
+        (Value::Number(whole), Value::Number(part)) => same_number(whole, part),
+        (whole, part) => whole == part,
+    }
+}
+
+fn same_number(one: &Number, other: &Number) -> bool {
+    let whole = |number: &Number| number.as_i64().map(i128::from).or(number.as_u64().map(i128::from));
+    match (whole(one), whole(other)) {
+        (Some(one), Some(other)) => one == other,
+        _ => one.as_f64() == other.as_f64(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::contains;
+
+    #[test]
+    fn containment_is_that_of_jsonb() {
+        for (whole, part, holds) in [
+            (json!({}), json!({}), true),
+            (json!({"a": 1, "b": 2}), json!({"a": 1}), true),
+            (json!({"a": 1}), json!({"a": 1, "b": 2}), false),
+            (json!({"a": 1}), json!({"a": 1.0}), true),
+            (json!({"a": null}), json!({"a": null}), true),
+            (json!({}), json!({"a": null}), false),
+            (json!({"a": {"b": [1, 2]}}), json!({"a": {"b": [2]}}), true),
+            (json!({"a": [1, [2, 3]]}), json!({"a": [[3]]}), true),
+            (json!({"a": [1]}), json!({"a": [1, 1]}), true),
+            (json!({"a": [1]}), json!({"a": []}), true),
+            (json!({"a": [1]}), json!({"a": 1}), false),
+            (json!({"a": {}}), json!({"a": []}), false),
+        ] {
+            assert_eq!(contains(&whole, &part), holds, "{whole} @> {part}");
+        }
+    }
+}

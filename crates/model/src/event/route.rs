@@ -1,0 +1,199 @@
+//! What a route does with an event (E05).
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::contain::contains;
+use super::recipient::Recipients;
+use super::{Event, fits};
+
+macro_rules! words {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$each:meta])* $variant:ident = $word:literal,)* })*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub enum $name { $($(#[$each])* #[serde(rename = $word)] $variant,)* }
+
+        impl $name {
+            /// The word in the database.
+            pub fn word(self) -> &'static str {
+                match self { $($name::$variant => $word,)* }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.word())
+            }
+        }
+    )*};
+}
+
+words! {
+    /// How far a route goes.
+    Mode {
+        /// Takes nothing, and holds what waits to be sent.
+        Off = "off",
+        /// Records what it would do.
+        DryRun = "dry_run",
+        /// Delivers.
+        Live = "live",
+    }
+
+    /// What became of an event on a route.
+    Decision {
+        /// It would have been sent.
+        DryRun = "dry_run",
+        /// The route is off.
+        Disabled = "disabled",
+        /// It is not for this route's recipient, or for no route at all.
+        Skipped = "skipped",
+        /// The target cannot take it: a dead letter.
+        Failed = "failed",
+        /// It became a job or a delivery.
+        Sent = "sent",
+    }
+
+    /// Why a decision is not simply the mode's.
+    Reason {
+        /// The route is off.
+        ModeOff = "mode_off",
+        /// The recipient it serves muted such events.
+        Suppressed = "suppressed",
+        /// No route of the worker takes the event.
+        NoRoute = "no_route",
+        /// The target cannot take it.
+        Refused = "refused",
+    }
+}
+
+/// What a route takes and how far it goes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Route {
+    /// Its name.
+    pub route_name: String,
+    /// Of which domain; none for any.
+    pub event_domain: Option<String>,
+    /// Of which type; none for any.
+    pub event_type: Option<String>,
+    /// Of which stream; none for any.
+    pub event_stream: Option<String>,
+    /// For whom: one recipient, or all of a kind as `role:*`; none for whoever hears it.
+    pub recipient_filter: Option<String>,
+    /// What the payload must contain: an object.
+    pub payload_filter: Value,
+    /// How far it goes.
+    pub mode: Mode,
+}
+
+/// What the target says to an event that a live route hands it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// It takes it.
+    Takes,
+    /// It cannot: a field that is no number, a kind that nobody knows.
+    Refuses,
+}
+
+/// What is recorded about one event and one route, or about no route.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Decided {
+    /// The route; none if no route takes the event.
+    pub route_name: Option<String>,
+    /// What became of it.
+    pub decision: Decision,
+    /// Why, if the mode does not say it.
+    pub reason: Option<Reason>,
+}
+
+/// What a worker with these routes records about an event: one decision per route that takes it, or a
+/// single one that says that none does.
+pub fn decide(
+    event: &Event,
+    heard: &Recipients,
+    routes: &[Route],
+    target: impl Fn(&Route) -> Target,
+) -> Vec<Decided> {
+    let taken: Vec<_> =
+        routes.iter().filter_map(|route| route.decide(event, heard, || target(route))).collect();
+    if taken.is_empty() {
+        let reason = Some(Reason::NoRoute);
+        return vec![Decided { route_name: None, decision: Decision::Skipped, reason }];
+    }
+    taken
+}
+
+impl Route {
+    fn decide(&self, event: &Event, heard: &Recipients, target: impl Fn() -> Target) -> Option<Decided> {
+        let hears = self.hears(heard);
+        if !self.fits(event) || !(hears || self.is_suppressed(heard)) {
+            return None;
+        }
+        let (decision, reason) = match self.mode {
+            Mode::Off => (Decision::Disabled, Some(Reason::ModeOff)),
+            _ if !hears => (Decision::Skipped, Some(Reason::Suppressed)),
+            Mode::DryRun => (Decision::DryRun, None),
+            Mode::Live => match target() {
+                Target::Takes => (Decision::Sent, None),
+                Target::Refuses => (Decision::Failed, Some(Reason::Refused)),
+            },
+        };
+        Some(Decided { route_name: Some(self.route_name.clone()), decision, reason })
+    }
+
+    fn fits(&self, event: &Event) -> bool {
+        fits(self.event_domain.as_deref(), Some(&event.event_domain))
+            && fits(self.event_type.as_deref(), Some(&event.event_type))
+            && fits(self.event_stream.as_deref(), event.event_stream.as_deref())
+            && contains(&event.payload, &self.payload_filter)
+    }
+
+    /// A broadcast is heard by everybody, except a recipient that is suppressed by name.
+    fn hears(&self, heard: &Recipients) -> bool {
+        let Some(filter) = self.recipient_filter.as_deref() else { return true };
+        match heard.is_broadcast() {
+            true => heard.suppressed.iter().all(|muted| muted.recipient_ref != filter),
+            false => heard.recipients.iter().any(|one| recipient_fits(&one.recipient_ref, filter)),
+        }
+    }
+
+    fn is_suppressed(&self, heard: &Recipients) -> bool {
+        let Some(filter) = self.recipient_filter.as_deref() else { return false };
+        heard.suppressed.iter().any(|muted| recipient_fits(&muted.recipient_ref, filter))
+    }
+}
+
+/// Whether a recipient is meant by a filter, which names one or, ending in `:*`, all of a kind.
+fn recipient_fits(recipient: &str, filter: &str) -> bool {
+    match filter.strip_suffix('*').filter(|kind| kind.ends_with(':')) {
+        Some(kind) => recipient.starts_with(kind),
+        None => recipient == filter,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Decision, Mode, recipient_fits};
+
+    #[test]
+    fn a_filter_names_one_or_all_of_a_kind() {
+        for (recipient, filter, fits) in [
+            ("role:a", "role:a", true),
+            ("role:a", "role:*", true),
+            ("user:a", "role:*", false),
+            ("role:ab", "role:a", false),
+            ("role:a*", "role:a*", true),
+            ("role:ab", "role:a*", false),
+        ] {
+            assert_eq!(recipient_fits(recipient, filter), fits, "{recipient} {filter}");
+        }
+    }
+
+    #[test]
+    fn words_and_serde_are_one_list() {
+        let json = |value: &Decision| serde_json::to_string(value).expect("serialises");
+        assert_eq!(json(&Decision::DryRun), format!("\"{}\"", Decision::DryRun.word()));
+        assert_eq!(Mode::Live.to_string(), "live");
+    }
+}

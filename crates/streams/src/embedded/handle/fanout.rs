@@ -1,0 +1,161 @@
+//! What callers ask of sessions and their sources.
+
+use bytes::Bytes;
+use towpath_model::stream::envelope;
+use towpath_model::stream::name::StreamName;
+use towpath_model::stream::offset::Offset;
+
+use super::super::plan::usable;
+use super::super::queue::{MetaChange, Step, Wanted};
+use super::super::reader::Route;
+use super::super::session::Sub;
+use super::super::stream::{Stream, time};
+use super::{Embedded, Index};
+use crate::limits::{FAN_OUT_BYTES, META_BYTES_MAX, META_KEY_BYTES_MAX, SLOTS_PER_LOCK};
+use crate::{Answer, Error, FanOutState, FannedOut, Messages, Session, Subscription};
+
+/// What a fan-out needs to know of its source.
+struct Due {
+    id: u64,
+    cursor: u64,
+    /// Where to stop: the tail, or a place where a subscriber with envelopes begins.
+    to: u64,
+    has_wrapped: bool,
+}
+
+impl Embedded {
+    pub(super) fn look_at_session(&self, name: &StreamName) -> Result<Session, Error> {
+        let shared = &self.inner.shared;
+        let index = shared.index();
+        let stream = usable(&index, name, shared.now())?;
+        let session = stream.session().ok_or_else(|| Error::NotFound(name.clone()))?;
+        let subscriptions = session.subs.iter().filter_map(|sub| subscription(&index, sub)).collect();
+        Ok(Session { head: index.head(stream), subscriptions })
+    }
+
+    /// Reads what waits, if somebody wants it in envelopes, and moves the cursor over it.
+    pub(super) async fn fan_out_step(&self, name: StreamName) -> Result<FannedOut, Error> {
+        let due = self.due(&name)?;
+        let (to, wrapped) = match due.has_wrapped && due.cursor < due.to {
+            true => self.wrap_some(&name, &due).await?,
+            false => (due.to, None),
+        };
+        let step = Step { id: due.id, from: due.cursor, to, skip: false, wrapped };
+        self.wanted(|reply| Wanted::Advance { name, step: Box::new(step), reply }).await
+    }
+
+    pub(super) async fn skip_all(&self, name: StreamName) -> Result<u64, Error> {
+        let Due { id, cursor, .. } = self.due(&name)?;
+        let to = self.fan_out_tail(&name)?;
+        let step = Step { id, from: cursor, to, skip: true, wrapped: None };
+        let skipped = self.wanted(|reply| Wanted::Advance { name, step: Box::new(step), reply }).await?;
+        Ok(skipped.bytes)
+    }
+
+    fn fan_out_tail(&self, name: &StreamName) -> Result<u64, Error> {
+        let shared = &self.inner.shared;
+        usable(&shared.index(), name, shared.now()).map(|source| source.tail)
+    }
+
+    fn due(&self, name: &StreamName) -> Result<Due, Error> {
+        let shared = &self.inner.shared;
+        let index = shared.index();
+        let source = usable(&index, name, shared.now())?;
+        let moved = super::super::moved::MovedFeed::of(&index, source);
+        let to = moved.late.unwrap_or(source.tail).min(source.tail);
+        Ok(Due { id: source.id, cursor: moved.cursor, to, has_wrapped: moved.wrapped > 0 })
+    }
+
+    /// The next messages of a source in envelopes, and where they end in it.
+    async fn wrap_some(&self, name: &StreamName, due: &Due) -> Result<(u64, Option<Messages>), Error> {
+        let from = Offset::new(due.cursor);
+        let (route, active) = {
+            let index = self.inner.shared.index();
+            let source = index.get(due.id).ok_or_else(|| Error::NotFound(name.clone()))?;
+            let route = Route::plan_held(&index, source, due.cursor, FAN_OUT_BYTES)?;
+            (route, index.position.segment)
+        };
+        let batch = self.fetch(route, active, FAN_OUT_BYTES).await?;
+        let room = due.to - due.cursor;
+        let whole = batch.ends().iter().take_while(|end| u64::from(**end) <= room).copied();
+        let ends: Vec<u32> = whole.collect();
+        let bytes = ends.last().copied().unwrap_or(0);
+        let run = envelope::wrap(&name.id, from, &batch.data()[..bytes as usize], &ends);
+        let wrapped = Messages { data: run.data.into(), ends: run.ends };
+        Ok((due.cursor + u64::from(bytes), Some(wrapped)))
+    }
+
+    pub(super) fn list_sources(
+        &self,
+        project: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Vec<(StreamName, FanOutState)> {
+        let mut found: Vec<(StreamName, FanOutState)> = Vec::new();
+        let mut next = Some(0);
+        while let Some(from) = next {
+            let index = self.inner.shared.index();
+            let (streams, behind) = index.visit(from, SLOTS_PER_LOCK);
+            let sources = streams.filter(|stream| {
+                let is_wanted = *stream.name.project == *project && is_after(&stream.name, after);
+                is_wanted && !stream.deleted && stream.feed().is_some()
+            });
+            found.extend(sources.map(|source| (source.name.clone(), index.fan_out_state(source))));
+            next = behind;
+        }
+        found.retain(|(_, state)| state.subscribers > 0);
+        found.sort_unstable_by(|(a, _), (b, _)| a.id.cmp(&b.id));
+        found.truncate(limit);
+        found
+    }
+
+    pub(super) fn list_subscribers(
+        &self,
+        source: &StreamName,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<(StreamName, Subscription)>, Error> {
+        let shared = &self.inner.shared;
+        let index = shared.index();
+        let source = usable(&index, source, shared.now())?;
+        let twin = source.feed().and_then(|feed| index.get(feed.twin?));
+        let feeds = source.feed().into_iter().chain(twin.and_then(Stream::feed));
+        let sessions = feeds.flat_map(|feed| &feed.sessions).filter_map(|id| index.get(*id));
+        let mut found: Vec<&Stream> = sessions.filter(|session| is_after(&session.name, after)).collect();
+        found.sort_unstable_by(|a, b| a.name.id.cmp(&b.name.id));
+        let named = |session: &&Stream| {
+            let sub = session.session()?.sub(source.id)?;
+            Some((session.name.clone(), subscription(&index, sub)?))
+        };
+        Ok(found.iter().filter_map(named).take(limit).collect())
+    }
+
+    pub(super) fn set_meta(
+        &self,
+        namespace: &str,
+        key: &str,
+        expected: Option<Option<Bytes>>,
+        value: Option<Bytes>,
+    ) -> Answer<'_, bool> {
+        let is_long = namespace.len() + key.len() > META_KEY_BYTES_MAX;
+        if is_long || value.as_ref().is_some_and(|value| value.len() > META_BYTES_MAX) {
+            let error = Error::TooLarge(format!(
+                "a small value has at most {META_BYTES_MAX} bytes, its key {META_KEY_BYTES_MAX}"
+            ));
+            return Box::pin(async move { Err(error) });
+        }
+        let (namespace, key) = (namespace.to_owned(), key.to_owned());
+        let change = Box::new(MetaChange { namespace, key, expected, value });
+        self.wanted(|reply| Wanted::Meta { change, reply })
+    }
+}
+
+fn is_after(name: &StreamName, after: Option<&str>) -> bool {
+    after.is_none_or(|after| *name.id > *after)
+}
+
+fn subscription(index: &Index, sub: &Sub) -> Option<Subscription> {
+    let source = index.get(sub.source)?.name.clone();
+    let envelope = sub.feed != sub.source;
+    Some(Subscription { source, start: Offset::new(sub.start), since: time(sub.since), envelope })
+}

@@ -1,0 +1,433 @@
+//! Sessions and deliveries, one claim at a time. The ten defects of the original design each
+//! have their test here or in the server's tests.
+
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use towpath_model::stream::name::StreamName;
+use towpath_model::stream::offset::{Offset, Start};
+use towpath_streams::embedded::Embedded;
+use towpath_streams::{
+    Append, Beyond, Error, FanOut, FanOutMode, Messages, Once, Published, Retention, Step, Store, Subscribe,
+    Subscribed, Watch,
+};
+
+use crate::sim::SimDisk;
+use crate::support::*;
+
+const INLINE: FanOut = FanOut { inline_max: 1_000, beyond: Beyond::Queue };
+const LATER: FanOut = FanOut { inline_max: 0, beyond: Beyond::Queue };
+const NEVER: FanOut = FanOut { inline_max: 0, beyond: Beyond::Skip };
+
+async fn with_sources(ids: &[&str]) -> (Embedded, SimDisk, Clock) {
+    let (disk, clock) = (SimDisk::default(), Clock::new());
+    let store = open(&disk, &clock);
+    for id in ids {
+        let mut create = plain();
+        create.shape.content_type = Some(json());
+        store.create(name(id), create).await.unwrap();
+    }
+    (store, disk, clock)
+}
+
+async fn subscribe(store: &Embedded, session: &str, source: &str) -> Subscribed {
+    try_subscribe(store, session, source, false).await.unwrap()
+}
+
+async fn try_subscribe(
+    store: &Embedded,
+    session: &str,
+    source: &str,
+    envelope: bool,
+) -> Result<Subscribed, Error> {
+    let (session, source) = (name(session), name(source));
+    store.subscribe(Subscribe { session, source, ttl_seconds: 60, envelope }).await
+}
+
+async fn publish(store: &Embedded, source: &str, data: &str, fan_out: FanOut) -> Published {
+    store.publish(name(source), bytes(data.as_bytes()), fan_out).await.unwrap()
+}
+
+async fn drain(store: &Embedded, source: &str) -> u64 {
+    let mut bytes = 0;
+    loop {
+        let step = store.fan_out(name(source)).await.unwrap();
+        bytes += step.bytes;
+        if step.lag_bytes == 0 {
+            return bytes;
+        }
+    }
+}
+
+async fn held(store: &Embedded, session: &str) -> Vec<String> {
+    let read = read_all(store, session, 30).await.unwrap();
+    read.into_iter().map(|message| String::from_utf8(message).unwrap()).collect()
+}
+
+/// F05, F11: one payload reaches every session, once, in one commit, and is stored once.
+#[tokio::test]
+async fn a_publish_reaches_every_session_in_one_commit() {
+    let (store, disk, clock) = with_sources(&["room"]).await;
+    for number in 0..50 {
+        assert!(subscribe(&store, &format!("session:{number}"), "room").await.is_new_session);
+    }
+    let (syncs, used) = (disk.syncs(), disk.used());
+    let payload = format!("\"{}\",", "x".repeat(3_000));
+    let published = publish(&store, "room", &payload, INLINE).await;
+    assert_eq!((published.subscribers, published.mode), (50, FanOutMode::Inline));
+    assert_eq!(disk.syncs(), syncs + 1, "one commit");
+    assert!(disk.used() - used < 8_000, "stored once: {}", disk.used() - used);
+    drop(store);
+    let store = open(&disk, &clock);
+    store.compact().unwrap();
+    for number in 0..50 {
+        assert_eq!(held(&store, &format!("session:{number}")).await, [payload.as_str()]);
+    }
+}
+
+/// F05, defect 1: whoever comes late, or comes back, gets what is published from then on and
+/// is never refused.
+#[tokio::test]
+async fn late_joiners_and_returners_get_what_follows() {
+    let (store, disk, clock) = with_sources(&["room"]).await;
+    subscribe(&store, "session:early", "room").await;
+    publish(&store, "room", "1,", INLINE).await;
+    let late = subscribe(&store, "session:late", "room").await;
+    assert_eq!(late.start, Offset::new(2));
+    publish(&store, "room", "2,", INLINE).await;
+    assert!(store.unsubscribe(name("session:late"), name("room")).await.unwrap());
+    assert!(!store.unsubscribe(name("session:late"), name("room")).await.unwrap());
+    publish(&store, "room", "3,", INLINE).await;
+    let back = subscribe(&store, "session:late", "room").await;
+    assert!(back.is_new && !back.is_new_session);
+    publish(&store, "room", "4,", INLINE).await;
+    let again = subscribe(&store, "session:late", "room").await;
+    assert!(!again.is_new && again.start == back.start);
+    for store in [store, open(&disk.image().after_power_cut(0, |_, byte| byte), &clock)] {
+        assert_eq!(held(&store, "session:early").await, ["1,", "2,", "3,", "4,"]);
+        assert_eq!(held(&store, "session:late").await, ["2,", "4,"]);
+    }
+}
+
+/// F03, defect 2: what is not delivered at once waits, through a crash too, and is delivered
+/// once; only what is skipped on purpose is not.
+#[tokio::test]
+async fn what_is_queued_waits_and_arrives_once() {
+    let (store, disk, clock) = with_sources(&["room"]).await;
+    subscribe(&store, "session:a", "room").await;
+    assert_eq!(publish(&store, "room", "1,", LATER).await.mode, FanOutMode::Queued);
+    store.append(name("room"), bytes(b"2,")).await.unwrap();
+    assert!(held(&store, "session:a").await.is_empty());
+    assert_eq!(store.fan_out_state(&name("room")).unwrap().lag_bytes(), 4);
+    let store = open(&disk.image().after_power_cut(0, |_, byte| byte), &clock);
+    assert_eq!(store.lagging(9).len(), 1, "it is known after a crash");
+    // One who joins while others wait gets nothing of what they wait for.
+    subscribe(&store, "session:b", "room").await;
+    assert_eq!(drain(&store, "room").await, 4);
+    assert_eq!(drain(&store, "room").await, 0, "a second time delivers nothing");
+    assert!(store.lagging(9).is_empty());
+    assert_eq!(publish(&store, "room", "3,", NEVER).await.mode, FanOutMode::Skipped);
+    publish(&store, "room", "4,", LATER).await;
+    // With something waiting, what comes behind waits too: nothing overtakes.
+    publish(&store, "room", "5,", NEVER).await;
+    assert_eq!(publish(&store, "room", "6,", INLINE).await.mode, FanOutMode::Inline);
+    assert_eq!(held(&store, "session:a").await, ["1,", "2,", "4,", "5,", "6,"]);
+    assert_eq!(held(&store, "session:b").await, ["4,", "5,", "6,"]);
+    publish(&store, "room", "7,", LATER).await;
+    assert_eq!(store.skip(name("room")).await.unwrap(), 2);
+    publish(&store, "room", "8,", INLINE).await;
+    assert_eq!(held(&store, "session:b").await, ["4,", "5,", "6,", "8,"]);
+}
+
+/// Defect 5: values of several sources can be told apart, and their order is the order they
+/// were delivered in, for ever.
+#[tokio::test]
+async fn envelopes_say_where_a_value_comes_from() {
+    let (store, disk, clock) = with_sources(&["a", "b"]).await;
+    publish(&store, "a", "0,", INLINE).await;
+    try_subscribe(&store, "session:s", "a", true).await.unwrap();
+    try_subscribe(&store, "session:s", "b", true).await.unwrap();
+    for round in 1..=20 {
+        publish(&store, "a", &format!("{round},"), INLINE).await;
+        publish(&store, "b", &format!("{{\"n\":{round}}},"), if round % 3 == 0 { LATER } else { INLINE })
+            .await;
+        // One who follows with envelopes from the middle of what waits.
+        if round == 9 {
+            try_subscribe(&store, "session:late", "b", true).await.unwrap();
+        }
+        if round % 4 == 0 {
+            drain(&store, "b").await;
+            store.maintain().unwrap();
+        }
+    }
+    let expected = held(&store, "session:s").await;
+    assert_eq!(expected.len(), 40);
+    let first = r#"{"stream":"a","offset":"0000000000000000_0000000000000004","data":1},"#;
+    assert_eq!(expected[0], first);
+    let of_b: Vec<&String> = expected.iter().filter(|it| it.contains(r#""stream":"b""#)).collect();
+    let late = held(&store, "session:late").await;
+    assert_eq!(late.iter().collect::<Vec<_>>(), of_b[9..], "from round 10 on");
+    store.compact().unwrap();
+    assert_eq!(held(&store, "session:s").await, expected);
+    let store = open(&disk.image().after_power_cut(0, |_, byte| byte), &clock);
+    assert_eq!(held(&store, "session:s").await, expected, "the order is the same after a crash");
+    assert_eq!(held(&store, "session:late").await, late);
+}
+
+/// F07: what cannot be followed is refused with a reason, and nothing is left behind.
+#[tokio::test]
+async fn what_cannot_be_followed_is_refused() {
+    let (store, ..) = with_sources(&["room"]).await;
+    store.create(name("bytes"), plain()).await.unwrap();
+    store.create(name("session:taken"), plain()).await.unwrap();
+    let missing = try_subscribe(&store, "session:a", "nowhere", false).await;
+    assert!(matches!(missing, Err(Error::NotFound(name)) if &*name.id == "nowhere"));
+    let refused = |result: Result<Subscribed, Error>, word: &str| {
+        let error = result.unwrap_err();
+        assert!(matches!(&error, Error::CannotFollow { why, .. } if why.contains(word)), "{error}");
+    };
+    refused(try_subscribe(&store, "session:a", "bytes", true).await, "JSON");
+    assert!(matches!(store.head(&name("session:a")), Err(Error::NotFound(_))), "nothing is left behind");
+    subscribe(&store, "session:a", "room").await;
+    refused(try_subscribe(&store, "session:a", "bytes", false).await, "content types");
+    refused(try_subscribe(&store, "session:a", "room", true).await, "envelopes");
+    refused(try_subscribe(&store, "session:b", "session:a", false).await, "session's stream itself");
+    refused(try_subscribe(&store, "session:taken", "room", false).await, "ordinary stream");
+}
+
+/// Defect 6: nobody but its subscriptions writes to a session's stream.
+#[tokio::test]
+async fn a_session_is_written_by_its_subscriptions_alone() {
+    let (store, ..) = with_sources(&["room"]).await;
+    subscribe(&store, "session:a", "room").await;
+    let append = store.append(name("session:a"), bytes(b"1,")).await;
+    assert!(matches!(append, Err(Error::ReadOnly(_))));
+    let close = Append { close: true, ..Append::default() };
+    assert!(matches!(store.append(name("session:a"), close).await, Err(Error::ReadOnly(_))));
+    assert!(matches!(store.publish(name("session:a"), bytes(b"1,"), INLINE).await, Err(Error::ReadOnly(_))));
+    let forked = store.create(name("f"), fork("session:a", None, 0)).await;
+    assert!(matches!(forked, Err(Error::ForkPoint { .. })));
+}
+
+/// F06, F08, defect 4: a session that is deleted or expires takes its subscriptions with it;
+/// deliveries do not keep it alive, reading and touching do.
+#[tokio::test]
+async fn a_session_ends_with_its_subscriptions() {
+    let (store, disk, clock) = with_sources(&["room"]).await;
+    for id in ["session:deleted", "session:dead", "session:read", "session:touched"] {
+        subscribe(&store, id, "room").await;
+    }
+    store.delete(name("session:deleted")).await.unwrap();
+    assert_eq!(publish(&store, "room", "1,", INLINE).await.subscribers, 3);
+    clock.advance_millis(40_000);
+    held(&store, "session:read").await;
+    store.touch(&name("session:touched")).unwrap();
+    publish(&store, "room", "2,", INLINE).await;
+    clock.advance_millis(40_000);
+    assert_eq!(store.keep().unwrap(), 1);
+    assert_eq!(store.fan_out_state(&name("room")).unwrap().subscribers, 2);
+    let counts = store.session_counts();
+    assert_eq!((counts.sessions, counts.created, counts.deleted, counts.expired), (2, 4, 1, 1));
+    assert_eq!(counts.subscriptions_removed, 2);
+    let again = subscribe(&store, "session:dead", "room").await;
+    assert!(again.is_new_session, "a new life");
+    assert!(held(&store, "session:dead").await.is_empty());
+    drop(store);
+    let store = open(&disk, &clock);
+    assert_eq!(store.fan_out_state(&name("room")).unwrap().subscribers, 3);
+    assert_eq!(store.session_counts().sessions, 3);
+    assert!(matches!(store.session(&name("session:deleted")), Err(Error::NotFound(_))));
+}
+
+/// A source that ends ends its subscriptions; what was delivered stays readable as long as
+/// the session, and no longer.
+#[tokio::test]
+async fn a_source_ends_and_its_sessions_keep_what_they_got() {
+    let (store, disk, clock) = with_sources(&["room", "other"]).await;
+    subscribe(&store, "session:a", "room").await;
+    try_subscribe(&store, "session:b", "room", true).await.unwrap();
+    subscribe(&store, "session:a", "other").await;
+    publish(&store, "room", "1,", INLINE).await;
+    publish(&store, "other", "2,", INLINE).await;
+    publish(&store, "room", "3,", INLINE).await;
+    let wrapped = held(&store, "session:b").await;
+    store.delete(name("room")).await.unwrap();
+    assert!(matches!(store.head(&name("room")), Err(Error::NotFound(_))));
+    // The name is free at once, and its new life has nobody who follows it.
+    let mut create = plain();
+    create.shape.content_type = Some(json());
+    assert!(store.create(name("room"), create).await.unwrap().is_new);
+    assert_eq!(publish(&store, "room", "4,", INLINE).await.subscribers, 0);
+    let follows = store.session(&name("session:a")).unwrap().subscriptions;
+    assert_eq!(follows.iter().map(|it| &*it.source.id).collect::<Vec<_>>(), ["other"]);
+    store.compact().unwrap();
+    for store in [store.clone(), open(&disk.image().after_power_cut(0, |_, byte| byte), &clock)] {
+        assert_eq!(held(&store, "session:a").await, ["1,", "2,", "3,"]);
+        assert_eq!(held(&store, "session:b").await, wrapped);
+        assert_eq!(store.list(all_of_it()).await.unwrap().len(), 4, "no hidden stream is listed");
+    }
+    let streams = store.status().streams;
+    store.delete(name("session:a")).await.unwrap();
+    store.delete(name("session:b")).await.unwrap();
+    assert_eq!(store.status().streams, streams - 4, "sessions, source and envelopes are gone");
+}
+
+fn all_of_it() -> towpath_streams::List {
+    towpath_streams::List { project: "test".into(), prefix: String::new(), after: None, limit: 99 }
+}
+
+/// Retention of a source drops nothing that a session holds, and everything when it goes.
+#[tokio::test]
+async fn retention_waits_for_sessions() {
+    let (store, disk, clock) = with_sources(&["room"]).await;
+    let big = format!("\"{}\",", "y".repeat(1_000));
+    publish(&store, "room", &big, INLINE).await;
+    subscribe(&store, "session:a", "room").await;
+    for _ in 0..20 {
+        publish(&store, "room", &big, INLINE).await;
+    }
+    try_subscribe(&store, "session:e", "room", true).await.unwrap();
+    publish(&store, "room", &big, LATER).await;
+    store.retain(name("room"), Retention { bytes: Some(10), age_seconds: None }).await.unwrap();
+    store.keep().unwrap();
+    store.compact().unwrap();
+    assert!(matches!(
+        store.read(&name("room"), Start::At(Offset::ZERO), 99).await,
+        Err(Error::Trimmed { .. })
+    ));
+    drain(&store, "room").await;
+    assert_eq!(held(&store, "session:e").await.len(), 1, "what waited was not dropped");
+    assert_eq!(held(&store, "session:a").await.len(), 21);
+    let store = open(&disk.image().after_power_cut(0, |_, byte| byte), &clock);
+    assert_eq!(held(&store, "session:a").await.len(), 21);
+    let used = disk.used();
+    drop(store);
+    let store = open(&disk, &clock);
+    store.delete(name("session:a")).await.unwrap();
+    store.delete(name("session:e")).await.unwrap();
+    store.compact().unwrap();
+    assert!(disk.used() + 15_000 < used, "{} of {used}", disk.used());
+}
+
+/// F08: live readers of a session are woken by deliveries, inline and late ones, and get
+/// every message once in order; what was not at hand is read from the disk.
+#[tokio::test]
+async fn a_followed_session_hears_deliveries() {
+    let (store, ..) = with_sources(&["a", "b"]).await;
+    subscribe(&store, "session:s", "a").await;
+    publish(&store, "a", "1,", INLINE).await;
+    let mut follower = store.follow(&name("session:s"), Start::Beginning).unwrap();
+    subscribe(&store, "session:s", "b").await;
+    let mut heard = Vec::new();
+    for round in 2..40 {
+        let source = if round % 2 == 0 { "a" } else { "b" };
+        let fan_out = if round % 5 == 0 { LATER } else { INLINE };
+        publish(&store, source, &format!("{round},"), fan_out).await;
+        if round % 3 == 0 {
+            drain(&store, "a").await;
+            drain(&store, "b").await;
+            while heard.len() < round {
+                let Step::Data { batch, .. } = follower.next().await.unwrap() else { panic!("data follows") };
+                heard.extend(batch.messages().map(|message| String::from_utf8(message.to_vec()).unwrap()));
+            }
+        }
+    }
+    assert_eq!(heard, held(&store, "session:s").await);
+    store.unsubscribe(name("session:s"), name("a")).await.unwrap();
+    publish(&store, "a", "no,", INLINE).await;
+    store.delete(name("session:s")).await.unwrap();
+    assert!(matches!(follower.next().await.unwrap(), Step::Gone));
+}
+
+/// F08: thousands of sessions that begin together share their syncs.
+#[tokio::test]
+async fn a_burst_of_sessions_is_few_commits() {
+    let (store, disk, _) = with_sources(&["room"]).await;
+    let before = disk.syncs();
+    let all = (0..2_000).map(|number| {
+        let (session, source) = (name(&format!("session:{number}")), name("room"));
+        store.subscribe(Subscribe { session, source, ttl_seconds: 60, envelope: number % 2 == 0 })
+    });
+    for subscribed in futures_util::future::join_all(all).await {
+        assert!(subscribed.unwrap().is_new_session);
+    }
+    assert!(disk.syncs() - before < 500, "{} syncs", disk.syncs() - before);
+    assert_eq!(publish(&store, "room", "1,", LATER).await.subscribers, 2_000);
+    let some = store.subscribers(&name("room"), Some("session:1997"), 5).unwrap();
+    assert_eq!(
+        some.iter().map(|(name, _)| &*name.id).collect::<Vec<_>>()[..2],
+        ["session:1998", "session:1999"]
+    );
+    assert_eq!(store.sources("test", None, 9).len(), 1);
+}
+
+/// E08: an append of a route's position is written once, in any order, through a crash.
+#[tokio::test]
+async fn a_position_is_written_once() {
+    let (store, disk, clock) = with_sources(&["target"]).await;
+    let once = |position, settled| {
+        let once = Once { by: "route:1".into(), position, settled };
+        Append { once: Some(once), messages: Messages::one(format!("{position},")), ..Append::default() }
+    };
+    for (position, is_duplicate) in [(5, false), (3, false), (5, true), (9, false), (3, true)] {
+        let appended = store.append(name("target"), once(position, 0)).await.unwrap();
+        assert_eq!(appended.is_duplicate, is_duplicate, "{position}");
+    }
+    store.checkpoint().unwrap();
+    let store = open(&disk.image().after_power_cut(0, |_, byte| byte), &clock);
+    assert!(store.append(name("target"), once(9, 0)).await.unwrap().is_duplicate);
+    assert!(
+        !store.append(name("target"), once(4, 4)).await.unwrap().is_duplicate,
+        "its own word counts after it"
+    );
+    assert!(
+        store.append(name("target"), once(2, 0)).await.unwrap().is_duplicate,
+        "settled by the one before"
+    );
+    assert_eq!(held(&store, "target").await, ["5,", "3,", "9,", "4,"]);
+}
+
+/// Small values: set, compared, listed, kept.
+#[tokio::test]
+async fn small_values_are_kept() {
+    let (store, disk, clock) = with_sources(&[]).await;
+    store.put_meta("project", "b", Some("2".into())).await.unwrap();
+    store.put_meta("project", "a", Some("1".into())).await.unwrap();
+    store.put_meta("projects", "a", Some("other".into())).await.unwrap();
+    assert!(!store.swap_meta("project", "a", None, Some("x".into())).await.unwrap());
+    assert!(store.swap_meta("project", "a", Some("1".into()), Some("3".into())).await.unwrap());
+    store.checkpoint().unwrap();
+    store.put_meta("project", "b", None).await.unwrap();
+    let store = open(&disk.image().after_power_cut(0, |_, byte| byte), &clock);
+    assert_eq!(store.list_meta("project"), [("a".to_owned(), Bytes::from("3"))]);
+    assert_eq!(store.get_meta("projects", "a"), Some(Bytes::from("other")));
+    let large = Bytes::from(vec![0; 70_000]);
+    assert!(matches!(store.put_meta("project", "c", Some(large)).await, Err(Error::TooLarge(_))));
+}
+
+/// A watcher hears of every change, deliveries included if it cares.
+#[tokio::test]
+async fn a_watcher_hears_everything() {
+    struct Ear(Mutex<Vec<(String, u64)>>);
+    impl Watch for Ear {
+        fn changed(&self, name: &StreamName, tail: Offset, _: bool) {
+            self.0.lock().unwrap().push((name.id.to_string(), tail.bytes()));
+        }
+        fn hears_sessions(&self, project: &str) -> bool {
+            project == "test"
+        }
+    }
+    let (store, ..) = with_sources(&["room"]).await;
+    let ear = Arc::new(Ear(Mutex::default()));
+    store.watch(ear.clone());
+    subscribe(&store, "session:a", "room").await;
+    publish(&store, "room", "1,", INLINE).await;
+    store.append(name("room"), bytes(b"2,")).await.unwrap();
+    drain(&store, "room").await;
+    store.delete(name("room")).await.unwrap();
+    let heard = ear.0.lock().unwrap().clone();
+    let told = |id: &str, tail| (id.to_owned(), tail);
+    let expected =
+        [told("room", 2), told("session:a", 2), told("room", 4), told("session:a", 4), told("room", 4)];
+    assert_eq!(heard, expected);
+}

@@ -1,0 +1,297 @@
+-- Processes: starting them, what happens to them, and how they end.
+--
+-- The private functions here are the words in which supervisors and handlers speak. Their
+-- callers hold the process row (_process_lock) and pass the moment they read.
+
+-- _process_lock: the process, locked; all nulls if there is none.
+create or replace function towpath._process_lock(p_process_id uuid) returns towpath.process
+    language sql
+    set search_path = pg_catalog, pg_temp
+as $$ select p.* from towpath.process p where p.process_id = p_process_id for update $$;
+
+-- _process_find: the process of a kind and a business id, locked; all nulls if there is none.
+create or replace function towpath._process_find(p_process_kind text, p_ref text) returns towpath.process
+    language sql
+    set search_path = pg_catalog, pg_temp
+as $$ select p.* from towpath.process p where p.process_kind = p_process_kind and p.ref = p_ref for update $$;
+
+-- _process_ref: the ref as it stands in payloads: a number if it is one.
+create or replace function towpath._process_ref(p_ref text) returns jsonb
+    language sql immutable
+    set search_path = pg_catalog, pg_temp
+as $$ select case when p_ref ~ '^(0|[1-9][0-9]{0,17})$' then to_jsonb(p_ref::bigint) else to_jsonb(p_ref) end $$;
+
+-- _process_fact: states a fact and tells the kind's recorder, which may refuse by raising.
+--
+-- A detail with a denied key is a bug of the caller and refused by the table.
+create or replace function towpath._process_fact(
+    p_process towpath.process, p_fact text, p_attempt_no integer, p_detail jsonb, p_actor text, p_now timestamptz)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
+as $$
+declare
+    _kind towpath.process_kind;
+    _detail jsonb := jsonb_strip_nulls(coalesce(p_detail, '{}'));
+    _problem text;
+begin
+    insert into towpath.process_fact (process_id, fact_no, fact, attempt_no, detail, actor, recorded_at)
+    select p_process.process_id, coalesce(max(f.fact_no), 0) + 1, p_fact, p_attempt_no, _detail,
+           coalesce(p_actor, session_user), p_now
+      from towpath.process_fact f where f.process_id = p_process.process_id;
+    select * into _kind from towpath.process_kind k where k.process_kind = p_process.process_kind;
+    if _kind.recorder is null then
+        return;
+    end if;
+    _problem := towpath._function_problem(_kind.recorder);
+    if _problem is not null then
+        raise exception 'the recorder of %: %', _kind.process_kind, _problem;
+    end if;
+    execute format('select %I.%I($1)', split_part(_kind.recorder, '.', 1), split_part(_kind.recorder, '.', 2))
+        using jsonb_build_object('process_id', p_process.process_id, 'fact', p_fact, 'attempt_no', p_attempt_no,
+            'detail', _detail, 'actor', coalesce(p_actor, session_user), 'recorded_at', p_now,
+            _kind.ref_field, towpath._process_ref(p_process.ref));
+end;
+$$;
+
+-- _process_check: when to look at the process again. Never after its deadline, unless an attempt is
+-- under way that may still succeed.
+create or replace function towpath._process_check(p_process towpath.process, p_check_at timestamptz) returns void
+    language sql
+    set search_path = pg_catalog, pg_temp
+as $$
+    update towpath.process p set next_check_at = p_check_at
+     where p.process_id = p_process.process_id and p.finished_at is null and p.next_check_at <> p_check_at
+$$;
+
+-- _process_end: unfinished -> succeeded | gave_up | cancelled | invalid. An attempt that was not begun
+-- goes with its job; one that is under way may still report, and that is recorded as late.
+create or replace function towpath._process_end(
+    p_process towpath.process, p_state text, p_attempt_no integer, p_detail jsonb, p_actor text, p_now timestamptz)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
+as $$
+declare
+    _job_id uuid;
+begin
+    update towpath.process_attempt a set outcome = 'superseded', ended_at = p_now
+     where a.process_id = p_process.process_id and a.outcome is null and a.begun_at is null
+    returning a.job_id into _job_id;
+    if found then
+        -- While the substrate's gate is closed the job stays, and finds its attempt ended.
+        perform towpath._job_end(_job_id, 'cancelled', 'its process ended: ' || p_state, 'process');
+    end if;
+    update towpath.process p set state = p_state, finished_at = p_now, next_check_at = null
+     where p.process_id = p_process.process_id and p.finished_at is null;
+    if not found then
+        raise exception 'process % has ended already', p_process.process_id;
+    end if;
+    perform towpath._process_fact(p_process, p_state, p_attempt_no, p_detail, p_actor, p_now);
+end;
+$$;
+
+-- _process_hold: open -> held. A person is asked; only the deadline goes on.
+create or replace function towpath._process_hold(
+    p_process towpath.process, p_attempt_no integer, p_why text, p_now timestamptz) returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    update towpath.process p set state = 'held', next_check_at = p.deadline_at
+     where p.process_id = p_process.process_id and p.state = 'open';
+    perform towpath._process_fact(p_process, 'held', p_attempt_no, jsonb_build_object('why', p_why), 'supervisor', p_now);
+end;
+$$;
+
+-- _process_attempt: schedules the next attempt: a job, due at p_due_at. Answers its number, or null
+-- while a gate is closed; then the process is looked at again later. The caller has made sure
+-- that no attempt is outstanding, and the table refuses a second one.
+create or replace function towpath._process_attempt(p_process towpath.process, p_due_at timestamptz, p_now timestamptz)
+    returns integer
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
+as $$
+declare
+    _kind towpath.process_kind;
+    _no integer;
+    _due timestamptz := greatest(coalesce(p_due_at, p_now), p_now);
+    _look timestamptz;
+    _payload jsonb;
+    _job_id uuid;
+begin
+    select * into _kind from towpath.process_kind k where k.process_kind = p_process.process_kind;
+    if not towpath._gate_open('process.enabled') or not towpath._gate_open('queue.job_substrate.enabled') then
+        perform towpath._process_check(p_process, p_now + make_interval(secs => _kind.check_seconds));
+        return null;
+    end if;
+    select coalesce(max(a.attempt_no), 0) + 1 into _no
+      from towpath.process_attempt a where a.process_id = p_process.process_id;
+    _payload := jsonb_strip_nulls(jsonb_build_object('task_type', _kind.task_kind, 'db_function', _kind.db_function,
+        'before_handler', _kind.before_handler, 'success_handler', _kind.success_handler,
+        'error_handler', _kind.error_handler, 'process_id', p_process.process_id, 'attempt_no', _no,
+        _kind.ref_field, towpath._process_ref(p_process.ref)));
+    select e.job_ids[1] into _job_id from towpath._job_enqueue_rows(jsonb_build_array(jsonb_build_object(
+        'job_kind', _kind.task_kind, 'payload_json', _payload, 'scheduled_at', _due, 'max_attempts', 3,
+        'source_ref', 'process:' || p_process.process_id, 'actor', 'process:' || _kind.process_kind,
+        'run_id', p_process.process_id,
+        'idempotency_key', format('process:%s:%s', p_process.process_id, _no)))) e;
+    _look := _due + make_interval(secs => _kind.pickup_seconds);
+    insert into towpath.process_attempt (process_id, attempt_no, job_id, scheduled_at, due_at, lease_until)
+    values (p_process.process_id, _no, _job_id, p_now, _due, _look);
+    perform towpath._process_check(p_process, least(_look, p_process.deadline_at));
+    perform towpath._process_fact(p_process, 'scheduled', _no,
+        jsonb_build_object('job_id', _job_id, 'due_at', case when _due > p_now then _due end), 'supervisor', p_now);
+    return _no;
+end;
+$$;
+
+-- _process_expire: an outstanding attempt whose time has run out becomes lost (P08). One that was
+-- never begun and whose job still exists is only late: it gets more time. Answers whether one was
+-- lost.
+create or replace function towpath._process_expire(p_process towpath.process, p_now timestamptz) returns boolean
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
+as $$
+declare
+    _attempt towpath.process_attempt;
+    _look timestamptz;
+begin
+    select * into _attempt from towpath.process_attempt a
+     where a.process_id = p_process.process_id and a.outcome is null and a.lease_until <= p_now;
+    if not found then
+        return false;
+    end if;
+    if _attempt.begun_at is null and exists (select 1 from towpath.job_live v where v.job_id = _attempt.job_id) then
+        select p_now + make_interval(secs => k.pickup_seconds) into _look
+          from towpath.process_kind k where k.process_kind = p_process.process_kind;
+        update towpath.process_attempt a set lease_until = _look
+         where a.process_id = p_process.process_id and a.attempt_no = _attempt.attempt_no;
+        return false;
+    end if;
+    update towpath.process_attempt a set outcome = 'lost', ended_at = p_now
+     where a.process_id = p_process.process_id and a.attempt_no = _attempt.attempt_no;
+    perform towpath._process_fact(p_process, 'lost', _attempt.attempt_no, jsonb_build_object(
+        'begun', _attempt.begun_at is not null, 'worker', _attempt.worker, 'job_id', _attempt.job_id,
+        'lease_until', _attempt.lease_until), 'supervisor', p_now);
+    return true;
+end;
+$$;
+
+-- _process_supervise: runs the kind's supervisor now. It never raises: what goes wrong is recorded,
+-- and the process is looked at again. A process supervised from outside is only marked as due.
+-- Answers whether it went well.
+create or replace function towpath._process_supervise(p_process towpath.process, p_now timestamptz) returns boolean
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
+as $$
+declare
+    _kind towpath.process_kind;
+    _result jsonb;
+    _problem text;
+begin
+    select * into _kind from towpath.process_kind k where k.process_kind = p_process.process_kind;
+    if _kind.supervisor is null then
+        perform towpath._process_check(p_process, p_now);
+        return true;
+    end if;
+    _problem := towpath._function_problem(_kind.supervisor);
+    if _problem is null then
+        _result := towpath.run_function(_kind.supervisor, jsonb_build_object('task_type', 'db_function',
+            'db_function', _kind.supervisor, 'process_id', p_process.process_id,
+            _kind.ref_field, towpath._process_ref(p_process.ref)));
+        _problem := coalesce(nullif(_result->>'error', ''), nullif(_result->>'validation_failure_message', ''));
+    end if;
+    if _problem is null then
+        -- A supervisor that named no time is asked again, so that none can stop the clock.
+        update towpath.process p
+           set next_check_at = least(p_now + make_interval(secs => _kind.check_seconds), p.deadline_at)
+         where p.process_id = p_process.process_id and p.finished_at is null
+           and p.next_check_at <= p_now and p.deadline_at > p_now;
+        return true;
+    end if;
+    perform towpath._task_error('supervisor', _problem, null, null, 'db_function', _kind.supervisor,
+        p_process.process_id, null, jsonb_build_object('process_kind', _kind.process_kind, 'ref', p_process.ref));
+    perform towpath._process_check(p_process, p_now + make_interval(secs => _kind.check_seconds));
+    return false;
+end;
+$$;
+
+-- fn_process_start: nothing -> open, in the caller's own transaction; supervised at once unless
+-- p_check_at lies ahead. One process per kind and ref: a second start finds the first.
+--
+-- Answers: {ok, process_id, duplicate, state}; gate_closed, not_found (the kind), not_authorised,
+-- invalid {field, detail}.
+create or replace function towpath.fn_process_start(
+    p_process_kind text, p_ref text, p_check_at timestamptz default null, p_deadline_at timestamptz default null,
+    p_max_attempts integer default null, p_actor text default null) returns jsonb
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
+as $$
+declare
+    _refusal jsonb := towpath._gate_refusal('process.enabled');
+    _now timestamptz := towpath.fn_now();
+    _first timestamptz := greatest(coalesce(p_check_at, _now), _now);
+    _actor text := coalesce(p_actor, session_user);
+    _kind towpath.process_kind;
+    _process towpath.process;
+    _deadline timestamptz;
+    _field text;
+    _detail text;
+begin
+    if _refusal is not null then
+        return _refusal;
+    end if;
+    select * into _kind from towpath.process_kind k where k.process_kind = p_process_kind;
+    if not found then
+        return jsonb_build_object('ok', false, 'error', 'not_found', 'process_kind', p_process_kind,
+            'detail', 'no process kind has this name; fn_process_kind_put makes one');
+    end if;
+    if not towpath._producer_may(_kind.task_kind, 'PG_worker') then
+        return jsonb_build_object('ok', false, 'error', 'not_authorised',
+            'detail', format('%s may not start %s: it needs a producer grant for %s jobs of PG_worker',
+                             session_user, p_process_kind, _kind.task_kind));
+    end if;
+    _deadline := coalesce(p_deadline_at, _first + make_interval(secs => _kind.deadline_seconds));
+    if coalesce(btrim(p_ref), '') = '' or octet_length(p_ref) > 500 then
+        _field := 'ref'; _detail := 'must not be blank, nor longer than 500 bytes';
+    elsif _deadline <= _first then
+        _field := 'deadline_at'; _detail := 'must lie after the start';
+    elsif p_max_attempts < 1 then
+        _field := 'max_attempts'; _detail := 'must be 1 or more';
+    elsif btrim(_actor) = '' then
+        _field := 'actor'; _detail := 'must not be blank';
+    end if;
+    if _field is not null then
+        return jsonb_build_object('ok', false, 'error', 'invalid', 'field', _field, 'detail', _detail);
+    end if;
+
+    insert into towpath.process as p (process_id, process_kind, ref, in_database, next_check_at, deadline_at,
+                                      max_attempts, started_by, started_at)
+    values (towpath._uuid7((date_part('epoch', _now) * 1000000)::bigint), p_process_kind, p_ref,
+            _kind.supervisor is not null, _first, _deadline, coalesce(p_max_attempts, _kind.max_attempts), _actor, _now)
+    on conflict on constraint process_ref_uq do nothing
+    returning p.* into _process;
+    if not found then
+        select * into _process from towpath.process p where p.process_kind = p_process_kind and p.ref = p_ref;
+        return jsonb_build_object('ok', true, 'process_id', _process.process_id, 'duplicate', true,
+                                  'state', _process.state);
+    end if;
+    perform towpath._process_fact(_process, 'started', null,
+        jsonb_build_object('check_at', case when _first > _now then _first end, 'deadline_at', _deadline), _actor, _now);
+    if _first <= _now then
+        perform towpath._process_supervise(_process, _now);
+    end if;
+    return jsonb_build_object('ok', true, 'process_id', _process.process_id, 'duplicate', false,
+        'state', (select p.state from towpath.process p where p.process_id = _process.process_id));
+end;
+$$;
+
+grant execute on function towpath.fn_process_start(text, text, timestamptz, timestamptz, integer, text)
+    to towpath_producer, workflow_admin;

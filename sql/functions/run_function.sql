@@ -1,0 +1,104 @@
+-- The function runner: the one door through which a worker calls business functions by name.
+
+-- run_function: calls schema.function with a payload and answers the result envelope (P02, P03).
+--
+-- Security invoker: PostgreSQL itself checks that the caller may execute the target. On top of
+-- that, what can be called is closed: a plain name, a function (jsonb) returns jsonb, granted to
+-- worker_service_user by name. What PUBLIC may execute does not count, or every function left
+-- open by mistake would be a task.
+--
+-- Answers: {success, error, validation_failure_message, payload}, always all four. A refusal is a
+-- validation failure that names the statement to run, with the word in refusal: invalid,
+-- not_found, not_authorised. If the target raises, its writes are undone, error has the message
+-- and sqlstate the code; a cancelled statement is not caught.
+create or replace function towpath.run_function(function_name text, payload jsonb) returns jsonb
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _schema text;
+    _name text;
+    _function record;
+    _word text;
+    _why text;
+    _result jsonb;
+    _state text;
+begin
+    if function_name is null or function_name !~ '^[a-z_][a-z0-9_]{0,62}\.[a-z_][a-z0-9_]{0,62}$' then
+        _word := 'invalid';
+        _why := format('%s is not the name of a function; write schema.function in lower case, without arguments',
+                       coalesce(to_jsonb(left(function_name, 200))::text, 'null'));
+    elsif payload is null or jsonb_typeof(payload) <> 'object' then
+        _word := 'invalid';
+        _why := format('the payload of %s must be a json object', function_name);
+    else
+        _schema := split_part(function_name, '.', 1);
+        _name := split_part(function_name, '.', 2);
+        select p.oid, p.oid::regprocedure::text as signature,
+               p.prokind = 'f' and not p.proretset and p.prorettype = 'jsonb'::regtype as fits,
+               exists (select 1 from aclexplode(p.proacl) a
+                        where a.grantee = 'worker_service_user'::regrole and a.privilege_type = 'EXECUTE') as granted
+          into _function
+          from pg_proc p join pg_namespace n on n.oid = p.pronamespace
+         where n.nspname = _schema and p.proname = _name
+           and p.pronargs = 1 and p.proargtypes[0] = 'jsonb'::regtype and p.provariadic = 0;
+        if not found then
+            _word := 'not_found';
+            _why := format('there is no function %s(jsonb) returns jsonb', function_name);
+        elsif not _function.fits then
+            _word := 'not_found';
+            _why := format('%s does not return jsonb; a task function is %s(jsonb) returns jsonb',
+                           _function.signature, function_name);
+        elsif not _function.granted then
+            _word := 'not_authorised';
+            _why := format('%s is not granted to worker_service_user by name; if workers should run it: '
+                           'grant execute on function %s to worker_service_user',
+                           _function.signature, _function.signature);
+        elsif not has_schema_privilege(current_user, _schema, 'usage') then
+            _word := 'not_authorised';
+            _why := format('%s may not use the schema %s: grant usage on schema %I to worker_service_user',
+                           current_user, _schema, _schema);
+        elsif not has_function_privilege(current_user, _function.oid, 'execute') then
+            _word := 'not_authorised';
+            _why := format('%s may not execute %s: grant worker_service_user to %I',
+                           current_user, _function.signature, current_user);
+        end if;
+    end if;
+    if _word is not null then
+        return jsonb_build_object('success', false, 'error', '', 'validation_failure_message', _why,
+                                  'payload', null, 'refusal', _word);
+    end if;
+
+    begin
+        execute format('select %I.%I($1)', _schema, _name) into _result using payload;
+    exception when others then
+        get stacked diagnostics _state = returned_sqlstate, _why = message_text;
+        return jsonb_build_object('success', false, 'error', left(format('%s: %s', function_name, _why), 2000),
+                                  'validation_failure_message', '', 'payload', null, 'sqlstate', _state);
+    end;
+    if _result is null or jsonb_typeof(_result) <> 'object' or jsonb_typeof(_result->'success') is distinct from 'boolean' then
+        return jsonb_build_object('success', false, 'validation_failure_message', '', 'payload', null,
+            'error', format('%s answered no envelope: an object with success is needed', function_name));
+    end if;
+    return jsonb_build_object('error', '', 'validation_failure_message', '', 'payload', null)
+        || jsonb_strip_nulls(_result - 'payload') || jsonb_build_object('payload', _result->'payload');
+end;
+$$;
+
+grant execute on function towpath.run_function(text, jsonb) to worker_service_user;
+
+-- _envelope_ok: the envelope of a call that went well.
+create or replace function towpath._envelope_ok(p_payload jsonb default '{}') returns jsonb
+    language sql immutable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select jsonb_build_object('success', true, 'error', '', 'validation_failure_message', '', 'payload', p_payload)
+$$;
+
+-- _envelope_invalid: the envelope of a call that must not be repeated, and why.
+create or replace function towpath._envelope_invalid(p_why text) returns jsonb
+    language sql immutable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select jsonb_build_object('success', false, 'error', '', 'validation_failure_message', p_why, 'payload', null)
+$$;

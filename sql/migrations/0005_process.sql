@@ -1,0 +1,185 @@
+-- Processes: business work that is watched until it has ended, and the errors of tasks.
+--
+-- A process is a row, its facts, and a supervisor that decides what comes next:
+--   process_kind     how processes of a kind are supervised and what an attempt of theirs is
+--   process          one row per process: its state, when to look at it again, its deadline
+--   process_attempt  one row per attempt: a job, begun by one worker, held by a lease
+--   process_fact     what happened, append-only; one terminal fact per process
+--
+-- Life of a process (facts in quotes):
+--   start            ─▶ open: "started"
+--   attempt          open: "scheduled", a job is enqueued; at most one attempt is outstanding
+--   begin            the worker that runs the job takes the attempt, once: "begun"
+--   end              accepted ─▶ succeeded; otherwise "failed" or "uncertain", and the supervisor decides
+--   lease runs out   "lost": the worker died, or the job never ran
+--   hold, resolve    open ─▶ held: "held", a person is asked; held ─▶ open or ended: "resolved"
+--   terminal         "succeeded", "gave_up", "cancelled", "invalid"; the deadline ends in "gave_up"
+--   after the end    an outcome that comes too late is "late" and changes no state but one: an
+--                    acceptance of a lost attempt ends an unfinished process as succeeded
+--
+-- Nothing depends on a task surviving: fn_process_scan looks at every process whose next_check_at
+-- has come. Lock order: process, then its attempts and facts, then jobs.
+
+-- How processes of a kind are supervised. The functions are named schema.function and resolved
+-- when they are called, by the rules of run_function.
+create table towpath.process_kind (
+    process_kind     text        primary key,
+    -- Decides what comes next. Null: a program outside the database does (fn_process_due).
+    supervisor       text,
+    -- Told about every fact, in its transaction; writes what the kind keeps of it.
+    recorder         text,
+    -- The kind of the job that is an attempt, and what stands in its payload.
+    task_kind        text        not null,
+    db_function      text,
+    before_handler   text,
+    success_handler  text,
+    error_handler    text,
+    -- The payload's name for the process's ref: send_email_task_id.
+    ref_field        text        not null default 'ref',
+    max_attempts     integer     not null default 5,
+    -- How long a begun attempt may take before it counts as lost.
+    lease_seconds    integer     not null default 120,
+    -- How long a job may wait to be begun before somebody looks whether it still exists.
+    pickup_seconds   integer     not null default 600,
+    -- From the start, or from the moment it was scheduled for.
+    deadline_seconds integer     not null default 86400,
+    -- When to look again if the supervisor named no time, or failed.
+    check_seconds    integer     not null default 30,
+    backoff_seconds  integer     not null default 10,
+    -- What to do when nobody knows whether an attempt took effect and the other side does not
+    -- honour the key: try again, or ask a person.
+    on_uncertain     text        not null default 'hold',
+    changed_by       text        not null,
+    changed_at       timestamptz not null default towpath.fn_now(),
+    constraint process_kind_not_blank_check check (btrim(process_kind) <> '' and octet_length(process_kind) <= 200),
+    constraint process_kind_task_kind_not_blank_check check (btrim(task_kind) <> ''),
+    constraint process_kind_ref_field_check check (ref_field ~ '^[a-z_][a-z0-9_]{0,62}$'
+        and ref_field not in ('task_type', 'process_id', 'attempt_no', 'db_function', 'before_handler',
+                              'success_handler', 'error_handler', 'worker')),
+    constraint process_kind_max_attempts_positive_check check (max_attempts between 1 and 1000),
+    constraint process_kind_lease_positive_check check (lease_seconds between 1 and 86400),
+    constraint process_kind_pickup_positive_check check (pickup_seconds between 1 and 86400),
+    constraint process_kind_deadline_positive_check check (deadline_seconds between 1 and 31536000),
+    constraint process_kind_check_positive_check check (check_seconds between 1 and 86400),
+    constraint process_kind_backoff_check check (backoff_seconds between 0 and 86400),
+    constraint process_kind_on_uncertain_check check (on_uncertain in ('retry', 'hold')),
+    constraint process_kind_by_not_blank_check check (btrim(changed_by) <> '')
+);
+
+-- A process. It is looked at when next_check_at has come, and ended at the latest by its
+-- deadline. One per kind and ref, for ever: starting it again finds it.
+create table towpath.process (
+    process_id    uuid                    primary key,
+    process_kind  text                    not null references towpath.process_kind,
+    ref           text                    not null,
+    state         text                    not null default 'open',
+    -- Whether a function supervises it; copied, so that the scan reads one index.
+    in_database   boolean                 not null,
+    next_check_at timestamptz,
+    deadline_at   timestamptz             not null,
+    max_attempts  towpath.positive_number not null,
+    started_by    towpath.label           not null,
+    started_at    timestamptz             not null,
+    finished_at   timestamptz,
+    constraint process_ref_uq unique (process_kind, ref),
+    constraint process_ref_check check (btrim(ref) <> '' and octet_length(ref) <= 500),
+    constraint process_state_check check (state in ('open', 'held', 'succeeded', 'gave_up', 'cancelled', 'invalid')),
+    constraint process_finished_iff_terminal_check check ((state in ('open', 'held')) = (finished_at is null)),
+    constraint process_checked_iff_unfinished_check check ((finished_at is null) = (next_check_at is not null))
+) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
+-- process_due_idx: fn_process_scan.
+create index process_due_idx on towpath.process (next_check_at) where finished_at is null and in_database;
+-- process_due_outside_idx: fn_process_due.
+create index process_due_outside_idx on towpath.process (process_kind, next_check_at)
+    where finished_at is null and not in_database;
+-- process_deadline_idx: fn_process_scan ends what nobody outside has ended.
+create index process_deadline_idx on towpath.process (deadline_at) where finished_at is null and not in_database;
+-- process_unfinished_idx: fn_process_list and the views by state.
+create index process_unfinished_idx on towpath.process (state, process_id) where finished_at is null;
+
+-- An attempt. Its number is the fence: it is begun once, so at most one worker ever holds it,
+-- and whoever comes back after the lease finds the outcome lost.
+create table towpath.process_attempt (
+    process_id   uuid                    not null references towpath.process,
+    attempt_no   towpath.positive_number not null,
+    job_id       uuid                    not null,
+    scheduled_at timestamptz             not null,
+    due_at       timestamptz             not null,
+    begun_at     timestamptz,
+    worker       text,
+    -- Whether the other side takes the same key twice for one: then repeating is safe.
+    key_honoured boolean                 not null default false,
+    -- Until it is begun: when to look whether the job still exists. From then on: the lease.
+    lease_until  timestamptz             not null,
+    outcome      text,
+    ended_at     timestamptz,
+    -- The other side asked not to be tried before.
+    retry_at     timestamptz,
+    constraint process_attempt_pk primary key (process_id, attempt_no),
+    constraint process_attempt_outcome_check check (outcome in
+        ('accepted', 'transient', 'permanent', 'uncertain', 'lost', 'superseded')),
+    constraint process_attempt_ended_together_check check ((outcome is null) = (ended_at is null)),
+    constraint process_attempt_begun_together_check check ((begun_at is null) = (worker is null)),
+    constraint process_attempt_accepted_was_begun_check check (outcome <> 'accepted' or begun_at is not null)
+) with (fillfactor = 70);
+-- process_attempt_outstanding_uq: at most one attempt of a process is outstanding (P07).
+create unique index process_attempt_outstanding_uq on towpath.process_attempt (process_id) where outcome is null;
+
+-- A fact. fact_no counts up per process; the newest number is the process's generation.
+create table towpath.process_fact (
+    process_id  uuid                    not null references towpath.process,
+    fact_no     towpath.positive_number not null,
+    fact        text                    not null,
+    attempt_no  integer,
+    detail      towpath.signal          not null default '{}',
+    actor       text                    not null,
+    recorded_at timestamptz             not null,
+    constraint process_fact_pk primary key (process_id, fact_no),
+    constraint process_fact_check check (fact in ('started', 'scheduled', 'begun', 'failed', 'uncertain', 'lost',
+        'held', 'resolved', 'late', 'succeeded', 'gave_up', 'cancelled', 'invalid')),
+    constraint process_fact_of_attempt_check check (
+        attempt_no is not null or fact not in ('scheduled', 'begun', 'failed', 'uncertain', 'lost', 'late')),
+    constraint process_fact_detail_object_check check (jsonb_typeof(detail) = 'object')
+);
+-- process_fact_terminal_uq: exactly one end per process, whoever races (P06).
+create unique index process_fact_terminal_uq on towpath.process_fact (process_id)
+    where fact in ('succeeded', 'gave_up', 'cancelled', 'invalid');
+-- process_fact_attempt_uq: a fact about an attempt is stated once.
+create unique index process_fact_attempt_uq on towpath.process_fact (process_id, attempt_no, fact)
+    where attempt_no is not null;
+-- process_fact_outcome_uq: and an attempt fails, is lost or uncertain only once altogether.
+create unique index process_fact_outcome_uq on towpath.process_fact (process_id, attempt_no)
+    where fact in ('failed', 'uncertain', 'lost');
+
+create trigger process_fact_append_only before update or delete or truncate on towpath.process_fact
+    for each statement execute function towpath._append_only();
+
+-- What went wrong in a task, a handler or a supervisor (P05). Append-only; ids and context make
+-- it possible to find what it was about.
+create table towpath.task_error (
+    task_error_id bigint         generated always as identity primary key,
+    recorded_at   timestamptz    not null default towpath.fn_now(),
+    kind          text           not null,
+    message       text           not null,
+    job_id        uuid,
+    job_attempt   integer,
+    task_type     text,
+    function_name text,
+    process_id    uuid,
+    attempt_no    integer,
+    context       towpath.signal not null default '{}',
+    db_user       text           not null default session_user,
+    constraint task_error_kind_check check (kind in ('validation', 'operational', 'provider', 'refused', 'supervisor')),
+    constraint task_error_message_check check (btrim(message) <> '' and length(message) <= 4000)
+);
+-- task_error_process_idx: fn_task_error_list and fn_process_show.
+create index task_error_process_idx on towpath.task_error (process_id, task_error_id) where process_id is not null;
+-- task_error_job_idx: fn_task_error_list.
+create index task_error_job_idx on towpath.task_error (job_id, task_error_id) where job_id is not null;
+
+create trigger task_error_append_only before update or delete or truncate on towpath.task_error
+    for each statement execute function towpath._append_only();
+
+insert into towpath.config (key, kind, value, default_value, min_value, max_value, description) values
+    ('process.enabled', 'gate', 'false', 'false', null, null,
+     'lets processes start, be supervised and make attempts; outcomes are recorded even while it is closed');
