@@ -14,6 +14,7 @@ use clap::{ArgMatches, Args, ValueEnum};
 use serde::Serialize;
 use towpath_model::nearest::nearest;
 
+use crate::fanout::FanOutArgs;
 use crate::streams::StreamSettings;
 
 /// Everything that can be set for the whole process.
@@ -88,6 +89,8 @@ pub(crate) struct Settings {
     pub(crate) viewer_password: Option<String>,
     #[command(flatten)]
     pub(crate) stream: StreamSettings,
+    #[command(flatten)]
+    pub(crate) fan_out: FanOutArgs,
 }
 
 /// How log lines look.
@@ -102,7 +105,7 @@ pub(crate) enum LogFormat {
 /// Not a setting of ours: where the file is cannot stand in the file.
 const CONFIG: &str = "config";
 /// Only these hold something that must not be shown.
-const SECRET: [&str; 3] = ["database_url", "admin_password", "viewer_password"];
+const SECRET: [&str; 4] = ["database_url", "admin_password", "viewer_password", "token"];
 
 /// The settings as clap knows them: key and environment variable.
 fn known() -> Vec<(String, String)> {

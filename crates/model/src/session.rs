@@ -3,10 +3,8 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::stream::name::StreamName;
+use crate::stream::name::{SESSION_PREFIX, StreamName, decode};
 
-/// The first part of a session's stream id. Nothing but the fan-out writes there.
-pub const PREFIX: &str = "session:";
 /// As long as a name of a stream may be.
 const ID_LENGTH_MAX: usize = 256;
 
@@ -46,7 +44,7 @@ pub fn session_id(text: &str) -> Result<String, Invalid> {
 pub fn session_stream(project: &str, text: &str) -> Result<StreamName, Invalid> {
     let id = session_id(text)?;
     check_project(project)?;
-    StreamName::new(project, &format!("{PREFIX}{id}")).ok_or(Invalid::Project)
+    StreamName::session(project, &id).ok_or(Invalid::Project)
 }
 
 /// The name of a stream that sessions can follow.
@@ -55,7 +53,7 @@ pub fn source(project: &str, id: &str) -> Result<StreamName, Invalid> {
     if id.is_empty() || id.len() > ID_LENGTH_MAX || !id.bytes().all(letter) {
         return Err(Invalid::Stream);
     }
-    if id.starts_with(PREFIX) {
+    if id.starts_with(SESSION_PREFIX) {
         return Err(Invalid::SessionAsSource);
     }
     check_project(project)?;
@@ -67,6 +65,43 @@ pub fn check_project(project: &str) -> Result<(), Invalid> {
     let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
     let fine = !project.is_empty() && project.len() <= 64 && project.bytes().all(letter);
     if fine { Ok(()) } else { Err(Invalid::Project) }
+}
+
+/// What a path below `/v1/{project}/` asks of sessions. Ids are as they were sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Route {
+    /// `subscribe`
+    Subscribe,
+    /// `unsubscribe`
+    Unsubscribe,
+    /// `publish/{streamId}`
+    Publish(String),
+    /// `session/{sessionId}`
+    Session(String),
+    /// `session/{sessionId}/touch`
+    Touch(String),
+    /// `sessions`: all of them.
+    Sessions,
+    /// `sources`: the streams that sessions follow, and how far behind each is.
+    Sources,
+}
+
+impl Route {
+    /// Reads what follows the project. Whole segments only: a path that merely begins or ends
+    /// like one of these is none of them.
+    pub fn parse(rest: &str) -> Option<Route> {
+        let segments: Vec<&str> = rest.split('/').collect();
+        Some(match segments[..] {
+            ["subscribe"] => Route::Subscribe,
+            ["unsubscribe"] => Route::Unsubscribe,
+            ["publish", stream] => Route::Publish(decode(stream)?),
+            ["session", id] => Route::Session(decode(id)?),
+            ["session", id, "touch"] => Route::Touch(decode(id)?),
+            ["sessions"] => Route::Sessions,
+            ["sources"] => Route::Sources,
+            _ => return None,
+        })
+    }
 }
 
 /// The body of subscribe and unsubscribe.
@@ -131,6 +166,33 @@ mod tests {
         assert_eq!(source("app", &format!("session:{ID}")), Err(Invalid::SessionAsSource));
         assert_eq!(source("app", "session:x"), Err(Invalid::SessionAsSource));
         assert_eq!(&*session_stream("app", ID).unwrap().id, format!("session:{ID}"));
+    }
+
+    /// Exact routing: a substring of a route opens nothing.
+    #[test]
+    fn routes_are_whole_segments() {
+        assert_eq!(Route::parse("publish/a%3Ab"), Some(Route::Publish("a:b".into())));
+        assert_eq!(Route::parse("session/x/touch"), Some(Route::Touch("x".into())));
+        for rest in [
+            "",
+            "publish",
+            "publish/",
+            "publish/a/b",
+            "xsubscribe",
+            "subscribe/",
+            "subscribe/x",
+            "session",
+            "session/x/touch/y",
+            "session//touch",
+            "sessions/x",
+            "a/publish/b",
+            "health",
+            "publish/%zz",
+        ] {
+            let found = Route::parse(rest);
+            let empty = matches!(&found, Some(Route::Publish(id) | Route::Touch(id)) if id.is_empty());
+            assert!(found.is_none() || empty, "{rest}: {found:?}");
+        }
     }
 
     proptest! {

@@ -9,6 +9,8 @@ mod front;
 mod io;
 mod jobs;
 mod limits;
+pub mod metrics;
+pub mod project;
 mod ready;
 pub mod stream;
 pub mod tls;
@@ -23,7 +25,9 @@ use towpath_db::Database;
 use towpath_streams::Store;
 
 use front::Front;
-use stream::Streams;
+use metrics::Metrics;
+use project::Projects;
+use stream::{Around, Streams};
 use tls::Tls;
 
 /// What the server needs. Each part may be missing; what needs it then answers 404.
@@ -38,6 +42,10 @@ pub struct Config {
     pub connections_max: Option<usize>,
     /// Speaks TLS with this; `None` is plain HTTP.
     pub tls: Option<Tls>,
+    /// Where everybody's numbers are, for `/metrics`.
+    pub metrics: Metrics,
+    /// The token that opens `/admin/v1/projects`; `None` leaves it closed.
+    pub admin_token: Option<String>,
     /// Routes of others, at the root beside ours: the dashboard.
     pub pages: Option<Router>,
 }
@@ -46,25 +54,52 @@ pub struct Config {
 pub async fn run(listener: TcpListener, config: Config, shutdown: CancellationToken) {
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     let address = listener.local_addr().map(|address| format!("{scheme}://{address}")).unwrap_or_default();
-    let streams = match config.streams.clone() {
-        Some((store, settings)) => Some(Streams::open(store, settings, address, shutdown.clone()).await),
-        None => None,
+    let opened = match config.streams.clone() {
+        Some((store, settings)) => open(store, settings, &config, address, shutdown.clone()).await.map(Some),
+        None => Ok(None),
+    };
+    // Without its registry nobody knows who may do what: nothing is served then.
+    let (streams, projects) = match opened {
+        Ok(opened) => opened.unzip(),
+        Err(error) => {
+            tracing::error!(%error, "streams are not served");
+            (None, None)
+        }
     };
     let connections_max = config.connections_max.unwrap_or(limits::CONNECTIONS_MAX);
     let tls = config.tls.clone();
-    let front = Front { streams, router: router(config, shutdown.clone()) };
+    let front = Front { streams, router: router(config, projects, shutdown.clone()) };
     accept::run(listener, front, connections_max, tls, shutdown).await;
 }
 
-fn router(config: Config, shutdown: CancellationToken) -> Router {
+async fn open(
+    store: Arc<dyn Store>,
+    settings: stream::Settings,
+    config: &Config,
+    base_url: String,
+    shutdown: CancellationToken,
+) -> Result<(Streams, Projects), towpath_streams::Error> {
+    let projects = Projects::open(store.clone())?;
+    let around = Around { base_url, projects: projects.clone(), metrics: config.metrics.clone() };
+    Ok((Streams::open(store, settings, around, shutdown).await?, projects))
+}
+
+fn router(config: Config, projects: Option<Projects>, shutdown: CancellationToken) -> Router {
     let pages = config.pages.clone().unwrap_or_default();
     let jobs = config.database.clone().map(|database| jobs::router(database, shutdown));
+    let metrics = Router::new().route("/metrics", get(metrics::answer)).with_state(config.metrics.clone());
+    let admin = projects.zip(config.admin_token.clone());
     let router = Router::new()
         .route("/health", get(ready::health))
         .route("/ready", get(ready::ready))
         .fallback(ready::not_found)
         .with_state(config)
+        .merge(metrics)
         .merge(pages);
+    let router = match admin {
+        Some((projects, token)) => router.nest("/admin/v1/projects", project::router(projects, token)),
+        None => router,
+    };
     match jobs {
         Some(jobs) => router.nest("/api/v1/jobs", jobs),
         None => router,

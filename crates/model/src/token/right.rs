@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::claims::{Claims, OneOrMany, Scope};
-use crate::session::PREFIX;
+use crate::stream::name::SESSION_PREFIX;
 
 /// The rights of a token that was verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,7 +85,7 @@ impl Grant {
             return Err(Denied::Scope { needs });
         }
         let reached = match action {
-            Action::Read(id) | Action::Write(id) => match id.strip_prefix(PREFIX) {
+            Action::Read(id) | Action::Write(id) => match id.strip_prefix(SESSION_PREFIX) {
                 Some(session) => self.reaches_session(session),
                 None => self.reaches_stream(id),
             },

@@ -15,22 +15,31 @@ use towpath_streams::{Append, Appended, Messages};
 
 use super::refusal::{self, Refusal};
 use super::request::{self, header, is_true};
+use super::session::describe_fan_out;
 use super::{Answer, Streams, empty, headers};
 use crate::body::Body;
 use crate::limits::SEQ_BYTES_MAX;
 
 impl Streams {
-    pub(super) async fn append(&self, name: StreamName, request: Request<Incoming>) -> Answer {
+    /// Appends, and delivers to the sessions that follow. There is no way around the fan-out.
+    pub(super) async fn publish(&self, name: StreamName, request: Request<Incoming>) -> Answer {
         let (parts, body) = request.into_parts();
+        // An append to a stream nobody follows is answered in the protocol's own words alone.
+        let is_publish = parts.uri.path().contains("/publish/");
         let append = wish(&parts.headers)?;
         let body = request::body(body, self.settings().body_bytes_max).await?;
         let append = with_body(append, header(&parts.headers, &CONTENT_TYPE)?, body)?;
         let has_data = !append.messages.is_empty();
-        let appended = self.store().append(name.clone(), append).await?;
+        let published = self.fan_outs().publish(name.clone(), append).await?;
+        let appended = published.appended;
         if has_data && !appended.is_duplicate {
             self.changed(&name);
         }
-        Ok(answer(appended, has_data))
+        let mut response = answer(appended, has_data);
+        if published.subscribers > 0 || is_publish {
+            describe_fan_out(response.headers_mut(), &published);
+        }
+        Ok(response)
     }
 }
 

@@ -22,10 +22,17 @@ use super::refusal::Refusal;
 use super::{Answer, Streams, headers, with_body};
 use crate::body::Body;
 use crate::limits;
+use crate::project::Pass;
 
 impl Streams {
     /// `live=sse`: events until the stream ends, the client leaves, or its time is up.
-    pub(super) fn events(&self, name: StreamName, start: Start, sent_cursor: Option<&str>) -> Answer {
+    pub(super) fn events(
+        &self,
+        name: StreamName,
+        pass: Pass,
+        start: Start,
+        sent_cursor: Option<&str>,
+    ) -> Answer {
         let reader = self.0.readers.enter(&name.project)?;
         let head = self.store().head(&name)?;
         refuse_beyond(start, head.tail)?;
@@ -48,6 +55,10 @@ impl Streams {
             alarm: Box::pin(tokio::time::sleep_until(Instant::now())),
             ends_at: Instant::now() + self.settings().sse_lifetime,
             shutdown: Box::pin(self.0.shutdown.clone().cancelled_owned()),
+            ended: match pass {
+                Pass::Open => None,
+                pass => Some(Box::pin(pass.ended())),
+            },
             stage: Stage::Start,
             _reader: reader,
         };
@@ -77,6 +88,8 @@ struct Events {
     alarm: Pin<Box<Sleep>>,
     ends_at: Instant,
     shutdown: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// The end of the reader's token, if it needed one.
+    ended: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     stage: Stage,
     _reader: Reader,
 }
@@ -113,6 +126,7 @@ impl Events {
             }
             let step = tokio::select! {
                 biased;
+                () = over(&mut self.ended) => return None,
                 step = self.follower.next() => step,
                 () = self.alarm.as_mut() => {
                     if Instant::now() >= self.ends_at || self.streams.store().touch(&self.name).is_err() {
@@ -162,6 +176,13 @@ impl Events {
         let mut out = Vec::with_capacity(160);
         sse::write_control(&mut out, Control { next: self.follower.offset(), state });
         out.into()
+    }
+}
+
+async fn over(ended: &mut Option<Pin<Box<dyn Future<Output = ()> + Send>>>) {
+    match ended {
+        Some(ended) => ended.as_mut().await,
+        None => std::future::pending().await,
     }
 }
 
