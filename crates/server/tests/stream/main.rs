@@ -4,7 +4,11 @@
 #![expect(clippy::unwrap_used, reason = "a failing step fails the test")]
 
 mod beyond;
+mod defects;
+mod fanout;
 mod kit;
 mod limits;
 mod live;
+mod project;
 mod subscription;
+mod token;
