@@ -3,11 +3,13 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 mod errors;
+mod events_cli;
 mod executor_api;
 mod job_crash;
 mod jobs_cli;
 mod migrate;
 mod old;
+mod route_crash;
 mod tidy;
 mod towpath;
 mod up;

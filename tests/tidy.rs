@@ -84,6 +84,8 @@ fn refusals_are_one_closed_list() {
             used.insert(text[at + "'error', '".len()..].split('\'').next().unwrap());
         }
     }
+    // The envelope of a call that went well has an error, and it is empty.
+    used.remove("");
     assert_eq!(used, known, "the SQL files and model::refusal differ");
 }
 
@@ -127,6 +129,8 @@ fn arrows_point_one_way() {
         ("db", vec!["towpath-server", "towpath-streams", "axum", "hyper"]),
         ("streams", vec!["towpath-db", "towpath-server", "tokio-postgres", "axum", "hyper"]),
         ("worker", vec!["towpath-server", "towpath-streams", "tokio-postgres", "axum", "hyper"]),
+        ("route", vec!["towpath-server", "towpath-worker", "tokio-postgres", "axum", "hyper"]),
+        ("message", vec!["towpath-server", "towpath-streams", "tokio-postgres", "axum"]),
         ("dashboard", vec!["towpath-server", "towpath-worker", "tokio-postgres", "deadpool"]),
         ("server", vec!["towpath-worker", "towpath-dashboard", "tokio-postgres", "deadpool"]),
     ] {

@@ -220,7 +220,7 @@ begin
              where t.message_id = _made.message_id order by t.send_email_task_id limit 1);
     end if;
     return jsonb_build_object('message_id', _made.message_id, 'duplicate', false)
-        || comms.kickoff_send_email_task(_made.message_id, p_scheduled_at);
+        || comms.kickoff_send_email_task(_made.message_id, p_scheduled_at, p_actor);
 end;
 $$;
 
@@ -251,7 +251,7 @@ begin
              where t.message_id = _made.message_id order by t.send_sms_task_id limit 1);
     end if;
     return jsonb_build_object('message_id', _made.message_id, 'duplicate', false)
-        || comms.kickoff_send_sms_task(_made.message_id, p_scheduled_at);
+        || comms.kickoff_send_sms_task(_made.message_id, p_scheduled_at, p_actor);
 end;
 $$;
 

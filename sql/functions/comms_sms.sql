@@ -183,7 +183,8 @@ $$;
 -- Every kickoff is a send of its own.
 --
 -- Answers: {ok, send_sms_task_id, process_id, state}; gate_closed, not_found, not_authorised, invalid.
-create or replace function comms.kickoff_send_sms_task(root_id bigint, scheduled_at timestamptz default null) returns jsonb
+create or replace function comms.kickoff_send_sms_task(
+    root_id bigint, scheduled_at timestamptz default null, actor text default null) returns jsonb
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
 as $$
@@ -197,7 +198,7 @@ begin
             format('there is no SMS message %s; comms.create_sms_message makes one', coalesce(root_id::text, 'null')));
     end if;
     insert into comms.send_sms_task (message_id, scheduled_at) values (root_id, _at) returning send_sms_task_id into _id;
-    _started := towpath.fn_process_start('comms.send_sms', _id::text, _at);
+    _started := towpath.fn_process_start('comms.send_sms', _id::text, _at, p_actor => actor);
     if not (_started->>'ok')::boolean then
         delete from comms.send_sms_task t where t.send_sms_task_id = _id;
         return _started;
@@ -212,4 +213,4 @@ grant execute on function comms.has_send_sms_task_succeeded(bigint), comms.is_se
     comms.count_send_sms_task_lost(bigint) to towpath_observer, workflow_admin;
 grant execute on function comms.send_sms_supervisor(jsonb), comms.get_sms_payload(jsonb),
     comms.record_sms_success(jsonb), comms.record_sms_failure(jsonb) to worker_service_user;
-grant execute on function comms.kickoff_send_sms_task(bigint, timestamptz) to towpath_producer, workflow_admin;
+grant execute on function comms.kickoff_send_sms_task(bigint, timestamptz, text) to towpath_producer, workflow_admin;

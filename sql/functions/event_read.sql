@@ -121,38 +121,29 @@ as $$
                       where a.recipient_ref = p_recipient_ref), false)
 $$;
 
--- fn_event_read: the events after a position that a consumer has a subscription for (R05).
+-- _event_read: the events after a position that a consumer has a subscription for. Whoever calls has
+-- made sure that the reader may be this consumer.
 --
 -- Broadcast opens nothing here, and neither does the switch of R04: only a row of the consumer's
--- own, the most specific one, unmuted. The consumer keeps its position. A call looks at
--- 10,000 positions at most; position says where to go on from.
---
--- Answers: {ok, events: [...], position, last_position, more}; invalid, not_authorised,
--- no_subscription, not_found (the position was dropped by retention: kept_from).
-create or replace function towpath.fn_event_read(
-    p_consumer text, p_after_position bigint default 0, p_limit integer default 100) returns jsonb
-    language plpgsql stable security definer
+-- own, the most specific one, unmuted. A call looks at 10,000 positions at most.
+create or replace function towpath._event_read(p_consumer text, p_after_position bigint, p_limit integer) returns jsonb
+    language plpgsql stable
     set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set jit = off
 as $$
 declare
-    _refusal jsonb := towpath._recipient_refusal(p_consumer);
     _limit integer := least(greatest(coalesce(p_limit, 100), 1), 1000);
-    _after bigint := coalesce(p_after_position, 0);
     _last bigint := towpath._event_last_position();
+    _after bigint := coalesce(p_after_position, _last);
     _kept bigint := (select r.kept_from from towpath.event_retention r);
     _to bigint;
     _events jsonb;
     _count integer;
     _edge bigint;
 begin
-    if _refusal is not null then
-        return _refusal;
-    end if;
-    if not towpath._event_consumer_may(p_consumer) then
-        return jsonb_build_object('ok', false, 'error', 'not_authorised', 'consumer', p_consumer,
-            'detail', format('%s may not read as %s; an administrator registers it', session_user, p_consumer));
+    if _after < 0 then
+        return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'after', 'detail', 'must be 0 or more');
     end if;
     if not exists (select 1 from towpath.event_subscription s where s.recipient_ref = p_consumer and not s.mute) then
         return jsonb_build_object('ok', false, 'error', 'no_subscription', 'consumer', p_consumer,
@@ -178,8 +169,67 @@ begin
     if _count < _limit then
         _edge := greatest(_to, _after);
     end if;
-    return jsonb_build_object('ok', true, 'events', _events, 'position', _edge, 'last_position', _last,
-                              'more', _edge < _last);
+    return jsonb_build_object('ok', true, 'consumer', p_consumer, 'events', _events, 'position', _edge,
+                              'last_position', _last, 'more', _edge < _last);
+end;
+$$;
+
+-- fn_event_read: the events after a position that a consumer has a subscription for (R05), for a login
+-- that may read as it. The consumer keeps its position; null is the end.
+--
+-- Answers: {ok, consumer, events: [...], position, last_position, more}; invalid, not_authorised,
+-- no_subscription, not_found (the position was dropped by retention: kept_from).
+create or replace function towpath.fn_event_read(
+    p_consumer text, p_after_position bigint default 0, p_limit integer default 100) returns jsonb
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _refusal jsonb := towpath._recipient_refusal(p_consumer);
+begin
+    if _refusal is not null then
+        return _refusal;
+    end if;
+    if not towpath._event_consumer_may(p_consumer) then
+        return jsonb_build_object('ok', false, 'error', 'not_authorised', 'consumer', p_consumer,
+            'detail', format('%s may not read as %s; an administrator registers it', session_user, p_consumer));
+    end if;
+    return towpath._event_read(p_consumer, p_after_position, p_limit);
+end;
+$$;
+
+-- fn_executor_token_event_read: fn_event_read for the holder of a token (R05). It reads as the
+-- recipients that are registered for its executor, and as no other; if there is one only, it
+-- need not be named.
+--
+-- Answers: those of fn_event_read.
+create or replace function towpath.fn_executor_token_event_read(
+    p_token_hash bytea, p_consumer text default null, p_after_position bigint default null,
+    p_limit integer default 100) returns jsonb
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _token towpath.executor_token;
+    _refusal jsonb;
+    _consumers text[];
+begin
+    select * into _token from towpath.executor_token t where t.token_hash = p_token_hash;
+    _refusal := towpath._executor_token_refusal(_token);
+    if _refusal is not null then
+        return _refusal;
+    end if;
+    _consumers := array(select a.recipient_ref from towpath.event_actor a
+                         where a.executor_id = _token.executor_id order by a.recipient_ref);
+    if _consumers = '{}' or (p_consumer is not null and p_consumer <> all (_consumers)) then
+        return jsonb_build_object('ok', false, 'error', 'not_authorised', 'consumer', p_consumer,
+            'detail', format('tokens of %s may not read events as %s; an administrator registers it',
+                             _token.executor_id, coalesce(p_consumer, 'anybody')));
+    elsif p_consumer is null and cardinality(_consumers) > 1 then
+        return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'as',
+            'detail', format('say as whom: %s', array_to_string(_consumers, ', ')));
+    end if;
+    return towpath._event_read(coalesce(p_consumer, _consumers[1]), p_after_position, p_limit);
 end;
 $$;
 
@@ -187,3 +237,4 @@ grant execute on function towpath.fn_event_show(uuid) to workflow_admin, towpath
 grant execute on function towpath.fn_event_list(jsonb, bigint, integer, bigint) to workflow_admin, towpath_observer;
 grant execute on function towpath.fn_event_read(text, bigint, integer)
     to workflow_admin, towpath_producer, worker_service_user, towpath_observer;
+grant execute on function towpath.fn_executor_token_event_read(bytea, text, bigint, integer) to worker_service_user;

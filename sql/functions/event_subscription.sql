@@ -108,11 +108,13 @@ as $$
      where p_recipient_ref is null or s.recipient_ref = p_recipient_ref
 $$;
 
--- fn_event_actor_put: registers a recipient and the login role that may read events as it (R05).
+-- fn_event_actor_put: registers a recipient and who may read events as it (R05): a login role, the
+-- tokens of an executor, or both.
 --
--- Answers: {ok, recipient_ref}; invalid.
+-- Answers: {ok, recipient_ref}; invalid, not_found (the executor).
 create or replace function towpath.fn_event_actor_put(
-    p_recipient_ref text, p_login_role text default null, p_notes text default null, p_actor text default null)
+    p_recipient_ref text, p_login_role text default null, p_notes text default null, p_actor text default null,
+    p_executor_id text default null)
     returns jsonb
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
@@ -123,11 +125,17 @@ begin
     if _refusal is not null then
         return _refusal;
     end if;
-    insert into towpath.event_actor as a (recipient_ref, login_role, notes, registered_by, registered_at)
-    values (p_recipient_ref, nullif(btrim(p_login_role), ''), p_notes,
+    if p_executor_id is not null
+       and not exists (select 1 from towpath.consumer_registry r where r.executor_id = p_executor_id) then
+        return jsonb_build_object('ok', false, 'error', 'not_found', 'executor_id', p_executor_id,
+            'detail', format('there is no executor %s; see: towpath executor list', p_executor_id));
+    end if;
+    insert into towpath.event_actor as a (recipient_ref, login_role, executor_id, notes, registered_by, registered_at)
+    values (p_recipient_ref, nullif(btrim(p_login_role), ''), p_executor_id, p_notes,
             coalesce(nullif(btrim(p_actor), ''), session_user), towpath.fn_now())
     on conflict (recipient_ref) do update
-       set login_role = excluded.login_role, notes = coalesce(excluded.notes, a.notes),
+       set login_role = excluded.login_role, executor_id = excluded.executor_id,
+           notes = coalesce(excluded.notes, a.notes),
            registered_by = excluded.registered_by, registered_at = excluded.registered_at;
     return jsonb_build_object('ok', true, 'recipient_ref', p_recipient_ref);
 end;
@@ -224,7 +232,7 @@ grant execute on function towpath.fn_event_subscription_put(text, text, text, te
 grant execute on function towpath.fn_event_subscription_mute(uuid, boolean, text) to workflow_admin;
 grant execute on function towpath.fn_event_subscription_delete(uuid) to workflow_admin;
 grant execute on function towpath.fn_event_subscription_list(text) to workflow_admin, towpath_observer;
-grant execute on function towpath.fn_event_actor_put(text, text, text, text) to workflow_admin;
+grant execute on function towpath.fn_event_actor_put(text, text, text, text, text) to workflow_admin;
 grant execute on function towpath.fn_event_actor_delete(text) to workflow_admin;
 grant execute on function towpath.fn_event_actor_list() to workflow_admin, towpath_observer;
 grant execute on function towpath.fn_event_grant_put(text, text, text, text) to workflow_admin;

@@ -1,17 +1,5 @@
 -- Verification: the checks an operator runs on a live database, and after a restore (E10).
 
--- _lock_holder: which session holds the lock on a row, by the transaction in its xmax.
-create or replace function towpath._lock_holder(p_xmax xid) returns jsonb
-    language sql stable
-    set search_path = pg_catalog, pg_temp
-as $$
-    select jsonb_build_object('pid', l.pid, 'user', a.usename, 'application', a.application_name,
-                              'since', a.xact_start, 'state', a.state)
-      from pg_locks l left join pg_stat_activity a on a.pid = l.pid
-     where l.locktype = 'transactionid' and l.granted and l.transactionid = p_xmax
-     limit 1
-$$;
-
 -- _check: one line of the report.
 create or replace function towpath._check(p_name text, p_ok boolean, p_text text, p_more jsonb default '{}') returns jsonb
     language sql immutable

@@ -271,7 +271,9 @@ begin
             'detail', 'failures is an array of at most 1000 objects, jitter lies between 0 and 1');
     end if;
     select array_agg(f.job_id), array_agg(f.attempt), array_agg(towpath._error_text(f.error)),
-           array_agg(coalesce(f.permanent, false)), array_agg(least(greatest(f.retry_delay_seconds, 0), 31536000))
+           array_agg(coalesce(f.permanent, false)),
+           -- greatest() passes over nulls: without the case, no delay named would be a delay of nothing.
+           array_agg(case when f.retry_delay_seconds is not null then least(greatest(f.retry_delay_seconds, 0), 31536000) end)
       into _ids, _attempts, _errors, _permanent, _delays
       from jsonb_to_recordset(p_failures)
         as f(job_id uuid, attempt integer, error text, permanent boolean, retry_delay_seconds double precision);

@@ -40,7 +40,7 @@ begin
      where a.process_id = p_process.process_id and a.attempt_no = p_attempt_no;
     perform towpath._process_check(p_process, _lease);
     perform towpath._process_fact(p_process, 'begun', p_attempt_no,
-        jsonb_build_object('worker', p_worker, 'key_honoured', coalesce(p_key_honoured, false)), p_worker, p_now);
+        jsonb_build_object('key_honoured', coalesce(p_key_honoured, false)), p_worker, p_now);
     return jsonb_build_object('ok', true, 'process_id', p_process.process_id, 'attempt_no', p_attempt_no,
                               'lease_until', _lease, 'idempotency_key', p_process.process_id);
 end;

@@ -8,20 +8,28 @@ create or replace function towpath._function_problem(p_name text) returns text
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    _definer boolean;
+    _function record;
 begin
     if p_name !~ '^[a-z_][a-z0-9_]{0,62}\.[a-z_][a-z0-9_]{0,62}$' then
         return format('%s is not a name like schema.function', to_jsonb(left(p_name, 200)));
     end if;
-    select p.prosecdef into _definer
+    select p.prosecdef as definer, has_schema_privilege('towpath_owner', n.oid, 'usage') as reachable,
+           has_function_privilege('towpath_owner', p.oid, 'execute') as granted
+      into _function
       from pg_proc p join pg_namespace n on n.oid = p.pronamespace
      where n.nspname = split_part(p_name, '.', 1) and p.proname = split_part(p_name, '.', 2)
        and p.pronargs = 1 and p.proargtypes[0] = 'jsonb'::regtype and p.prorettype = 'jsonb'::regtype
        and p.prokind = 'f' and not p.proretset;
     if not found then
         return format('there is no function %s(jsonb) returns jsonb', p_name);
-    elsif not _definer then
+    elsif not _function.definer then
         return format('%s must be security definer, with a fixed search_path', p_name);
+    elsif not _function.reachable then
+        return format('towpath_owner, who calls %s, may not use its schema: grant usage on schema %I to towpath_owner',
+                      p_name, split_part(p_name, '.', 1));
+    elsif not _function.granted then
+        return format('towpath_owner, who calls %s, may not: grant execute on function %s(jsonb) to towpath_owner',
+                      p_name, p_name);
     end if;
     return null;
 end;

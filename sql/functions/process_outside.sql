@@ -77,6 +77,9 @@ begin
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'do',
                                   'detail', 'one of attempt, wait, succeed, give_up, invalid, hold');
     end if;
+    if _do = 'wait' and p_decision->>'check_at' is null then
+        return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'check_at', 'detail', 'say until when');
+    end if;
     select * into _found from towpath._process_outside(p_process_id);
     if _found.refusal is not null then
         return _found.refusal;

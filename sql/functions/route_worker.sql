@@ -335,7 +335,19 @@ begin
 end;
 $$;
 
--- fn_route_worker_list: the workers, their slices, and how far each lags.
+-- _lock_holder: which session holds the lock on a row, by the transaction in its xmax.
+create or replace function towpath._lock_holder(p_xmax xid) returns jsonb
+    language sql stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select jsonb_build_object('pid', l.pid, 'user', a.usename, 'application', a.application_name,
+                              'since', a.xact_start, 'state', a.state)
+      from pg_locks l left join pg_stat_activity a on a.pid = l.pid
+     where l.locktype = 'transactionid' and l.granted and l.transactionid = p_xmax
+     limit 1
+$$;
+
+-- fn_route_worker_list: the workers, their slices, how far each lags, and who holds its lock now.
 create or replace function towpath.fn_route_worker_list() returns jsonb
     language sql stable security definer
     set search_path = pg_catalog, pg_temp
@@ -343,7 +355,8 @@ as $$
     select jsonb_build_object('ok', true, 'last_position', towpath._event_last_position(), 'workers',
                coalesce(jsonb_agg(jsonb_build_object('worker_name', w.worker_name, 'slices', w.slices, 'cursors',
                    (select jsonb_agg(jsonb_build_object('slice', c.slice, 'position', m.position,
-                               'lag', greatest(towpath._event_last_position() - m.position, 0), 'runs', m.runs,
+                               'lag', greatest(towpath._event_last_position() - m.position, 0),
+                               'held_by', towpath._lock_holder(c.xmax), 'runs', m.runs,
                                'events', m.events, 'last_run_at', m.last_run_at, 'last_summary', m.last_summary)
                                order by c.slice)
                       from towpath.route_worker_cursor c

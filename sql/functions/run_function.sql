@@ -56,12 +56,13 @@ begin
                            _function.signature, _function.signature);
         elsif not has_schema_privilege(current_user, _schema, 'usage') then
             _word := 'not_authorised';
-            _why := format('%s may not use the schema %s: grant usage on schema %I to worker_service_user',
-                           current_user, _schema, _schema);
+            _why := format('%s may not use the schema %s: grant usage on schema %I to %I', current_user, _schema, _schema,
+                case when pg_has_role('worker_service_user', 'member') then 'worker_service_user' else current_user end);
         elsif not has_function_privilege(current_user, _function.oid, 'execute') then
+            -- Supervisors are called by the owner, too.
             _word := 'not_authorised';
-            _why := format('%s may not execute %s: grant worker_service_user to %I',
-                           current_user, _function.signature, current_user);
+            _why := format('%s may not execute %s: grant execute on function %s to %I',
+                           current_user, _function.signature, _function.signature, current_user);
         end if;
     end if;
     if _word is not null then

@@ -129,10 +129,12 @@ create domain towpath.recipient_ref as text
     constraint recipient_ref_prefix_check check (value ~ '^(role|agency|user|agent):[^[:space:]]{1,200}$');
 
 -- The optional registry of recipients. login_role, if set, is the login (or group) that may
--- read events as this recipient; a recipient without a row can be subscribed, but not read.
+-- read events as this recipient, executor_id the executor whose tokens may; a recipient
+-- without a row can be subscribed, but not read.
 create table towpath.event_actor (
     recipient_ref towpath.recipient_ref primary key,
     login_role    text,
+    executor_id   text        references towpath.consumer_registry on delete set null,
     notes         text,
     registered_by text        not null,
     registered_at timestamptz not null default towpath.fn_now(),

@@ -34,7 +34,20 @@ select h.executor_name,
        gate.worker_enabled,
        gate.notify_enabled,
        gate.heartbeat_enabled,
-       n.now as checked_at
+       n.now as checked_at,
+       -- Events beside the jobs (R10).
+       event.last_position as event_last_position,
+       event.slowest_lag as event_slowest_lag,
+       event.deliveries_waiting,
+       event.route_dead_letters_open,
+       event.circuits_open,
+       event.events_24h,
+       broadcast.broadcast_events_24h,
+       broadcast.broadcast_kinds_24h,
+       event.routing_enabled,
+       event.route_worker_enabled,
+       event.delivery_enabled,
+       event.subscription_resolution_enabled
   from (select towpath.fn_now() as now) n
  cross join lateral (
        select count(*) filter (where v.state = 0) as jobs_queued,
@@ -80,6 +93,11 @@ select h.executor_name,
               coalesce(bool_or(c.value = 'true') filter (where c.key = 'queue.heartbeat.enabled'), false)
                   as heartbeat_enabled
          from towpath.config c where c.kind = 'gate') gate
+ cross join towpath.v_event_health event
+ cross join (
+       select coalesce(sum(b.broadcast_events_24h), 0)::bigint as broadcast_events_24h,
+              count(*) as broadcast_kinds_24h
+         from towpath.v_subscription_broadcast_used b) broadcast
   left join towpath.v_queue_heartbeat h on true;
 
 grant select on towpath.v_queue_health to workflow_admin, towpath_observer;

@@ -1,4 +1,4 @@
--- v_route_health: one row per route: its mode, its target's circuit, and what waits or failed.
+-- v_route_health: one row per route: its mode, how many events its worker lags behind, its target's circuit, and what waits or failed.
 create or replace view towpath.v_route_health as
 select r.route_name,
        w.worker_name,
@@ -8,6 +8,12 @@ select r.route_name,
        r.target_kind,
        r.mode,
        r.mode_reason,
+       (select max(greatest(t.last_position - m.position, 0))
+          from towpath.route_worker_cursor c
+         cross join lateral (select m.position from towpath.route_cursor_mark m where m.cursor_no = c.cursor_no
+                              order by m.mark_no desc limit 1) m
+         cross join lateral (select t.last_position from towpath.event_tick t order by t.tick_no desc limit 1) t
+         where c.worker_no = r.worker_no) as worker_lag,
        t.target_key,
        t.circuit,
        t.failures as target_failures,

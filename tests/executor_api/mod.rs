@@ -1,5 +1,6 @@
 //! The executor API: work over HTTP without a database login, and nothing beyond a token.
 
+mod events;
 mod example;
 mod refusal;
 mod work;

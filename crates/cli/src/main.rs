@@ -4,9 +4,12 @@ mod command;
 mod dashboard;
 mod door;
 mod fanout;
+mod input;
 mod logging;
+mod messages;
 mod moment;
 mod output;
+mod route;
 mod session;
 mod settings;
 mod shutdown;
@@ -34,8 +37,9 @@ struct Cli {
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 fine, 1 failed, 2 bad usage or settings, \
-    3 something to do (migrate --check, dlq replay without --yes, job watch --timeout) or warnings \
-    (doctor, queue health --check), 4 failures (doctor) or a job that did not succeed (job watch)";
+    3 something to do (migrate --check, a replay without --yes, job watch --timeout) or warnings \
+    (doctor, queue health --check), 4 failures (doctor, events verify) or what was followed did not \
+    succeed (job watch, process watch, message send --wait)";
 
 fn main() -> ExitCode {
     let (cli, origins) = match parse() {

@@ -15,6 +15,8 @@ use serde::Serialize;
 use towpath_model::nearest::nearest;
 
 use crate::fanout::FanOutArgs;
+use crate::messages::MessageSettings;
+use crate::route::RouteSettings;
 use crate::streams::StreamSettings;
 
 /// Everything that can be set for the whole process.
@@ -87,10 +89,17 @@ pub(crate) struct Settings {
         requires = "admin_password"
     )]
     pub(crate) viewer_password: Option<String>,
+    /// Role the worker takes on after connecting, such as worker_service_user [default: the login's own]
+    #[arg(long, global = true, env = "TOWPATH_WORKER_ROLE", value_name = "ROLE")]
+    pub(crate) worker_role: Option<String>,
+    #[command(flatten)]
+    pub(crate) message: MessageSettings,
     #[command(flatten)]
     pub(crate) stream: StreamSettings,
     #[command(flatten)]
     pub(crate) fan_out: FanOutArgs,
+    #[command(flatten)]
+    pub(crate) route: RouteSettings,
 }
 
 /// How log lines look.
@@ -104,8 +113,11 @@ pub(crate) enum LogFormat {
 
 /// Not a setting of ours: where the file is cannot stand in the file.
 const CONFIG: &str = "config";
-/// Only these hold something that must not be shown.
-const SECRET: [&str; 4] = ["database_url", "admin_password", "viewer_password", "token"];
+/// These hold a password somewhere in an address.
+const SECRET_ADDRESSES: [&str; 2] = ["database_url", "smtp_url"];
+/// These are secrets as a whole.
+const SECRETS: [&str; 5] =
+    ["admin_password", "viewer_password", "resend_api_key", "twilio_auth_token", "token"];
 
 /// The settings as clap knows them: key and environment variable.
 fn known() -> Vec<(String, String)> {
@@ -240,10 +252,10 @@ impl Origins {
 fn origin(matches: &ArgMatches, file: &File, key: String, variable: String) -> Origin {
     let raw = matches.get_raw(&key).and_then(|mut values| values.next());
     let value = raw.map(|value| value.to_string_lossy().into_owned());
-    let value = match SECRET.contains(&key.as_str()) {
-        true if key == "database_url" => value.map(|url| towpath_model::redact::url(&url)),
-        true => value.map(|_| "…".to_owned()),
-        false => value,
+    let value = match key.as_str() {
+        key if SECRET_ADDRESSES.contains(&key) => value.map(|url| towpath_model::redact::url(&url)),
+        key if SECRETS.contains(&key) => value.map(|_| "***".to_owned()),
+        _ => value,
     };
     let from = match matches.value_source(&key) {
         Some(ValueSource::CommandLine) => "flag".to_owned(),

@@ -52,13 +52,18 @@ pub(crate) struct StreamSettings {
     /// Where clients and webhook receivers reach this server [default: http://LISTEN]
     #[arg(long, global = true, env = "TOWPATH_PUBLIC_URL", value_name = "URL")]
     public_url: Option<String>,
-    /// Let webhooks of subscriptions go to this machine by http, for development
+    /// Let webhooks go to this machine by http, for development
     #[arg(long, global = true, env = "TOWPATH_WEBHOOK_LOCAL", value_name = "BOOL", num_args = 0..=1,
           require_equals = true, default_value_t = false, default_missing_value = "true")]
     webhook_local: bool,
 }
 
 impl StreamSettings {
+    /// Whether webhooks may go to this machine.
+    pub(crate) fn webhook_local(&self) -> bool {
+        self.webhook_local
+    }
+
     /// As the server takes them.
     fn for_server(&self) -> stream::Settings {
         stream::Settings {
@@ -89,13 +94,28 @@ pub(crate) fn is_public(settings: &Settings) -> bool {
     !settings.listen.ip().is_loopback()
 }
 
+/// Whether there is a dashboard.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dashboard {
+    /// It is one of the things served.
+    Served,
+    /// There is no database to show.
+    Absent,
+}
+
 /// Reachable from outside, there must be somebody to let in, and a way to tell who it is.
 /// Asked before anything is started; it writes nothing where there is nothing yet.
-pub(crate) async fn require_keys(settings: &Settings) -> anyhow::Result<()> {
+pub(crate) async fn require_keys(settings: &Settings, dashboard: Dashboard) -> anyhow::Result<()> {
     if !is_public(settings) {
         return Ok(());
     }
     let address = settings.listen;
+    if dashboard == Dashboard::Served && settings.admin_password.is_none() {
+        bail!(
+            "{address} can be reached from outside and the dashboard has no password; set one with \
+             TOWPATH_ADMIN_PASSWORD, or listen on 127.0.0.1"
+        );
+    }
     if !any_key(settings).await? {
         bail!(
             "{address} can be reached from outside and no tokens are configured; make a key with \

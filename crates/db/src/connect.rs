@@ -23,6 +23,24 @@ impl Database {
     /// Connects, and refuses servers that are too old. Does not look at the schema.
     pub async fn connect(url: &str) -> Result<Database, Error> {
         let (config, tls) = parse_url(url)?;
+        Database::open(config, tls).await
+    }
+
+    /// The same database in another role, which the login must be a member of: every connection
+    /// begins as that role and has its privileges alone.
+    pub async fn as_role(&self, role: &str) -> Result<Database, Error> {
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        if role.is_empty() || !role.chars().all(plain) {
+            return Err(Error::Invalid(format!("{role:?} is not the name of a role in lower case")));
+        }
+        let mut config = self.config.clone();
+        let before = config.get_options().unwrap_or_default();
+        let options = format!("{before} -c role={role}");
+        config.options(options.trim());
+        Database::open(config, self.tls.clone()).await
+    }
+
+    async fn open(config: Config, tls: MakeRustlsConnect) -> Result<Database, Error> {
         let manager_config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let pool = Pool::builder(Manager::from_config(config.clone(), tls.clone(), manager_config))
             .max_size(limits::POOL_CONNECTIONS_MAX)

@@ -12,6 +12,7 @@ use tokio_postgres::types::Json;
 use towpath_model::id::TokenId;
 
 use crate::answer::{read, read_field};
+use crate::event::EventPage;
 use crate::job::Enqueued;
 use crate::{Database, Error};
 
@@ -136,6 +137,19 @@ impl Database {
     /// What a token opens, or why it opens nothing.
     pub async fn executor_token_check(&self, hash: &TokenHash) -> Result<TokenScope, Error> {
         read(self.call("select towpath.fn_executor_token_check($1)", &[&hash.0.as_slice()]).await?)
+    }
+
+    /// The events after a position that the holder of a token may see (R05): as one of the recipients
+    /// registered for its executor, or the only one. No position is the end.
+    pub async fn executor_token_event_read(
+        &self,
+        hash: &TokenHash,
+        consumer: Option<&str>,
+        after: Option<i64>,
+        limit: i32,
+    ) -> Result<EventPage, Error> {
+        let sql = "select towpath.fn_executor_token_event_read($1, $2, $3, $4)";
+        read(self.call(sql, &[&hash.0.as_slice(), &consumer, &after, &limit]).await?)
     }
 
     /// Enqueues for the holder of a token; the answers are in the jobs' order.

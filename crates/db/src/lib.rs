@@ -17,11 +17,14 @@ mod inspect;
 pub mod job;
 pub mod job_read;
 mod limits;
+pub mod message;
 pub mod migrate;
+pub mod process;
 mod process_scan;
 pub mod queue;
 pub mod schedule;
 pub mod subscription;
+pub mod task;
 mod tls;
 
 pub use config::{Attribution, ConfigChange, ConfigEntry, ConfigSet, GateMove};

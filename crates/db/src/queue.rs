@@ -45,6 +45,18 @@ pub struct QueueHealth {
     pub notify_enabled: bool,
     pub heartbeat_enabled: bool,
     pub checked_at: Timestamp,
+    pub event_last_position: i64,
+    pub event_slowest_lag: i64,
+    pub deliveries_waiting: i64,
+    pub route_dead_letters_open: i64,
+    pub circuits_open: i64,
+    pub events_24h: i64,
+    pub broadcast_events_24h: i64,
+    pub broadcast_kinds_24h: i64,
+    pub routing_enabled: bool,
+    pub route_worker_enabled: bool,
+    pub delivery_enabled: bool,
+    pub subscription_resolution_enabled: bool,
     /// Columns that a newer schema adds.
     #[serde(flatten)]
     pub more: serde_json::Map<String, Value>,

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 mod catalogue;
+mod comms;
 mod config;
 mod dead_letter;
 mod event;
@@ -17,9 +18,15 @@ mod job_race;
 mod job_read;
 mod job_refusal;
 mod migrate;
+mod process;
+mod process_end;
+mod process_outside;
+mod process_place;
 mod queue;
 mod queue_place;
 mod route;
+mod run_function;
 mod schedule;
 mod subscription;
 mod tls;
+mod worker_role;

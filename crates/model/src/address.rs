@@ -39,9 +39,8 @@ fn is_public_v6(v6: Ipv6Addr) -> bool {
         // NAT64 and 6to4.
         (0x64, 0xff9b) => c == 0 && d == 0 && v4(g, h),
         (0x2002, high) => v4(high, c),
-        // Teredo, ORCHID, benchmarking, documentation.
-        (0x2001, 0) | (0x2001, 2) | (0x2001, 0xdb8) => false,
-        (0x2001, 0x10..=0x2f) => false,
+        // What the IETF keeps for protocols (Teredo, ORCHID, benchmarking, …) and documentation.
+        (0x2001, 0..=0x1ff | 0xdb8) => false,
         (0x3fff, 0..=0xfff) => false,
         _ => a & 0xe000 == 0x2000,
     }

@@ -54,6 +54,8 @@ ids! {
     GrantId,
     /// Jobs that wait for each other.
     GraphId,
+    /// One business process; also the idempotency key of what it sends.
+    ProcessId,
     /// Something that happened.
     EventId,
     /// One webhook on its way out.

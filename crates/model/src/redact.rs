@@ -1,5 +1,39 @@
 //! Takes secrets out of text that people will see.
 
+use std::convert::Infallible;
+use std::fmt;
+use std::str::FromStr;
+
+/// A password or a key. It shows itself to nobody by accident: only [`Secret::expose`] does.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Keeps a secret.
+    pub fn new(secret: impl Into<String>) -> Secret {
+        Secret(secret.into())
+    }
+
+    /// The secret itself, for whoever must present it.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl FromStr for Secret {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Secret, Infallible> {
+        Ok(Secret::new(text))
+    }
+}
+
 /// A database address without its password, in either form PostgreSQL takes.
 pub fn url(address: &str) -> String {
     let hidden = hide_userinfo(address);
@@ -36,7 +70,12 @@ fn hide_keyword(address: &str) -> String {
 mod tests {
     use proptest::prelude::*;
 
-    use super::url;
+    use super::{Secret, url};
+
+    #[test]
+    fn a_secret_does_not_show_itself() {
+        assert_eq!(format!("{:?}", Some(Secret::new("hunter2"))), "Some(***)");
+    }
 
     #[test]
     fn passwords_are_hidden_and_the_rest_stays() {

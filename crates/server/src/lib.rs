@@ -5,6 +5,7 @@
 
 mod accept;
 mod body;
+mod events;
 mod front;
 mod io;
 mod jobs;
@@ -86,9 +87,12 @@ async fn open(
 
 fn router(config: Config, projects: Option<Projects>, shutdown: CancellationToken) -> Router {
     let pages = config.pages.clone().unwrap_or_default();
-    let jobs = config.database.clone().map(|database| jobs::router(database, shutdown));
     let metrics = Router::new().route("/metrics", get(metrics::answer)).with_state(config.metrics.clone());
     let admin = projects.zip(config.admin_token.clone());
+    let api = config.database.clone().map(|database| {
+        let jobs = jobs::router(database.clone(), shutdown.clone());
+        Router::new().nest("/jobs", jobs).nest("/events", events::router(database, shutdown))
+    });
     let router = Router::new()
         .route("/health", get(ready::health))
         .route("/ready", get(ready::ready))
@@ -100,8 +104,8 @@ fn router(config: Config, projects: Option<Projects>, shutdown: CancellationToke
         Some((projects, token)) => router.nest("/admin/v1/projects", project::router(projects, token)),
         None => router,
     };
-    match jobs {
-        Some(jobs) => router.nest("/api/v1/jobs", jobs),
+    match api {
+        Some(api) => router.nest("/api/v1", api),
         None => router,
     }
 }

@@ -63,6 +63,15 @@ pub(crate) const CLAIM_SECOND_LOOK: Duration = Duration::from_millis(10);
 pub(crate) const CLAIMS_WAITING_MAX: usize = 256;
 /// Of these by one token, so that one executor's mistake does not turn the others away.
 pub(crate) const CLAIMS_WAITING_PER_TOKEN_MAX: usize = 32;
+/// Events in one page; the database's own bound.
+pub(crate) const EVENTS_PER_PAGE_MAX: i32 = 1_000;
+/// A read of events waits at most this long; proxies cut silent connections after a minute.
+pub(crate) const EVENTS_WAIT_MAX: Duration = Duration::from_secs(30);
+/// A waiting read looks by itself this often, because a wake-up may be missed or off.
+pub(crate) const EVENTS_POLL: Duration = Duration::from_secs(1);
+/// Reads that wait at once, of all tokens and of one.
+pub(crate) const EVENTS_WAITING_MAX: usize = 256;
+pub(crate) const EVENTS_WAITING_PER_TOKEN_MAX: usize = 32;
 /// How long to wait before listening again when the connection broke.
 pub(crate) const LISTEN_REST: Duration = Duration::from_secs(1);
 /// Sources looked at in one pass of the fan-out worker; the next pass sees the rest.

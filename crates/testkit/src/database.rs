@@ -56,6 +56,18 @@ impl TestDb {
         TestDb { name, server }
     }
 
+    /// What a dump of another holds, on another server: `restore` gets the address and the dump's
+    /// file. Our roles are there already, as an operator would have made them.
+    pub async fn restored(server: &TestServer, dump: &[u8], restore: impl FnOnce(&str, &Path)) -> TestDb {
+        let server = server.url().to_owned();
+        migrate::run(&server, Mode::Apply).await.unwrap_or_else(|error| panic!("the roles: {error}"));
+        let db = TestDb::create(server, None).await;
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        std::fs::write(file.path(), dump).expect("room for a dump");
+        restore(&db.url(), file.path());
+        db
+    }
+
     /// Its address.
     pub fn url(&self) -> String {
         database_url(&self.server, &self.name)

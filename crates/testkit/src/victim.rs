@@ -117,6 +117,11 @@ impl Victim {
         found.unwrap_or_else(|| self.fail(&format!("wrote no line with {pattern:?}")))
     }
 
+    /// Whether it has not ended yet.
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
     /// Kills with `SIGKILL`, reaps, and returns how the process ended.
     pub async fn kill(&mut self) -> ExitStatus {
         self.signal(Signal::SIGKILL);

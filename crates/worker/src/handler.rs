@@ -214,6 +214,11 @@ impl Context {
         &self.cancelled
     }
 
+    /// The name under which the worker holds the job.
+    pub fn lease_owner(&self) -> &LeaseOwner {
+        &self.owner
+    }
+
     /// The worker's own way to the database.
     pub fn database(&self) -> &Database {
         &self.database

@@ -39,6 +39,7 @@ mod limits;
 mod maintain;
 mod pool;
 mod pulse;
+pub mod task;
 pub mod testing;
 mod worker;
 

@@ -74,6 +74,23 @@ async fn answers_decide_what_follows() {
     assert_eq!(place.state(ids[3]).await, "succeeded");
 }
 
+/// Q10: a failure that names no delay waits for the database's backoff, however many fail at once.
+#[tokio::test]
+async fn failures_without_a_delay_wait_for_the_backoff() {
+    let place = Place::open().await;
+    let worker =
+        place.builder().handle(|_: Mail, _| async { Err(Failure::retry("no route")) }).build().unwrap();
+    place
+        .db
+        .execute("update towpath.config set value = '600' where key = 'queue.retry.backoff_base_sec'")
+        .await;
+    place.admin.enqueue_many(&vec![mail("x").max_attempts(3); 3]).await.unwrap();
+    assert_eq!(run_until_drained(&worker).await.unwrap(), 3, "none is due again at once");
+    assert_eq!(place.states().await, "retry_waiting 3");
+    place.db.advance(Duration::from_secs(601)).await;
+    assert_eq!(run_until_drained(&worker).await.unwrap(), 3);
+}
+
 /// A handler past its time has failed, and the policy of its kind says when it is tried again.
 #[tokio::test]
 async fn timeouts_and_delays_are_the_kinds_own() {

@@ -26,9 +26,10 @@ pub(crate) async fn run(
     super::with_database(settings, async |database| {
         let mut maintenance = Maintenance::new(database);
         if maintain.once {
-            let MaintenanceReport { reaped, fired, supervised, busy, stale } = maintenance.run_once().await?;
+            let MaintenanceReport { reaped, fired, supervised, busy, stale, warned } = maintenance.run_once().await?;
             let report = json!({
                 "reaped": reaped, "fired": fired, "supervised": supervised, "busy": busy, "stale": stale,
+                "broadcast_warned": warned,
             });
             output.show(&report, |_| {
                 format!(

@@ -4,17 +4,23 @@ mod config;
 mod db;
 mod dlq;
 mod doctor;
+mod events;
 mod executor;
 mod gate;
 mod job;
 mod maintain;
+mod message;
 mod migrate;
+mod process;
 mod project;
 mod queue;
+mod route;
+mod routes;
 mod schedule;
 mod serve;
 mod session;
 mod stream;
+mod subscriptions;
 mod up;
 mod work;
 
@@ -51,6 +57,8 @@ pub(crate) enum Command {
     Work(work::Work),
     /// Keep the queue in shape until interrupted: reaper, schedules, partitions, retention
     Maintain(maintain::Maintain),
+    /// Route events until interrupted: number them, make jobs of them, send webhooks
+    Route(route::Route),
     /// Bring the database to this binary's schema
     Migrate(migrate::Migrate),
     /// The database itself
@@ -79,6 +87,21 @@ pub(crate) enum Command {
     /// Executors: who claims what, with which token; who enqueues what
     #[command(subcommand)]
     Executor(executor::Executor),
+    /// Events: emit, follow, explain, send again, verify
+    #[command(subcommand)]
+    Events(events::Events),
+    /// Routes: where events go, and what could not get there
+    #[command(subcommand)]
+    Routes(Box<routes::Routes>),
+    /// Event subscriptions: who hears what, who may read it
+    #[command(subcommand)]
+    Subscriptions(subscriptions::Subscriptions),
+    /// Business processes: look, follow, decide
+    #[command(subcommand)]
+    Process(process::Process),
+    /// E-mail and SMS
+    #[command(subcommand)]
+    Message(message::Message),
     /// The settings of this process and where each comes from
     Settings,
     /// Shell completions, to standard output
@@ -106,6 +129,7 @@ pub(crate) async fn run(
         Command::Project(project) => project::run(project, settings, output).await,
         Command::Work(work) => work::run(work, settings, output).await,
         Command::Maintain(maintain) => maintain::run(maintain, settings, output).await,
+        Command::Route(route) => route::run(route, settings, output).await,
         Command::Migrate(migrate) => migrate::run(migrate, settings, output).await,
         Command::Db(db) => db::run(db, settings, output).await,
         Command::Doctor => doctor::run(settings, output).await,
@@ -116,6 +140,11 @@ pub(crate) async fn run(
         Command::Queue(queue) => queue::run(queue, settings, output).await,
         Command::Schedule(schedule) => schedule::run(schedule, settings, output).await,
         Command::Executor(executor) => executor::run(executor, settings, output).await,
+        Command::Events(events) => events::run(events, settings, output).await,
+        Command::Routes(routes) => routes::run(*routes, settings, output).await,
+        Command::Subscriptions(which) => subscriptions::run(which, settings, output).await,
+        Command::Process(process) => process::run(process, settings, output).await,
+        Command::Message(message) => message::run(message, settings, output).await,
         Command::Settings => {
             output.show(&origins.0, |origins| {
                 let rows: Vec<_> = origins

@@ -153,6 +153,14 @@ fn health_in_words(rows: &[QueueHealth]) -> String {
             queue.subscriptions_enabled, queue.subscription_rules, queue.kinds_paused, queue.leases_expired
         ),
         format!(
+            "events        {} to route, {} deliveries wait, {} dead letters, {} of {} broadcast in 24 hours",
+            queue.event_slowest_lag,
+            queue.deliveries_waiting,
+            queue.route_dead_letters_open,
+            queue.broadcast_events_24h,
+            queue.events_24h
+        ),
+        format!(
             "gates         jobs {}, workers {}, notify {}, heartbeat {}",
             gate(queue.job_substrate_enabled),
             gate(queue.worker_enabled),

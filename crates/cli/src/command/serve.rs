@@ -10,6 +10,7 @@ use towpath_server::metrics::Metrics;
 use crate::door::Door;
 use crate::output::Output;
 use crate::settings::{Origins, Settings};
+use crate::streams::Dashboard;
 use crate::{dashboard, shutdown, streams};
 
 /// Without a database it serves streams alone.
@@ -17,7 +18,8 @@ pub(crate) async fn run(settings: &Settings, origins: &Origins, output: &Output)
     let shutdown = shutdown::on_signal()?;
     tracing::info!("towpath {}: {}", env!("CARGO_PKG_VERSION"), origins.in_words());
     let tls = streams::tls(settings)?;
-    streams::require_keys(settings).await?;
+    let dashboard = if settings.database_url.is_some() { Dashboard::Served } else { Dashboard::Absent };
+    streams::require_keys(settings, dashboard).await?;
     let listener = super::up::listen(settings).await?;
     let store = streams::open(settings).await?;
     let database = match &settings.database_url {

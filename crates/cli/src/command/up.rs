@@ -12,6 +12,8 @@ use towpath_db::cluster::Cluster;
 use towpath_db::migrate::{self, Mode};
 use towpath_db::subscription::SubscriptionSpec;
 use towpath_db::{Attribution, Database, GateMove};
+use towpath_message::Transports;
+use towpath_route::Role;
 use towpath_server::metrics::Metrics;
 use towpath_server::tls::Tls;
 use towpath_streams::embedded::Embedded;
@@ -23,6 +25,7 @@ use crate::door::Door;
 use crate::output::Output;
 use crate::session::cluster_config;
 use crate::settings::{Origins, Settings};
+use crate::streams::Dashboard;
 use crate::{dashboard, shutdown, streams};
 
 #[derive(Args)]
@@ -41,11 +44,15 @@ pub(crate) async fn run(
     let shutdown = shutdown::on_signal()?;
     tracing::info!("towpath {}: {}", env!("CARGO_PKG_VERSION"), origins.in_words());
     let tls = streams::tls(settings)?;
-    streams::require_keys(settings).await?;
+    streams::require_keys(settings, Dashboard::Served).await?;
+    let transports = match up.dev {
+        true => settings.message.transports_or_log()?,
+        false => settings.message.transports()?,
+    };
     // The port first: if it is taken, nothing has been written or started yet.
     let listener = listen(settings).await?;
     tokio::select! {
-        running = Running::start(&up, settings) => running?.serve(listener, tls, settings, output, shutdown).await,
+        running = Running::start(&up, settings) => running?.serve(listener, tls, transports, settings, output, shutdown).await,
         () = shutdown.cancelled() => bail!("interrupted while starting"),
     }
 }
@@ -81,6 +88,7 @@ impl Running {
         self,
         listener: TcpListener,
         tls: Option<Tls>,
+        transports: Transports,
         settings: &Settings,
         output: &Output,
         shutdown: CancellationToken,
@@ -105,13 +113,18 @@ impl Running {
                 shutdown.clone(),
             )),
         };
-        let worker = tokio::spawn(super::work::everyday(self.database.clone())?.run(shutdown.clone()));
+        let role = Role::new(self.database.clone(), crate::route::config(settings))?;
+        let route = tokio::spawn(role.run(shutdown.clone()));
+        let worker_database = super::work::as_worker(self.database.clone(), settings).await?;
+        let worker = super::work::everyday(worker_database, &transports)?;
+        let worker = tokio::spawn(worker.run(shutdown.clone()));
         let maintenance = tokio::spawn(Maintenance::new(self.database.clone()).run(shutdown.clone()));
         towpath_server::run(listener, config, shutdown).await;
         drop(doorplate);
         streams::shut_down(self.streams).await;
         worker.await?;
         maintenance.await?;
+        route.await?;
         self.database.close();
         if let Some(cluster) = self.cluster {
             cluster.stop().await;

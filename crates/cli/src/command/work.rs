@@ -1,6 +1,7 @@
 //! `towpath work`: the worker alone, with the kinds that come with the binary.
 //!
-//! Those are `towpath.noop`, `towpath.sleep` and `towpath.fail`, for trying things out.
+//! Those are `db_function`, `email` and `sms` (the last two if they have a way out), and
+//! `towpath.noop`, `towpath.sleep` and `towpath.fail`, for trying things out.
 //! Handlers of one's own live in a program of one's own, built on `towpath-worker`, or behind
 //! the HTTP executor API.
 
@@ -11,7 +12,8 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 use towpath_db::Database;
-use towpath_worker::{Worker, builtin};
+use towpath_message::Transports;
+use towpath_worker::{Builder, Worker, builtin, task};
 
 use crate::output::Output;
 use crate::settings::Settings;
@@ -42,7 +44,8 @@ pub(crate) struct Work {
 pub(crate) async fn run(work: Work, settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
     let shutdown = shutdown::on_signal()?;
     super::with_database(settings, async |database| {
-        let worker = worker(&work, database)?;
+        let database = as_worker(database, settings).await?;
+        let worker = worker(&work, database, &settings.message.transports()?)?;
         output.show(&json!({ "executor": work.executor, "kinds": worker.kinds() }), |_| {
             format!("towpath works as {}: {}", work.executor, worker.kinds().join(", "))
         });
@@ -53,12 +56,25 @@ pub(crate) async fn run(work: Work, settings: &Settings, output: &Output) -> any
 }
 
 /// The worker that `towpath up` runs.
-pub(crate) fn everyday(database: Database) -> anyhow::Result<Worker> {
-    Ok(builtin::register(Worker::builder(database, EXECUTOR)).build()?)
+pub(crate) fn everyday(database: Database, transports: &Transports) -> anyhow::Result<Worker> {
+    Ok(with_kinds(Worker::builder(database, EXECUTOR), transports).build()?)
 }
 
-fn worker(work: &Work, database: Database) -> anyhow::Result<Worker> {
-    let mut builder = builtin::register(Worker::builder(database, &work.executor));
+/// The database under the role that the worker is to have.
+pub(crate) async fn as_worker(database: Database, settings: &Settings) -> anyhow::Result<Database> {
+    match &settings.worker_role {
+        Some(role) => Ok(database.as_role(role).await?),
+        None => Ok(database),
+    }
+}
+
+/// Every kind that comes with the binary.
+fn with_kinds(builder: Builder, transports: &Transports) -> Builder {
+    towpath_message::register(task::register(builtin::register(builder)), transports)
+}
+
+fn worker(work: &Work, database: Database, transports: &Transports) -> anyhow::Result<Worker> {
+    let mut builder = with_kinds(Worker::builder(database, &work.executor), transports);
     if let Some(name) = &work.name {
         builder = builder.name(name);
     }

@@ -34,4 +34,6 @@ pub use route::{
 };
 pub use route_pass::{Decisions, RouteCursor, RoutePass, RouteWorker, RouteWorkers, Slice};
 pub use sequence::Sequenced;
-pub use subscription::{EventActor, EventGrant, EventGranted, EventSubscription, EventSubscriptionSpec};
+pub use subscription::{
+    EventActor, EventActorSpec, EventGrant, EventGranted, EventSubscription, EventSubscriptionSpec,
+};

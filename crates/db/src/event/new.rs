@@ -63,8 +63,18 @@ impl NewEvent {
     }
 
     /// The row it is about. Unless there is an ordering key, events about one row keep their order.
-    pub fn subject(mut self, table: impl Into<String>, reference: impl Into<String>) -> NewEvent {
+    pub fn subject(self, table: impl Into<String>, reference: impl Into<String>) -> NewEvent {
+        self.subject_table(table).subject_ref(reference)
+    }
+
+    /// The table it is about.
+    pub fn subject_table(mut self, table: impl Into<String>) -> NewEvent {
         self.subject_table = Some(table.into());
+        self
+    }
+
+    /// The row of that table.
+    pub fn subject_ref(mut self, reference: impl Into<String>) -> NewEvent {
         self.subject_ref = Some(reference.into());
         self
     }

@@ -65,6 +65,9 @@ pub enum From {
 /// A page of events.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct EventPage {
+    /// As whom it was read, if it was read as somebody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub consumer: Option<String>,
     /// The events.
     pub events: Vec<Event>,
     /// Where to go on; an empty page that says `more` is not the end.
@@ -233,9 +236,12 @@ impl Database {
     pub async fn route_explain(&self, question: &Question, worker_name: &str) -> Result<Explained, Error> {
         let event = serde_json::to_value(question).expect("a question is plain data");
         let answer = self.call("select towpath.fn_route_explain($1, $2)", &[&event, &worker_name]).await?;
+        let no_worker = answer["worker_name"].is_string();
         read(answer).map_err(|error| match (error, question) {
+            (Error::NotFound(_), _) if no_worker => {
+                Error::NotFound(format!("there is no route worker {worker_name}; see: towpath routes worker"))
+            }
             (error, Question::Stored { event_id }) => no_such_event(error, *event_id),
-            (Error::NotFound(_), _) => Error::NotFound(format!("there is no route worker {worker_name}")),
             (error, _) => error,
         })
     }

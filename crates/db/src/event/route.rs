@@ -261,17 +261,19 @@ impl Database {
         read(self.call(sql, &[&route_name, &signing_key, &overlap_seconds, &actor]).await?)
     }
 
-    /// Sends stored events through a route, as a new generation; at most 1,000 in one call.
+    /// Sends stored events through a route, as a new generation; at most `limit`, and at most 1,000, in
+    /// one call.
     pub async fn route_replay(
         &self,
         route_name: &str,
         span: Span,
         replay: Replay,
+        limit: i32,
         actor: &str,
     ) -> Result<Replayed, Error> {
-        let sql = "select towpath.fn_route_replay($1, $2, $3, $4, $5)";
+        let sql = "select towpath.fn_route_replay($1, $2, $3, $4, $5, $6)";
         let count = replay == Replay::Count;
-        let answer = self.call(sql, &[&route_name, &span.after, &span.to, &actor, &count]).await?;
+        let answer = self.call(sql, &[&route_name, &span.after, &span.to, &actor, &count, &limit]).await?;
         read(answer).map_err(|error| no_such_route(error, route_name))
     }
 

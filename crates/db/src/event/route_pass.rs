@@ -82,6 +82,8 @@ pub struct RouteCursor {
     pub position: i64,
     /// Positions to go.
     pub lag: i64,
+    /// The session that holds its lock now, as PostgreSQL describes it.
+    pub held_by: Option<serde_json::Value>,
     /// Passes so far.
     pub runs: i64,
     /// Events so far.

@@ -55,10 +55,26 @@ pub struct EventSubscriptionSpec<'a> {
 pub struct EventActor {
     pub recipient_ref: String,
     pub login_role: Option<String>,
+    pub executor_id: Option<String>,
     pub notes: Option<String>,
     pub registered_by: String,
     pub registered_at: Timestamp,
     pub subscriptions: i64,
+}
+
+/// A recipient to be registered, and who reads events as it.
+#[derive(Debug, Clone, Default)]
+pub struct EventActorSpec<'a> {
+    /// The recipient.
+    pub recipient_ref: &'a str,
+    /// The login, or group of logins, that reads as it.
+    pub login_role: Option<&'a str>,
+    /// The executor whose tokens read as it over HTTP.
+    pub executor_id: Option<&'a str>,
+    /// What people should know.
+    pub notes: Option<&'a str>,
+    /// Who registers it.
+    pub actor: &'a str,
 }
 
 /// What one producer may emit; none is any.
@@ -142,16 +158,11 @@ impl Database {
         read_field(self.call("select towpath.fn_event_actor_list()", &[]).await?, "actors")
     }
 
-    /// Registers a recipient, and the login that may read events as it.
-    pub async fn event_actor_put(
-        &self,
-        recipient_ref: &str,
-        login_role: Option<&str>,
-        notes: Option<&str>,
-        actor: &str,
-    ) -> Result<(), Error> {
-        let sql = "select towpath.fn_event_actor_put($1, $2, $3, $4)";
-        let answer = self.call(sql, &[&recipient_ref, &login_role, &notes, &actor]).await?;
+    /// Registers a recipient, and who reads events as it.
+    pub async fn event_actor_put(&self, spec: &EventActorSpec<'_>) -> Result<(), Error> {
+        let sql = "select towpath.fn_event_actor_put($1, $2, $3, $4, $5)";
+        let EventActorSpec { recipient_ref, login_role, executor_id, notes, actor } = spec;
+        let answer = self.call(sql, &[recipient_ref, login_role, notes, actor, executor_id]).await?;
         read_field::<String>(answer, "recipient_ref").map(drop)
     }
 

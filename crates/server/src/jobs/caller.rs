@@ -3,6 +3,7 @@
 use axum::extract::FromRequestParts;
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
+use towpath_db::Database;
 use towpath_db::executor_token::{TokenHash, TokenScope};
 use towpath_db::job::LeaseOwner;
 
@@ -30,12 +31,8 @@ impl FromRequestParts<Jobs> for Caller {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, jobs: &Jobs) -> Result<Caller, Error> {
-        let hash = TokenHash::of(bearer(parts)?);
         let worker = worker(parts)?;
-        let scope = match jobs.database.executor_token_check(&hash).await {
-            Err(towpath_db::Error::NotAuthorised(detail)) => return Err(Error::Unauthenticated(detail)),
-            other => other?,
-        };
+        let (hash, scope) = authenticated(parts, &jobs.database).await?;
         let owner = LeaseOwner::new(format!("{}/{worker}@{}", scope.executor_id, scope.token_id));
         Ok(Caller { hash, scope, owner })
     }
@@ -55,6 +52,18 @@ impl Caller {
             ))),
             None => Ok(Some(asked.clone())),
         }
+    }
+}
+
+/// The token of a request and what it opens.
+pub(crate) async fn authenticated(
+    parts: &Parts,
+    database: &Database,
+) -> Result<(TokenHash, TokenScope), Error> {
+    let hash = TokenHash::of(bearer(parts)?);
+    match database.executor_token_check(&hash).await {
+        Err(towpath_db::Error::NotAuthorised(detail)) => Err(Error::Unauthenticated(detail)),
+        scope => Ok((hash, scope?)),
     }
 }
 

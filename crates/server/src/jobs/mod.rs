@@ -5,12 +5,12 @@
 //! executor, and its leases carry the token's id, so that no other token can touch them.
 
 mod body;
-mod caller;
+pub(crate) mod caller;
 mod claim;
 mod enqueue;
-mod error;
+pub(crate) mod error;
 mod lease;
-mod wake;
+pub(crate) mod wake;
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ pub(crate) struct Jobs {
 /// The routes. They need a database, so they are mounted only where there is one.
 pub(crate) fn router(database: Database, shutdown: CancellationToken) -> Router {
     let jobs = Jobs {
-        wake: Wake::new(database.clone(), shutdown.clone()),
+        wake: Wake::new(wake::For::Jobs, database.clone(), shutdown.clone()),
         waiting: Arc::default(),
         database,
         shutdown,

@@ -1,6 +1,6 @@
-//! One listening connection for all claims that wait.
+//! One listening connection for all calls that wait for jobs, one for those that wait for events.
 //!
-//! Opened when the first claim waits, so that a server nobody works through has none. A
+//! Opened when the first call waits, so that a server nobody works through has none. A
 //! wake-up is a hint for everybody; polling finds what it misses.
 
 use std::sync::{Arc, OnceLock};
@@ -12,40 +12,52 @@ use towpath_db::job::Listener;
 
 use crate::limits;
 
+/// What is waited for.
+#[derive(Clone, Copy)]
+pub(crate) enum For {
+    Jobs,
+    Events,
+}
+
 #[derive(Clone)]
 pub(crate) struct Wake {
+    what: For,
     database: Database,
     shutdown: CancellationToken,
     woken: Arc<OnceLock<watch::Sender<u64>>>,
 }
 
 impl Wake {
-    pub(crate) fn new(database: Database, shutdown: CancellationToken) -> Wake {
-        Wake { database, shutdown, woken: Arc::default() }
+    pub(crate) fn new(what: For, database: Database, shutdown: CancellationToken) -> Wake {
+        Wake { what, database, shutdown, woken: Arc::default() }
     }
 
     /// Changes with every wake-up from now on.
     pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
         let woken = self.woken.get_or_init(|| {
             let woken = watch::Sender::new(0);
-            tokio::spawn(listen(self.database.clone(), woken.clone(), self.shutdown.clone()));
+            tokio::spawn(listen(self.what, self.database.clone(), woken.clone(), self.shutdown.clone()));
             woken
         });
         woken.subscribe()
     }
 }
 
-async fn listen(database: Database, woken: watch::Sender<u64>, shutdown: CancellationToken) {
+async fn listen(what: For, database: Database, woken: watch::Sender<u64>, shutdown: CancellationToken) {
     let listening = async {
         loop {
-            match Listener::open(&database).await {
+            let listener = match what {
+                For::Jobs => Listener::open(&database).await,
+                For::Events => Listener::open_for_routing(&database).await,
+            };
+            match listener {
                 Ok(listener) => {
                     while !listener.is_broken() {
                         listener.woken().await;
                         woken.send_modify(|count| *count += 1);
                     }
                 }
-                Err(error) => tracing::debug!(%error, "cannot listen for jobs; claims poll meanwhile"),
+                Err(error) => tracing::debug!(%error, "cannot listen; those who wait poll meanwhile"),
             }
             tokio::time::sleep(limits::LISTEN_REST).await;
         }

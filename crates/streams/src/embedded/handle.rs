@@ -303,7 +303,7 @@ impl Store for Embedded {
     }
 
     fn touch(&self, name: &StreamName) -> Result<Head, Error> {
-        self.used(name, |index, stream| index.head(stream))
+        self.used(name, Index::head)
     }
 
     fn read(&self, name: &StreamName, from: Start, bytes_max: usize) -> Answer<'_, Page> {

@@ -28,12 +28,17 @@ enum Task {
     Retention,
     Heartbeats,
     Partitions,
+    EventPartitions,
+    EventCounters,
+    EventBroadcasts,
+    EventRetention,
 }
 
 impl Task {
-    const ALL: [Task; 9] = [
+    const ALL: [Task; 13] = [
         // First, because a fresh database has no partition for today.
         Task::Partitions,
+        Task::EventPartitions,
         Task::Reap,
         Task::Floors,
         Task::Counters,
@@ -42,6 +47,9 @@ impl Task {
         Task::Recount,
         Task::Retention,
         Task::Heartbeats,
+        Task::EventCounters,
+        Task::EventBroadcasts,
+        Task::EventRetention,
     ];
 
     /// The reaper decides how soon a dead worker's jobs run again, the floors how cheap a
@@ -52,7 +60,8 @@ impl Task {
             Task::Floors | Task::Schedules | Task::Processes => Duration::from_millis(500),
             Task::Recount => Duration::from_secs(30),
             Task::Retention | Task::Heartbeats => Duration::from_secs(60),
-            Task::Partitions => Duration::from_secs(3_600),
+            Task::EventCounters | Task::EventBroadcasts | Task::EventRetention => Duration::from_secs(60),
+            Task::Partitions | Task::EventPartitions => Duration::from_secs(3_600),
         }
     }
 }
@@ -77,6 +86,8 @@ pub struct MaintenanceReport {
     pub busy: usize,
     /// Executors without a heartbeat for long.
     pub stale: i64,
+    /// Too many events of the last day had no subscriber, and a warning event says so.
+    pub warned: bool,
 }
 
 impl Maintenance {
@@ -152,6 +163,22 @@ impl Maintenance {
             Task::Recount => database.job_parallel_recount().await?,
             Task::Retention => database.job_retention_tick(limits::RETENTION_ROWS).await?,
             Task::Partitions => database.job_partition_tick().await?,
+            Task::EventPartitions => database.event_partition_tick().await?,
+            Task::EventCounters => database.event_counter_fold(limits::FOLD_ROWS).await?,
+            Task::EventRetention => database.event_retention_tick().await?,
+            Task::EventBroadcasts => {
+                let check = database.event_broadcast_check().await?;
+                if check.warned {
+                    let (broadcasts, events) = (check.broadcasts, check.events);
+                    tracing::warn!(
+                        broadcasts,
+                        events,
+                        "events nobody subscribed; see: towpath subscriptions broadcasts"
+                    );
+                }
+                report.warned |= check.warned;
+                return Ok(false);
+            }
         };
         report.busy += usize::from(pass.busy);
         note(task, &pass);

@@ -1,9 +1,7 @@
 //! `towpath job enqueue`.
 
-use std::io::Read;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::Args;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -12,6 +10,7 @@ use towpath_db::job::NewJob;
 use uuid::Uuid;
 
 use super::watch;
+use crate::input;
 use crate::moment;
 use crate::output::Output;
 
@@ -87,18 +86,7 @@ impl Template {
     }
 
     fn payload(&self) -> anyhow::Result<Option<Value>> {
-        let Some(given) = &self.payload else { return Ok(None) };
-        let text = match given.strip_prefix('@') {
-            Some(file) => std::fs::read_to_string(file).with_context(|| format!("cannot read {file}"))?,
-            None if given == "-" => {
-                let mut text = String::new();
-                std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
-                text
-            }
-            None => given.clone(),
-        };
-        let payload = serde_json::from_str(&text).context("the payload is not JSON")?;
-        Ok(Some(payload))
+        self.payload.as_deref().map(|given| input::json(given, "payload")).transpose()
     }
 }
 

@@ -1,0 +1,74 @@
+//! `towpath events emit`.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use towpath_db::Database;
+use towpath_db::event::NewEvent;
+use towpath_model::id::EventId;
+
+use crate::input;
+use crate::output::Output;
+
+#[derive(Args)]
+pub(crate) struct Emit {
+    /// Its domain, such as orders
+    domain: String,
+    /// What happened, such as created
+    #[arg(value_name = "TYPE")]
+    event_type: String,
+    /// The stream inside the domain, such as audit or alert
+    #[arg(long)]
+    stream: Option<String>,
+    /// The table it is about
+    #[arg(long, value_name = "TABLE")]
+    subject_table: Option<String>,
+    /// The row it is about
+    #[arg(long, value_name = "REF")]
+    subject_ref: Option<String>,
+    /// A JSON object for the receivers: references, never secrets; @FILE reads a file, - standard input
+    #[arg(long, value_name = "JSON")]
+    payload: Option<String>,
+    /// Events with one key are routed in their order [default: the subject]
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+    /// An id of one's own, a uuid v7 of about now: a second emit of it changes nothing
+    #[arg(long, value_name = "UUID")]
+    event_id: Option<EventId>,
+    /// Who caused it; user@host if not given
+    #[arg(long, value_name = "ACTOR")]
+    by: Option<String>,
+}
+
+pub(crate) async fn run(emit: Emit, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
+    let emitted = database.event_emit(&emit.into_event()?).await?;
+    output.show(&emitted, |emitted| match emitted.duplicate {
+        true => format!("event {} was there already", emitted.event_id),
+        false => format!("event {} is recorded", emitted.event_id),
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Emit {
+    fn into_event(self) -> anyhow::Result<NewEvent> {
+        let payload = input::object(self.payload.as_deref(), "payload")?;
+        let mut event = NewEvent::new(self.domain, self.event_type)
+            .payload(&payload)?
+            .actor(self.by.unwrap_or_else(crate::command::actor));
+        let texts = [
+            (self.stream, NewEvent::stream as fn(NewEvent, String) -> NewEvent),
+            (self.subject_table, NewEvent::subject_table),
+            (self.subject_ref, NewEvent::subject_ref),
+            (self.key, NewEvent::ordering_key),
+        ];
+        for (text, set) in texts {
+            if let Some(text) = text {
+                event = set(event, text);
+            }
+        }
+        Ok(match self.event_id {
+            Some(id) => event.event_id(id),
+            None => event,
+        })
+    }
+}

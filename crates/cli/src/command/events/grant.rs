@@ -1,0 +1,86 @@
+//! `towpath events grant add | list | revoke`: what producers may emit.
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use serde_json::json;
+use towpath_db::event::EventGrant;
+use towpath_db::{Database, Error};
+use towpath_model::id::GrantId;
+
+use crate::output::{Output, table};
+
+#[derive(Subcommand)]
+pub(crate) enum Grant {
+    /// Let a producer emit
+    Add {
+        /// A database login
+        producer: String,
+        /// Only of this domain [default: any]
+        #[arg(long)]
+        domain: Option<String>,
+        /// Only of this type [default: any]
+        #[arg(long = "type", value_name = "TYPE")]
+        event_type: Option<String>,
+        /// Who, for the record; user@host if not given
+        #[arg(long, value_name = "ACTOR")]
+        by: Option<String>,
+    },
+    /// Who may emit what
+    List {
+        /// Only of this producer
+        producer: Option<String>,
+    },
+    /// Take a grant back
+    Revoke {
+        /// Its id, as `grant list` shows it
+        grant: GrantId,
+    },
+}
+
+pub(crate) async fn run(grant: Grant, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
+    match grant {
+        Grant::Add { producer, domain, event_type, by } => {
+            let actor = by.unwrap_or_else(crate::command::actor);
+            let granted =
+                database.event_grant_put(&producer, domain.as_deref(), event_type.as_deref(), &actor);
+            output.show(&granted.await?, |granted| match granted.created {
+                true => format!("granted to {producer} ({})", granted.grant_id),
+                false => format!("{producer} had this already ({})", granted.grant_id),
+            });
+        }
+        Grant::List { producer } => {
+            output.show(&database.event_grant_list(producer.as_deref()).await?, |rows| list(rows));
+        }
+        Grant::Revoke { grant } => {
+            match database.event_grant_revoke(grant).await {
+                Err(Error::NotFound(_)) => {
+                    anyhow::bail!("there is no grant {grant}; see: towpath events grant list")
+                }
+                other => other?,
+            }
+            output.show(&json!({ "revoked": grant }), |_| format!("grant {grant} is taken back"));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list(rows: &[EventGrant]) -> String {
+    if rows.is_empty() {
+        return "no grants; only administrators may emit".into();
+    }
+    let any = |value: &Option<String>| value.clone().unwrap_or_else(|| "any".into());
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            [
+                row.grant_id.to_string(),
+                row.producer.clone(),
+                any(&row.event_domain),
+                any(&row.event_type),
+                format!("{:.0} by {}", row.granted_at, row.granted_by),
+            ]
+        })
+        .collect();
+    table(["GRANT", "PRODUCER", "DOMAIN", "TYPE", "GRANTED"], &rows)
+}

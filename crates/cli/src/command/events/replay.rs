@@ -1,0 +1,146 @@
+//! `towpath events replay`: stored events through a route again, or for the first time.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::bail;
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+use tokio::time::Instant;
+use towpath_db::Database;
+use towpath_db::event::{Replay as What, Replayed, Span};
+use towpath_model::id::EventId;
+
+use crate::output::{EXIT_FAILURES, EXIT_TO_DO, Output};
+
+/// Events per call: short transactions, and a bar that moves.
+const BATCH: i32 = 500;
+
+#[derive(Args)]
+pub(crate) struct Replay {
+    /// The route; it must be live or in a dry run
+    route: String,
+    /// Single events, whether or not the route would take them
+    #[arg(conflicts_with_all = ["after", "to", "yes", "per_second"])]
+    events: Vec<EventId>,
+    /// What the route takes after this position; 0 for everything that is stored
+    #[arg(long, value_name = "POSITION", required_unless_present = "events")]
+    after: Option<i64>,
+    /// Up to this position [default: the last one there is now]
+    #[arg(long, value_name = "POSITION")]
+    to: Option<i64>,
+    /// Do it; without this a replay of positions only says how many there are, with code 3
+    #[arg(long)]
+    yes: bool,
+    /// At most this many a second, to spare the receiver
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(i32).range(1..=1000))]
+    per_second: Option<i32>,
+    /// Who, for the record; user@host if not given
+    #[arg(long, value_name = "ACTOR")]
+    by: Option<String>,
+}
+
+pub(crate) async fn run(replay: Replay, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
+    let actor = replay.by.clone().unwrap_or_else(crate::command::actor);
+    if !replay.events.is_empty() {
+        return some(&replay, &actor, database, output).await;
+    }
+    let last = database.event_health().await?.last_position;
+    let span = Span { after: replay.after.unwrap_or(0), to: replay.to.unwrap_or(last).min(last) };
+    if span.after > span.to {
+        bail!(
+            "there is nothing after position {} up to {}; the last position is {last}",
+            span.after,
+            span.to
+        );
+    }
+    let counted = steps(&replay, span, What::Count, &actor, database).await?;
+    if !replay.yes {
+        output.show(
+            &json!({ "route_name": replay.route, "would_replay": counted.matched }),
+            |_| match counted.matched {
+                0 => format!("{} takes no event between these positions", replay.route),
+                n => format!("{n} events would go through {}; do it with --yes", replay.route),
+            },
+        );
+        return Ok(if counted.matched == 0 { ExitCode::SUCCESS } else { ExitCode::from(EXIT_TO_DO) });
+    }
+    let done = steps(&replay, span, What::Send, &actor, database).await?;
+    output.show(&done, in_words);
+    Ok(if done.failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FAILURES) })
+}
+
+async fn some(
+    replay: &Replay,
+    actor: &str,
+    database: &Database,
+    output: &Output,
+) -> anyhow::Result<ExitCode> {
+    let mut sent = vec![];
+    for event in &replay.events {
+        sent.push(database.route_send(&replay.route, *event, actor).await?);
+    }
+    output.show(&sent, |sent| {
+        let line = |one: &towpath_db::event::RouteSent| match &one.detail {
+            Some(error) => format!("event {}: {} ({error})", one.event_id, one.decision),
+            None => format!("event {}: {}, generation {}", one.event_id, one.decision, one.generation),
+        };
+        sent.iter().map(line).collect::<Vec<_>>().join("\n")
+    });
+    let failed = sent.iter().any(|one| one.detail.is_some());
+    Ok(if failed { ExitCode::from(EXIT_FAILURES) } else { ExitCode::SUCCESS })
+}
+
+/// Step by step to the end of the span.
+async fn steps(
+    replay: &Replay,
+    mut span: Span,
+    what: What,
+    actor: &str,
+    database: &Database,
+) -> anyhow::Result<Replayed> {
+    let style = ProgressStyle::with_template("{bar:30} position {pos}/{len}");
+    let bar = ProgressBar::new(span.to.unsigned_abs()).with_style(style.expect("our own template"));
+    let limit = replay.per_second.filter(|_| what == What::Send).unwrap_or(BATCH);
+    let mut done: Option<Replayed> = None;
+    loop {
+        let started = Instant::now();
+        let step = database.route_replay(&replay.route, span, what, limit, actor).await?;
+        bar.set_position(step.position.unsigned_abs());
+        span.after = step.position;
+        let more = step.more;
+        let sum = match done.take() {
+            None => step,
+            Some(sum) => Replayed {
+                matched: sum.matched + step.matched,
+                sent: sum.sent + step.sent,
+                dry_run: sum.dry_run + step.dry_run,
+                failed: sum.failed + step.failed,
+                ..step
+            },
+        };
+        if !more {
+            bar.finish_and_clear();
+            return Ok(sum);
+        }
+        done = Some(sum);
+        if what == What::Send && replay.per_second.is_some() {
+            tokio::time::sleep_until(started + Duration::from_secs(1)).await;
+        }
+    }
+}
+
+fn in_words(done: &Replayed) -> String {
+    let mut words = match (done.sent, done.dry_run) {
+        (0, 0) => format!("nothing went through {}", done.route_name),
+        (sent, 0) => format!("{sent} events went through {}", done.route_name),
+        (0, dry) => format!("{dry} events noted; {} is in a dry run", done.route_name),
+        (sent, dry) => format!("{sent} events went through {}, {dry} were noted", done.route_name),
+    };
+    if done.failed > 0 {
+        words +=
+            &format!("; {} failed, see: towpath routes dlq list --route {}", done.failed, done.route_name);
+    }
+    words
+}

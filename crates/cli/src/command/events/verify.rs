@@ -1,0 +1,117 @@
+//! `towpath events verify | health`: the W-checks, and how far everything is.
+
+use std::process::ExitCode;
+
+use serde_json::Value;
+use towpath_db::Database;
+use towpath_db::event::{Check, EventHealth, Extent, Verified};
+
+use crate::output::{EXIT_FAILURES, Output};
+
+pub(crate) async fn run(full: bool, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
+    let verified = database.event_verify(if full { Extent::Everything } else { Extent::Newest }).await?;
+    output.show(&verified, in_words);
+    Ok(if verified.passed { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FAILURES) })
+}
+
+fn in_words(verified: &Verified) -> String {
+    let mut lines = vec![];
+    for check in &verified.checks {
+        lines.push(format!(
+            "{}  {:<14}  {}",
+            if check.ok { "ok  " } else { "FAIL" },
+            check.check,
+            check.text
+        ));
+        lines.extend(holders(check).into_iter().map(|holder| format!("      {holder}")));
+        if !check.ok {
+            lines.push(format!("      next: {}", next_step(&check.check)));
+        }
+    }
+    let looked = if verified.full { "everything stored" } else { "the newest events" };
+    let verdict = if verified.passed { "nothing is lost, doubled or stuck" } else { "something is wrong" };
+    lines.push(format!("{verdict} ({looked}, up to position {})", verified.last_position));
+    lines.join("\n")
+}
+
+/// Who lags, and who holds the lock that somebody waits for.
+fn holders(check: &Check) -> Vec<String> {
+    let held = |holder: &Value| {
+        let text = |field: &str| holder[field].as_str().unwrap_or("?").to_owned();
+        (!holder.is_null()).then(|| {
+            let (pid, since) = (&holder["pid"], text("since"));
+            format!("held by process {pid} ({}, {}) since {since}", text("user"), text("application"))
+        })
+    };
+    let mut lines = vec![];
+    lines.extend(
+        check.more.get("sequencer_held_by").and_then(held).map(|by| format!("the sequencer is {by}")),
+    );
+    for cursor in check.more.get("cursors").and_then(Value::as_array).into_iter().flatten() {
+        let lag = cursor["lag"].as_i64().unwrap_or(0);
+        if lag > 0 {
+            let by = held(&cursor["held_by"]).unwrap_or_else(|| "held by nobody".into());
+            let (worker, slice) = (cursor["worker_name"].as_str().unwrap_or("?"), &cursor["slice"]);
+            lines.push(format!("worker {worker} slice {slice} lags {lag} events, {by}"));
+        }
+    }
+    for target in check.more.get("circuits_open").and_then(Value::as_array).into_iter().flatten() {
+        lines.push(format!("the circuit of {} is open", target.as_str().unwrap_or("?")));
+    }
+    lines
+}
+
+fn next_step(check: &str) -> &'static str {
+    match check {
+        "W2_cursors" => {
+            "set the worker back with: towpath routes worker NAME --from POSITION (docs/runbooks/restore-events.md)"
+        }
+        "W3_gaps" | "W4_duplicates" => "a restore mixed two states: follow docs/runbooks/restore-events.md",
+        "W5_unnumbered" => {
+            "no sequencer runs: start `towpath route` or `towpath up`; if one is held above, end that session"
+        }
+        "W6_attempts" => {
+            "send them with: towpath events replay ROUTE --after POSITION (docs/runbooks/replay-events.md)"
+        }
+        "W7_twice" => {
+            "stop the route with: towpath routes disable NAME --why …, then look at: towpath events show EVENT"
+        }
+        "W8_letters" => "towpath routes dlq list, then replay or resolve each",
+        "W9_lag" => {
+            "senders died: start `towpath route` or `towpath up`; expired leases are taken again by the next claim"
+        }
+        _ => "towpath doctor",
+    }
+}
+
+pub(crate) async fn health(database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
+    output.show(&database.event_health().await?, health_in_words);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn health_in_words(health: &EventHealth) -> String {
+    let closed: Vec<&str> = [
+        ("event.routing.enabled", health.routing_enabled),
+        ("event.route_worker.enabled", health.route_worker_enabled),
+        ("event.delivery.enabled", health.delivery_enabled),
+    ]
+    .into_iter()
+    .filter_map(|(gate, open)| (!open).then_some(gate))
+    .collect();
+    let percent = health.broadcast_percent_24h.map_or_else(String::new, |percent| format!(" ({percent} %)"));
+    let fields = [
+        ("events", format!("positions {} to {}", health.kept_from, health.last_position)),
+        ("numbered", format!("{:.0}", health.last_numbered_at)),
+        ("routed", health.last_route_run_at.map_or_else(|| "never".into(), |at| format!("{at:.0}"))),
+        ("lag", format!("{} events on the slowest slice", health.slowest_lag)),
+        ("deliveries", format!("{} wait, {} under way", health.deliveries_waiting, health.deliveries_leased)),
+        ("dead letters", format!("{} open", health.route_dead_letters_open)),
+        ("circuits", format!("{} not closed", health.circuits_open)),
+        (
+            "broadcasts",
+            format!("{} of {} in 24 hours{percent}", health.broadcast_events_24h, health.events_24h),
+        ),
+        ("gates", if closed.is_empty() { "open".into() } else { format!("closed: {}", closed.join(", ")) }),
+    ];
+    fields.iter().map(|(name, value)| format!("{name:<12}  {value}")).collect::<Vec<_>>().join("\n")
+}

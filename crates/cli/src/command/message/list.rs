@@ -1,0 +1,54 @@
+//! `towpath message list`.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use towpath_db::Database;
+use towpath_db::message::{Message, MessageFilter, MessagePage};
+
+use crate::command::job::first_line;
+use crate::output::{Output, table};
+
+#[derive(Args)]
+pub(crate) struct List {
+    /// Only email or sms
+    #[arg(long, value_parser = ["email", "sms"])]
+    channel: Option<String>,
+    /// At most this many
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i32).range(1..=1000))]
+    limit: i32,
+    /// Go on where the page before ended
+    #[arg(long, value_name = "MESSAGE")]
+    after: Option<i64>,
+}
+
+pub(crate) async fn run(list: List, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
+    let filter = MessageFilter { channel: list.channel };
+    let page = database.message_list(&filter, list.limit, list.after).await?;
+    output.show(&page, in_words);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn in_words(page: &MessagePage) -> String {
+    let rows: Vec<_> = page.messages.iter().map(row).collect();
+    let messages = match rows.is_empty() {
+        true => "no messages".into(),
+        false => table(["MESSAGE", "CHANNEL", "TO", "SUBJECT", "STATE", "CREATED", "PROCESS"], &rows),
+    };
+    match page.cursor {
+        Some(cursor) => format!("{messages}\nthere may be more: --after {cursor}"),
+        None => messages,
+    }
+}
+
+fn row(message: &Message) -> [String; 7] {
+    [
+        message.message_id.to_string(),
+        message.channel.clone(),
+        first_line(&message.recipients.join(", ")),
+        first_line(message.subject.as_deref().unwrap_or_default()),
+        message.state.clone().unwrap_or_else(|| "not sent".into()),
+        format!("{:.0}", message.created_at),
+        message.process_id.map_or_else(String::new, |process| process.to_string()),
+    ]
+}

@@ -1,0 +1,71 @@
+//! `towpath process errors`: what went wrong in tasks, handlers and supervisors.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use towpath_db::Database;
+use towpath_db::task::{TaskError, TaskErrorFilter, TaskErrorPage};
+use towpath_model::id::{JobId, ProcessId};
+
+use crate::command::job::first_line;
+use crate::output::{Output, table};
+
+#[derive(Args)]
+pub(crate) struct Errors {
+    /// Only of this process
+    #[arg(long, value_name = "PROCESS")]
+    process: Option<ProcessId>,
+    /// Only of this job
+    #[arg(long, value_name = "JOB")]
+    job: Option<JobId>,
+    /// Only of this kind: validation, operational, provider, refused, supervisor
+    #[arg(long)]
+    kind: Option<String>,
+    /// Only of this task type, as in email
+    #[arg(long, value_name = "TYPE")]
+    task: Option<String>,
+    /// At most this many
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i32).range(1..=1000))]
+    limit: i32,
+    /// Go on where the page before ended
+    #[arg(long, value_name = "NUMBER")]
+    after: Option<i64>,
+}
+
+pub(crate) async fn run(errors: Errors, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
+    let filter = TaskErrorFilter {
+        kind: errors.kind,
+        job_id: errors.job,
+        process_id: errors.process,
+        task_type: errors.task,
+        function_name: None,
+    };
+    let page = database.task_error_list(&filter, errors.limit, errors.after).await?;
+    output.show(&page, in_words);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn in_words(page: &TaskErrorPage) -> String {
+    let rows: Vec<_> = page.task_errors.iter().map(row).collect();
+    let errors = match rows.is_empty() {
+        true => "no task errors".into(),
+        false => table(["WHEN", "KIND", "TASK", "FUNCTION", "PROCESS OR JOB", "ERROR"], &rows),
+    };
+    match page.cursor {
+        Some(cursor) => format!("{errors}\nthere may be more: --after {cursor}"),
+        None => errors,
+    }
+}
+
+fn row(error: &TaskError) -> [String; 6] {
+    let text = |value: &Option<String>| value.clone().unwrap_or_default();
+    let about = error.process_id.map(|id| id.to_string()).or(error.job_id.map(|id| id.to_string()));
+    [
+        format!("{:.0}", error.recorded_at),
+        error.kind.clone(),
+        text(&error.task_type),
+        text(&error.function_name),
+        about.unwrap_or_default(),
+        first_line(&error.message),
+    ]
+}

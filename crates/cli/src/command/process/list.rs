@@ -1,0 +1,60 @@
+//! `towpath process list`.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use towpath_db::Database;
+use towpath_db::process::{Process, ProcessFilter, ProcessPage};
+use towpath_model::id::ProcessId;
+
+use crate::output::{Output, table};
+
+#[derive(Args)]
+pub(crate) struct List {
+    /// Only in this state: open, held, succeeded, gave_up, cancelled, invalid
+    #[arg(long)]
+    state: Option<String>,
+    /// Only of this kind, as in comms.send_email
+    #[arg(long)]
+    kind: Option<String>,
+    /// Only about this
+    #[arg(long = "ref", value_name = "REF")]
+    reference: Option<String>,
+    /// At most this many
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i32).range(1..=1000))]
+    limit: i32,
+    /// Go on where the page before ended
+    #[arg(long, value_name = "PROCESS")]
+    after: Option<ProcessId>,
+}
+
+pub(crate) async fn run(list: List, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
+    let filter = ProcessFilter { process_kind: list.kind, state: list.state, reference: list.reference };
+    let page = database.process_list(&filter, list.limit, list.after).await?;
+    output.show(&page, in_words);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn in_words(page: &ProcessPage) -> String {
+    let rows: Vec<_> = page.processes.iter().map(row).collect();
+    let processes = match rows.is_empty() {
+        true => "no processes".into(),
+        false => table(["PROCESS", "KIND", "REF", "STATE", "STARTED", "NEXT CHECK OR END"], &rows),
+    };
+    match page.cursor {
+        Some(cursor) => format!("{processes}\nthere may be more: --after {cursor}"),
+        None => processes,
+    }
+}
+
+fn row(process: &Process) -> [String; 6] {
+    let next = process.finished_at.or(process.next_check_at);
+    [
+        process.process_id.to_string(),
+        process.process_kind.clone(),
+        process.reference.clone(),
+        process.state.clone(),
+        format!("{:.0}", process.started_at),
+        next.map_or_else(String::new, |at| format!("{at:.0}")),
+    ]
+}

@@ -1,0 +1,113 @@
+//! `towpath process list | show | watch | cancel | resolve | errors`.
+
+mod errors;
+mod list;
+mod show;
+mod watch;
+
+pub(crate) use show::detail;
+pub(crate) use watch::follow;
+
+use std::process::ExitCode;
+
+use anyhow::anyhow;
+use clap::{Subcommand, ValueEnum};
+use towpath_db::process::ProcessMoved;
+use towpath_db::{Database, Error};
+use towpath_model::id::ProcessId;
+
+use super::config::By;
+use crate::output::Output;
+use crate::settings::Settings;
+
+#[derive(Subcommand)]
+pub(crate) enum Process {
+    /// Processes, newest first
+    List(list::List),
+    /// One process with its facts as a timeline
+    Show {
+        /// Its id
+        process: ProcessId,
+    },
+    /// Follow a process until it has ended
+    Watch(watch::Watch),
+    /// End a process that has not ended; what was sent already stays sent
+    Cancel {
+        /// Its id
+        process: ProcessId,
+        #[command(flatten)]
+        by: By,
+    },
+    /// Decide about a process that is held because nobody knows what its last attempt did
+    Resolve {
+        /// Its id
+        process: ProcessId,
+        /// What is the case, or what to do
+        #[arg(value_enum)]
+        resolution: Resolution,
+        #[command(flatten)]
+        by: By,
+    },
+    /// Errors of tasks, handlers and supervisors, newest first
+    Errors(errors::Errors),
+}
+
+/// A person's word about a process that is held.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Resolution {
+    /// It did take effect
+    Succeeded,
+    /// It did not: try again
+    Retry,
+    /// Leave it
+    GaveUp,
+}
+
+impl Resolution {
+    fn word(self) -> &'static str {
+        match self {
+            Resolution::Succeeded => "succeeded",
+            Resolution::Retry => "retry",
+            Resolution::GaveUp => "gave_up",
+        }
+    }
+}
+
+pub(crate) async fn run(process: Process, settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
+    super::with_database(settings, async |database| match process {
+        Process::List(list) => list::run(list, &database, output).await,
+        Process::Show { process } => show::run(process, &database, output).await,
+        Process::Watch(watch) => watch::run(watch, &database, output).await,
+        Process::Errors(errors) => errors::run(errors, &database, output).await,
+        Process::Cancel { process, by } => {
+            let moved = database.process_cancel(process, by.attribution(&by.actor())).await;
+            moved_to(process, moved, &database, output).await
+        }
+        Process::Resolve { process, resolution, by } => {
+            let actor = by.actor();
+            let moved = database.process_resolve(process, resolution.word(), by.attribution(&actor)).await;
+            moved_to(process, moved, &database, output).await
+        }
+    })
+    .await
+}
+
+async fn moved_to(
+    process_id: ProcessId,
+    moved: Result<ProcessMoved, Error>,
+    database: &Database,
+    output: &Output,
+) -> anyhow::Result<ExitCode> {
+    let moved = match moved {
+        Err(Error::Conflict(_)) => {
+            let process = database.process_show(process_id).await?.process;
+            return Err(anyhow!(
+                "process {process_id} is {}, so this cannot be done to it; see: towpath process show {process_id}",
+                process.state
+            ));
+        }
+        moved => moved?,
+    };
+    output.show(&moved, |moved| format!("process {} is {}", moved.process_id, moved.state));
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,44 @@
+//! `towpath route`: the route role alone: sequencer, route workers, webhooks.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::json;
+use towpath_route::{Config, Role};
+
+use crate::output::Output;
+use crate::settings::Settings;
+use crate::shutdown;
+
+#[derive(Args)]
+pub(crate) struct Route {
+    /// Route only for this worker; may be given several times [default: every registered one]
+    #[arg(long = "worker", value_name = "NAME")]
+    workers: Vec<String>,
+    /// Never listen for notifications, only poll: for connections through a transaction pooler
+    #[arg(long)]
+    poll_only: bool,
+}
+
+pub(crate) async fn run(route: Route, settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
+    let shutdown = shutdown::on_signal()?;
+    super::with_database(settings, async |database| {
+        let known = database.route_worker_list().await?.workers;
+        for name in &route.workers {
+            if !known.iter().any(|worker| worker.worker_name == *name) {
+                let names: Vec<&str> = known.iter().map(|worker| worker.worker_name.as_str()).collect();
+                anyhow::bail!("there is no route worker {name}; registered are: {}", names.join(", "));
+            }
+        }
+        let config = Config {
+            workers: (!route.workers.is_empty()).then_some(route.workers),
+            listen: !route.poll_only,
+            ..crate::route::config(settings)
+        };
+        let role = Role::new(database, config)?;
+        output.show(&json!({ "routing": true }), |_| "towpath routes events".to_owned());
+        role.run(shutdown).await;
+        Ok(ExitCode::SUCCESS)
+    })
+    .await
+}

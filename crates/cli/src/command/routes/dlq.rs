@@ -1,0 +1,212 @@
+//! `towpath routes dlq list | show | replay | resolve`: what could not be routed or delivered.
+
+use std::process::ExitCode;
+
+use anyhow::bail;
+use clap::Subcommand;
+use serde_json::{Value, json};
+use towpath_db::Database;
+use towpath_db::event::{Letters, LettersReplayed, RouteDeadLetter, RouteDeadLetterPage};
+use towpath_model::id::DeadLetterId;
+
+use crate::command::config::By;
+use crate::command::job::first_line;
+use crate::output::{EXIT_FAILURES, EXIT_TO_DO, Output, table};
+
+/// Letters per call of a bulk replay: short transactions.
+const REPLAY_BATCH: i32 = 200;
+
+#[derive(Subcommand)]
+pub(crate) enum Dlq {
+    /// Open dead letters, oldest first
+    List {
+        /// Only of this route
+        #[arg(long)]
+        route: Option<String>,
+        /// Those that were dealt with instead
+        #[arg(long)]
+        resolved: bool,
+        /// At most this many
+        #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i32).range(1..=1000))]
+        limit: i32,
+        /// Go on where the page before ended
+        #[arg(long, value_name = "LETTER")]
+        after: Option<DeadLetterId>,
+    },
+    /// One dead letter whole, with the event in it
+    Show {
+        /// Its id
+        letter: DeadLetterId,
+    },
+    /// Try dead letters again as their routes are now: some by id, all of a route, or all
+    Replay {
+        /// Their ids
+        #[arg(conflicts_with_all = ["route", "all"], required_unless_present_any = ["route", "all"])]
+        letters: Vec<DeadLetterId>,
+        /// Every open one of this route
+        #[arg(long)]
+        route: Option<String>,
+        /// Every open one
+        #[arg(long, conflicts_with = "route")]
+        all: bool,
+        /// Do it; without this a replay of many only says how many there are, with code 3
+        #[arg(long)]
+        yes: bool,
+        /// Who, for the record; user@host if not given
+        #[arg(long, value_name = "ACTOR")]
+        by: Option<String>,
+    },
+    /// Close a dead letter without sending it
+    Resolve {
+        /// Its id
+        letter: DeadLetterId,
+        #[command(flatten)]
+        by: By,
+    },
+}
+
+pub(crate) async fn run(dlq: Dlq, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
+    match dlq {
+        Dlq::List { route, resolved, limit, after } => {
+            let which = if resolved { Letters::Resolved } else { Letters::Open };
+            let page = database.route_dead_letter_list(route.as_deref(), which, limit, after).await?;
+            output.show(&page, list);
+        }
+        Dlq::Show { letter } => output.show(&database.route_dead_letter_show(letter).await?, show),
+        Dlq::Replay { letters, route, yes, by, .. } => {
+            let actor = by.unwrap_or_else(crate::command::actor);
+            return match (letters.is_empty(), yes) {
+                (false, _) => some(&letters, &actor, database, output).await,
+                (true, false) => preview(route.as_deref(), database, output).await,
+                (true, true) => many(route.as_deref(), &actor, database, output).await,
+            };
+        }
+        Dlq::Resolve { letter, by } => {
+            database.route_dead_letter_resolve(letter, by.attribution(&by.actor())).await?;
+            output.show(&json!({ "resolved": letter }), |_| format!("dead letter {letter} is closed"));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn some(
+    letters: &[DeadLetterId],
+    actor: &str,
+    database: &Database,
+    output: &Output,
+) -> anyhow::Result<ExitCode> {
+    let mut done = vec![];
+    for letter in letters {
+        done.push(database.route_dead_letter_replay(*letter, actor).await?);
+    }
+    output.show(&done, |done| {
+        let line = |one: &towpath_db::event::LetterReplayed| match &one.detail {
+            Some(error) => format!("dead letter {} failed again: {error}", one.dead_letter_id),
+            None => format!("dead letter {}: {}", one.dead_letter_id, one.decision),
+        };
+        done.iter().map(line).collect::<Vec<_>>().join("\n")
+    });
+    let all = done.iter().all(|one| one.resolved);
+    Ok(if all { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FAILURES) })
+}
+
+/// How many there are, without touching any.
+async fn preview(route: Option<&str>, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
+    let (mut count, mut cursor) = (0, None);
+    loop {
+        let page = database.route_dead_letter_list(route, Letters::Open, 1000, cursor).await?;
+        count += page.dead_letters.len();
+        cursor = page.cursor;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    output.show(&json!({ "would_replay": count }), |_| match count {
+        0 => "no open dead letters".into(),
+        n => format!("{n} dead letters would be tried again; do it with --yes"),
+    });
+    Ok(if count == 0 { ExitCode::SUCCESS } else { ExitCode::from(EXIT_TO_DO) })
+}
+
+/// Batch by batch, until a batch resolves nothing more.
+async fn many(
+    route: Option<&str>,
+    actor: &str,
+    database: &Database,
+    output: &Output,
+) -> anyhow::Result<ExitCode> {
+    let mut done = LettersReplayed::default();
+    loop {
+        let batch = database.route_dead_letter_replay_many(route, REPLAY_BATCH, actor).await?;
+        let went_on = !batch.replayed.is_empty();
+        done.replayed.extend(batch.replayed);
+        (done.failed, done.refused) = (batch.failed, batch.refused);
+        if !went_on {
+            break;
+        }
+    }
+    if let (true, Some(first)) = (done.replayed.is_empty(), done.refused.first()) {
+        let detail = first["detail"].as_str().unwrap_or("the route refuses");
+        bail!("no dead letter could be tried again: {detail}");
+    }
+    output.show(&done, |done| {
+        let mut words = format!("{} dead letters replayed", done.replayed.len());
+        if let Some(first) = done.failed.first() {
+            words += &format!("; {} failed again, see: towpath routes dlq show {first}", done.failed.len());
+        }
+        if !done.refused.is_empty() {
+            words += &format!("; {} not tried, because their route is off", done.refused.len());
+        }
+        words
+    });
+    let left = done.failed.len() + done.refused.len();
+    Ok(if left == 0 { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FAILURES) })
+}
+
+fn list(page: &RouteDeadLetterPage) -> String {
+    if page.dead_letters.is_empty() {
+        return "no dead letters of routes".into();
+    }
+    let rows: Vec<_> = page
+        .dead_letters
+        .iter()
+        .map(|letter| {
+            let kind = |field: &str| letter.event_snapshot.as_ref().and_then(|event| event[field].as_str());
+            [
+                letter.dead_letter_id.to_string(),
+                letter.route_name.clone(),
+                letter.stage.clone(),
+                format!("{}/{}", kind("event_domain").unwrap_or("?"), kind("event_type").unwrap_or("?")),
+                format!("{:.0}", letter.created_at),
+                letter.resolution.clone().unwrap_or_else(|| first_line(&letter.error)),
+            ]
+        })
+        .collect();
+    let letters = table(["LETTER", "ROUTE", "STAGE", "EVENT", "SINCE", "ERROR"], &rows);
+    match page.cursor {
+        Some(cursor) => format!("{letters}\nthere may be more: --after {cursor}"),
+        None => letters,
+    }
+}
+
+fn show(letter: &RouteDeadLetter) -> String {
+    let event = letter.event_snapshot.clone().unwrap_or(Value::Null);
+    let resolved =
+        letter.resolved_at.zip(letter.resolved_by.as_ref()).map(|(at, by)| format!("{at:.0} by {by}"));
+    let fields = [
+        ("letter", Some(letter.dead_letter_id.to_string())),
+        ("route", Some(letter.route_name.clone())),
+        ("stage", Some(letter.stage.clone())),
+        ("event", Some(letter.event_id.to_string())),
+        ("position", Some(letter.position.to_string())),
+        ("payload", Some(event["payload"].to_string())),
+        ("attempts", Some(letter.attempts.to_string())),
+        ("replays", Some(letter.replays.to_string())),
+        ("since", Some(format!("{:.0}", letter.created_at))),
+        ("resolved", resolved),
+        ("as", letter.resolution.clone()),
+        ("error", Some(letter.error.clone())),
+    ];
+    let lines = fields.iter().filter_map(|(name, value)| Some(format!("{name:<9} {}", value.as_ref()?)));
+    lines.collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,105 @@
+//! `towpath routes list | show`.
+
+use towpath_db::event::Route;
+use towpath_model::event::route::Mode;
+
+use crate::output::table;
+
+pub(crate) fn table_of(routes: &[Route]) -> String {
+    if routes.is_empty() {
+        return "no routes; make one with: towpath routes add NAME --to-job KIND".into();
+    }
+    let rows: Vec<_> = routes
+        .iter()
+        .map(|route| {
+            [
+                route.route_name.clone(),
+                route.mode.to_string(),
+                takes(route),
+                target(route),
+                route.deliveries_waiting.to_string(),
+                route.dead_letters_open.to_string(),
+                trouble(route),
+            ]
+        })
+        .collect();
+    table(["ROUTE", "MODE", "TAKES", "TO", "WAITING", "DEAD", ""], &rows)
+}
+
+/// Which events, on one line.
+fn takes(route: &Route) -> String {
+    let any = |value: &Option<String>| value.clone().unwrap_or_else(|| "*".into());
+    let mut words = format!("{}/{}", any(&route.event_domain), any(&route.event_type));
+    if let Some(stream) = &route.event_stream {
+        words += &format!(" in {stream}");
+    }
+    if let Some(recipient) = &route.recipient_filter {
+        words += &format!(" for {recipient}");
+    }
+    if route.payload_filter != serde_json::json!({}) {
+        words += &format!(" with {}", route.payload_filter);
+    }
+    words
+}
+
+/// Where to, on one line.
+fn target(route: &Route) -> String {
+    let field = match route.target_kind.as_str() {
+        "job" => "job_kind",
+        "webhook" => "url",
+        _ => "stream",
+    };
+    format!("{} {}", route.target_kind, route.target[field].as_str().unwrap_or("?"))
+}
+
+fn trouble(route: &Route) -> String {
+    match (route.circuit.as_deref(), route.blocked_until) {
+        (Some(circuit), _) if circuit != "closed" => format!("circuit {circuit}"),
+        (_, Some(until)) => format!("paused until {until:.0}"),
+        _ if route.target_kind == "webhook" && !route.signed => "no signing key".into(),
+        _ => String::new(),
+    }
+}
+
+pub(crate) fn in_words(route: &Route) -> String {
+    let retry = route.retry_seconds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let signing = match (route.signed, route.previous_key_until) {
+        (false, _) => "no key".to_owned(),
+        (true, None) => "one key".to_owned(),
+        (true, Some(until)) => format!("a new key, and the previous one until {until:.0}"),
+    };
+    let mut fields = vec![
+        ("route", route.route_name.clone()),
+        ("mode", format!("{} ({})", route.mode, route.mode_reason)),
+        ("takes", takes(route)),
+        ("to", target(route)),
+        ("target", route.target.to_string()),
+        ("worker", route.worker_name.clone()),
+        ("order", if route.ordering == "key" { "by key, one at a time" } else { "none" }.to_owned()),
+        ("changed", format!("{:.0} by {}", route.changed_at, route.changed_by)),
+        ("dead", format!("{} open", route.dead_letters_open)),
+    ];
+    if route.target_kind == "webhook" {
+        fields.push(("signing", signing));
+        fields.push(("retries", format!("after {retry} seconds")));
+        fields.push(("circuit", route.circuit.clone().unwrap_or_else(|| "closed".into())));
+        fields.push(("waiting", route.deliveries_waiting.to_string()));
+    }
+    let optional = [
+        ("rate", route.rate_limit_per_second.map(|rate| format!("{rate} a second"))),
+        ("paused", route.blocked_until.map(|until| format!("until {until:.0}"))),
+        ("notes", route.notes.clone()),
+        ("retired", route.retired_at.map(|at| format!("{at:.0}"))),
+    ];
+    fields.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
+    let lines: Vec<_> = fields.iter().map(|(name, value)| format!("{name:<9} {value}")).collect();
+    let next = match route.mode {
+        _ if route.retired_at.is_some() => return lines.join("\n"),
+        Mode::Off => {
+            format!("try it without delivering: towpath routes dry-run {} --why …", route.route_name)
+        }
+        Mode::DryRun => format!("let it deliver: towpath routes enable {} --why …", route.route_name),
+        Mode::Live => return lines.join("\n"),
+    };
+    format!("{}\nnext: {next}", lines.join("\n"))
+}

@@ -1,0 +1,58 @@
+//! `towpath routes worker`: slices of a route worker and how far each is (E09).
+
+use clap::Args;
+use towpath_db::Database;
+use towpath_db::event::RouteWorkers;
+
+use crate::output::{Output, table};
+
+#[derive(Args)]
+pub(crate) struct Worker {
+    /// Its name; without one all are shown
+    worker: Option<String>,
+    /// Cut its work into this many slices, or register it; as many processes share it
+    #[arg(long, value_name = "NUMBER", requires = "worker", value_parser = clap::value_parser!(i32).range(1..=64))]
+    slices: Option<i32>,
+    /// Start after this position: a new worker, or one set back; nothing is delivered twice
+    #[arg(long, value_name = "POSITION", requires = "worker")]
+    from: Option<i64>,
+    /// Who, for the record; user@host if not given
+    #[arg(long, value_name = "ACTOR")]
+    by: Option<String>,
+}
+
+pub(crate) async fn run(worker: Worker, database: &Database, output: &Output) -> anyhow::Result<()> {
+    let before = database.route_worker_list().await?;
+    let Some(name) = worker.worker.filter(|_| worker.slices.is_some() || worker.from.is_some()) else {
+        output.show(&before, list);
+        return Ok(());
+    };
+    let known = before.workers.iter().find(|row| row.worker_name == name).map(|row| row.slices);
+    let slices = worker.slices.or(known).unwrap_or(1);
+    let actor = worker.by.unwrap_or_else(crate::command::actor);
+    let put = database.route_worker_put(&name, slices, worker.from, &actor).await?;
+    output.show(&put, |put| {
+        let done = if put.created { "is registered" } else { "is changed" };
+        format!("{} {done}: {} slices, after position {}", put.worker_name, put.slices, put.position)
+    });
+    Ok(())
+}
+
+fn list(workers: &RouteWorkers) -> String {
+    let rows: Vec<_> = workers
+        .workers
+        .iter()
+        .flat_map(|worker| worker.cursors.iter().map(move |cursor| (worker, cursor)))
+        .map(|(worker, cursor)| {
+            [
+                worker.worker_name.clone(),
+                format!("{} of {}", cursor.slice + 1, worker.slices),
+                cursor.position.to_string(),
+                cursor.lag.to_string(),
+                cursor.events.to_string(),
+                format!("{:.0}", cursor.last_run_at),
+            ]
+        })
+        .collect();
+    table(["WORKER", "SLICE", "POSITION", "LAG", "EVENTS", "LAST RUN"], &rows)
+}

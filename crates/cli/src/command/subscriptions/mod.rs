@@ -1,0 +1,196 @@
+//! `towpath subscriptions list | add | mute | unmute | remove | explain | broadcasts | reader`.
+
+mod reader;
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+use towpath_db::Database;
+use towpath_db::event::{BroadcastUsed, EventSubscription, EventSubscriptionSpec};
+use towpath_model::id::SubscriptionId;
+
+use super::events::{Thought, recipients_in_words};
+use crate::input;
+use crate::output::{Output, table};
+use crate::settings::Settings;
+
+#[derive(Subcommand)]
+pub(crate) enum Subscriptions {
+    /// Who hears what
+    List {
+        /// Only of this recipient
+        recipient: Option<String>,
+    },
+    /// Let a recipient hear events of a domain, or, with --mute, expressly not hear them
+    Add(Add),
+    /// Let a subscription say no: it stays the one that decides for its recipient
+    Mute(Named),
+    /// Let a muted subscription speak again
+    Unmute(Named),
+    /// Forget a subscription; broader ones of the recipient decide then
+    Remove {
+        /// Its id, as `subscriptions list` shows it
+        subscription: SubscriptionId,
+    },
+    /// Say who would hear an event and by which rule; nothing is written
+    Explain(Thought),
+    /// Events of the last 24 hours that nobody had subscribed
+    Broadcasts,
+    /// Who may read events as a recipient: a database login, or the tokens of an executor
+    #[command(subcommand)]
+    Reader(reader::Reader),
+}
+
+#[derive(Args)]
+pub(crate) struct Add {
+    /// role:, agency:, user: or agent: and a name
+    recipient: String,
+    /// The domain of the events
+    domain: String,
+    /// Only of this type [default: any]
+    #[arg(long = "type", value_name = "TYPE")]
+    event_type: Option<String>,
+    /// Only of this stream [default: any]
+    #[arg(long)]
+    stream: Option<String>,
+    /// Only about this table [default: any]
+    #[arg(long, value_name = "TABLE")]
+    subject_table: Option<String>,
+    /// Only with this in the payload, a JSON object
+    #[arg(long, value_name = "JSON")]
+    filter: Option<String>,
+    /// Say no to these events instead, whatever broader subscriptions say
+    #[arg(long)]
+    mute: bool,
+    /// What people should know
+    #[arg(long, value_name = "TEXT")]
+    notes: Option<String>,
+    /// Who, for the record; user@host if not given
+    #[arg(long, value_name = "ACTOR")]
+    by: Option<String>,
+}
+
+#[derive(Args)]
+pub(crate) struct Named {
+    /// Its id, as `subscriptions list` shows it
+    subscription: SubscriptionId,
+    /// Who, for the record; user@host if not given
+    #[arg(long, value_name = "ACTOR")]
+    by: Option<String>,
+}
+
+impl Named {
+    fn actor(&self) -> String {
+        self.by.clone().unwrap_or_else(super::actor)
+    }
+}
+
+pub(crate) async fn run(
+    which: Subscriptions,
+    settings: &Settings,
+    output: &Output,
+) -> anyhow::Result<ExitCode> {
+    super::with_database(settings, async |database| {
+        match which {
+            Subscriptions::List { recipient } => {
+                let rows = database.event_subscription_list(recipient.as_deref()).await?;
+                output.show(&rows, |rows| list(rows));
+            }
+            Subscriptions::Add(add) => put(add, &database, output).await?,
+            Subscriptions::Mute(named) => {
+                let id = named.subscription;
+                database.event_subscription_mute(id, &named.actor()).await?;
+                output.show(&json!({ "subscription_id": id, "mute": true }), |_| {
+                    format!("{id} is muted; undo it with: towpath subscriptions unmute {id}")
+                });
+            }
+            Subscriptions::Unmute(named) => {
+                let id = named.subscription;
+                database.event_subscription_unmute(id, &named.actor()).await?;
+                output
+                    .show(&json!({ "subscription_id": id, "mute": false }), |_| format!("{id} speaks again"));
+            }
+            Subscriptions::Remove { subscription } => {
+                database.event_subscription_delete(subscription).await?;
+                output.show(&json!({ "removed": subscription }), |_| format!("{subscription} is removed"));
+            }
+            Subscriptions::Explain(thought) => {
+                output.show(&database.resolve_recipients(&thought.question()?).await?, recipients_in_words);
+            }
+            Subscriptions::Broadcasts => {
+                output.show(&database.event_broadcasts().await?, |rows| broadcasts(rows));
+            }
+            Subscriptions::Reader(reader) => reader::run(reader, &database, output).await?,
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+    .await
+}
+
+async fn put(add: Add, database: &Database, output: &Output) -> anyhow::Result<()> {
+    let actor = add.by.clone().unwrap_or_else(super::actor);
+    let spec = EventSubscriptionSpec {
+        recipient_ref: &add.recipient,
+        event_domain: &add.domain,
+        event_type: add.event_type.as_deref(),
+        event_stream: add.stream.as_deref(),
+        scope_subject_table: add.subject_table.as_deref(),
+        scope_filter: input::object(add.filter.as_deref(), "filter")?,
+        mute: add.mute,
+        notes: add.notes.as_deref(),
+        actor: &actor,
+    };
+    let made = database.event_subscription_put(&spec).await?;
+    output.show(&made, |made| {
+        let what = if add.mute { "does not hear" } else { "hears" };
+        let done = if made.created { "" } else { ", as before" };
+        format!("{} {what} {} ({}){done}", add.recipient, add.domain, made.subscription_id)
+    });
+    Ok(())
+}
+
+fn list(rows: &[EventSubscription]) -> String {
+    if rows.is_empty() {
+        return "no subscriptions: every event is a broadcast; \
+                make one with: towpath subscriptions add role:NAME DOMAIN"
+            .into();
+    }
+    let any = |value: &Option<String>| value.clone().unwrap_or_else(|| "any".into());
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            let filter = row.scope_filter.to_string();
+            [
+                row.subscription_id.to_string(),
+                row.recipient_ref.clone(),
+                row.event_domain.clone(),
+                any(&row.event_type),
+                any(&row.event_stream),
+                any(&row.scope_subject_table),
+                if filter == "{}" { String::new() } else { filter },
+                if row.mute { "muted" } else { "" }.to_owned(),
+            ]
+        })
+        .collect();
+    table(["SUBSCRIPTION", "RECIPIENT", "DOMAIN", "TYPE", "STREAM", "TABLE", "FILTER", ""], &rows)
+}
+
+fn broadcasts(rows: &[BroadcastUsed]) -> String {
+    if rows.is_empty() {
+        return "every event of the last 24 hours had a subscriber".into();
+    }
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            [
+                row.event_domain.clone(),
+                row.event_type.clone(),
+                row.broadcast_events_24h.to_string(),
+                row.events_24h.to_string(),
+                format!("{} %", row.broadcast_percent),
+            ]
+        })
+        .collect();
+    table(["DOMAIN", "TYPE", "BROADCAST", "EVENTS", "SHARE"], &rows)
+}

@@ -1,0 +1,95 @@
+//! `towpath subscriptions reader add | list | remove`: who may read events as a recipient (R05).
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+use towpath_db::event::{EventActor, EventActorSpec};
+use towpath_db::{Database, Error};
+
+use crate::output::{Output, table};
+
+#[derive(Subcommand)]
+pub(crate) enum Reader {
+    /// Register a recipient and who reads as it; adding it again changes who
+    Add(Add),
+    /// The registered recipients
+    List,
+    /// Nobody reads as this recipient any more
+    Remove {
+        /// The recipient
+        recipient: String,
+    },
+}
+
+#[derive(Args)]
+pub(crate) struct Add {
+    /// role:, agency:, user: or agent: and a name
+    recipient: String,
+    /// The database login, or group of logins, that may read as it
+    #[arg(long, value_name = "ROLE")]
+    login: Option<String>,
+    /// The executor whose tokens may read as it over HTTP
+    #[arg(long, value_name = "NAME")]
+    executor: Option<String>,
+    /// What people should know
+    #[arg(long, value_name = "TEXT")]
+    notes: Option<String>,
+    /// Who, for the record; user@host if not given
+    #[arg(long, value_name = "ACTOR")]
+    by: Option<String>,
+}
+
+pub(crate) async fn run(reader: Reader, database: &Database, output: &Output) -> anyhow::Result<()> {
+    match reader {
+        Reader::Add(add) => {
+            let spec = EventActorSpec {
+                recipient_ref: &add.recipient,
+                login_role: add.login.as_deref(),
+                executor_id: add.executor.as_deref(),
+                notes: add.notes.as_deref(),
+                actor: &add.by.clone().unwrap_or_else(crate::command::actor),
+            };
+            database.event_actor_put(&spec).await?;
+            output.show(&json!({ "recipient_ref": add.recipient }), |_| {
+                let who = match (&add.login, &add.executor) {
+                    (None, None) => "nobody".to_owned(),
+                    (Some(login), None) => format!("login {login}"),
+                    (None, Some(executor)) => format!("tokens of {executor}"),
+                    (Some(login), Some(executor)) => format!("login {login} and tokens of {executor}"),
+                };
+                format!("{} is read by {who}", add.recipient)
+            });
+        }
+        Reader::List => output.show(&database.event_actor_list().await?, |rows| list(rows)),
+        Reader::Remove { recipient } => {
+            match database.event_actor_delete(&recipient).await {
+                Err(Error::NotFound(_)) => {
+                    anyhow::bail!("{recipient} is not registered; see: towpath subscriptions reader list")
+                }
+                other => other?,
+            }
+            output
+                .show(&json!({ "removed": recipient }), |_| format!("nobody reads as {recipient} any more"));
+        }
+    }
+    Ok(())
+}
+
+fn list(rows: &[EventActor]) -> String {
+    if rows.is_empty() {
+        return "nobody reads events; register a reader with: towpath subscriptions reader add".into();
+    }
+    let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".into());
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            [
+                row.recipient_ref.clone(),
+                text(&row.login_role),
+                text(&row.executor_id),
+                row.subscriptions.to_string(),
+                format!("{:.0} by {}", row.registered_at, row.registered_by),
+            ]
+        })
+        .collect();
+    table(["RECIPIENT", "LOGIN", "EXECUTOR", "SUBSCRIPTIONS", "REGISTERED"], &rows)
+}

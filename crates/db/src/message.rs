@@ -1,0 +1,123 @@
+//! Messages: the schema `comms`.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use towpath_model::id::ProcessId;
+
+use crate::answer::read;
+use crate::{Database, Error};
+
+/// By which way a message goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Channel {
+    /// E-mail.
+    Email,
+    /// SMS.
+    Sms,
+}
+
+/// How a message is sent, besides what it says.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SendOptions<'a> {
+    /// The same key sends once.
+    pub idempotency_key: Option<&'a str>,
+    /// Not before this moment.
+    pub scheduled_at: Option<Timestamp>,
+    /// Who sends it; none is the login.
+    pub actor: Option<&'a str>,
+}
+
+/// A message whose sending has begun.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct MessageSent {
+    /// The message.
+    pub message_id: i64,
+    /// The process that sends it.
+    pub process_id: ProcessId,
+    /// Whether its key had been used before.
+    #[serde(default)]
+    pub duplicate: bool,
+    /// The root task: `send_email_task_id` or `send_sms_task_id`.
+    #[serde(flatten)]
+    pub more: Map<String, Value>,
+}
+
+/// A message in a list, without its text.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the columns of comms.message; 0006_comms.sql says what each holds")]
+pub struct Message {
+    pub message_id: i64,
+    pub channel: String,
+    pub recipients: Vec<String>,
+    pub subject: Option<String>,
+    pub created_by: String,
+    pub created_at: Timestamp,
+    pub task_id: Option<i64>,
+    pub process_id: Option<ProcessId>,
+    pub state: Option<String>,
+    pub finished_at: Option<Timestamp>,
+}
+
+/// A page of messages, newest first.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct MessagePage {
+    /// The messages.
+    pub messages: Vec<Message>,
+    /// Where to go on.
+    pub cursor: Option<i64>,
+}
+
+/// Which messages to list. What is none does not narrow.
+#[derive(Debug, Clone, Default, Serialize)]
+#[expect(missing_docs, reason = "the columns of the same name")]
+pub struct MessageFilter {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub channel: Option<String>,
+}
+
+/// A message with its text and the tasks that send it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct MessageWhole {
+    /// The message.
+    pub message: Map<String, Value>,
+    /// Its root tasks.
+    pub tasks: Vec<Map<String, Value>>,
+}
+
+impl Database {
+    /// Writes a message down and begins to send it, in one transaction.
+    pub async fn message_send(
+        &self,
+        channel: Channel,
+        message: &Value,
+        options: SendOptions<'_>,
+    ) -> Result<MessageSent, Error> {
+        let sql = match channel {
+            Channel::Email => "select comms.send_email($1, $2, $3, $4)",
+            Channel::Sms => "select comms.send_sms($1, $2, $3, $4)",
+        };
+        let SendOptions { idempotency_key, scheduled_at, actor } = options;
+        read(self.call(sql, &[message, &idempotency_key, &scheduled_at, &actor]).await?)
+    }
+
+    /// A page of messages, newest first.
+    pub async fn message_list(
+        &self,
+        filter: &MessageFilter,
+        limit: i32,
+        cursor: Option<i64>,
+    ) -> Result<MessagePage, Error> {
+        let filter = serde_json::to_value(filter).expect("a filter is plain data");
+        read(self.call("select comms.message_list($1, $2, $3)", &[&filter, &limit, &cursor]).await?)
+    }
+
+    /// One message with its text.
+    pub async fn message_show(&self, message_id: i64) -> Result<MessageWhole, Error> {
+        let answer = self.call("select comms.message_show($1)", &[&message_id]).await?;
+        read(answer).map_err(|error| match error {
+            Error::NotFound(_) => Error::NotFound(format!("there is no message {message_id}")),
+            other => other,
+        })
+    }
+}

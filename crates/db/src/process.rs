@@ -1,0 +1,325 @@
+//! Processes: `sql/functions/process.sql`, `process_attempt.sql` and `process_kind.sql`.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use tokio_postgres::types::ToSql;
+use towpath_model::id::{JobId, ProcessId};
+
+use crate::answer::{read, read_field};
+use crate::{Attribution, Database, Error};
+
+/// One process: the row that its supervisor locks.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the columns of process; 0005_process.sql says what each holds")]
+pub struct Process {
+    pub process_id: ProcessId,
+    pub process_kind: String,
+    #[serde(rename = "ref")]
+    pub reference: String,
+    pub state: String,
+    pub next_check_at: Option<Timestamp>,
+    pub deadline_at: Timestamp,
+    pub max_attempts: i32,
+    pub started_by: String,
+    pub started_at: Timestamp,
+    pub finished_at: Option<Timestamp>,
+    /// Counts up with every fact; a decision names the one it was made on.
+    #[serde(default)]
+    pub generation: i32,
+    /// Columns that a newer schema adds.
+    #[serde(flatten)]
+    pub more: Map<String, Value>,
+}
+
+impl Process {
+    /// Whether it has ended.
+    pub fn is_over(&self) -> bool {
+        self.finished_at.is_some()
+    }
+}
+
+/// One attempt of a process.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the columns of process_attempt; 0005_process.sql says what each holds")]
+pub struct ProcessAttempt {
+    pub attempt_no: i32,
+    pub job_id: Option<JobId>,
+    pub scheduled_at: Timestamp,
+    pub due_at: Option<Timestamp>,
+    pub begun_at: Option<Timestamp>,
+    pub worker: Option<String>,
+    pub key_honoured: bool,
+    pub lease_until: Option<Timestamp>,
+    pub outcome: Option<String>,
+    pub ended_at: Option<Timestamp>,
+    #[serde(flatten)]
+    pub more: Map<String, Value>,
+}
+
+/// One thing that is true about a process for ever.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ProcessFact {
+    /// Its number within the process.
+    pub fact_no: i32,
+    /// When it was stated.
+    pub at: Timestamp,
+    /// What, in one word.
+    pub fact: String,
+    /// Of which attempt.
+    pub attempt_no: Option<i32>,
+    /// What there is to add.
+    pub detail: Value,
+    /// Who stated it.
+    pub actor: Option<String>,
+}
+
+/// A process with everything that happened to it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ProcessWhole {
+    /// The process.
+    pub process: Process,
+    /// Its attempts, oldest first.
+    pub attempts: Vec<ProcessAttempt>,
+    /// Its facts, oldest first.
+    pub facts: Vec<ProcessFact>,
+}
+
+/// Which processes to list. What is none does not narrow.
+#[derive(Debug, Clone, Default, Serialize)]
+#[expect(missing_docs, reason = "the columns of the same name")]
+pub struct ProcessFilter {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub process_kind: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+    #[serde(rename = "ref", skip_serializing_if = "Option::is_none")]
+    pub reference: Option<String>,
+}
+
+/// A page of processes, newest first.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ProcessPage {
+    /// The processes.
+    pub processes: Vec<Process>,
+    /// Where to go on.
+    pub cursor: Option<ProcessId>,
+}
+
+/// A process after somebody decided something about it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ProcessMoved {
+    /// The process.
+    pub process_id: ProcessId,
+    /// Where it stands now.
+    pub state: String,
+}
+
+/// A process to be started.
+#[derive(Debug, Clone, Default)]
+pub struct NewProcess<'a> {
+    /// Its kind.
+    pub process_kind: &'a str,
+    /// What it is about: one process per kind and reference, for ever.
+    pub reference: &'a str,
+    /// When its supervisor looks at it first; none is at once.
+    pub check_at: Option<Timestamp>,
+    /// When it ends at the latest; none is the kind's own.
+    pub deadline_at: Option<Timestamp>,
+    /// How often it may be tried; none is the kind's own.
+    pub max_attempts: Option<i32>,
+    /// Who starts it; none is the login.
+    pub actor: Option<&'a str>,
+}
+
+/// A process that was started, now or before.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ProcessStarted {
+    /// The process.
+    pub process_id: ProcessId,
+    /// Whether it was there already.
+    pub duplicate: bool,
+    /// Where it stands.
+    pub state: String,
+}
+
+/// What a supervisor outside the database decides about a process.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "do", rename_all = "snake_case")]
+pub enum Decision {
+    /// One more attempt, now or at a moment.
+    Attempt {
+        /// When its job becomes due; none is now.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        due_at: Option<Timestamp>,
+    },
+    /// Nothing yet.
+    Wait {
+        /// When to look again.
+        check_at: Timestamp,
+    },
+    /// The end it was made for.
+    Succeed {
+        /// What there is to add.
+        detail: Value,
+    },
+    /// The end without success.
+    GiveUp {
+        /// Why.
+        detail: Value,
+    },
+    /// The end, because it should never have been started.
+    Invalid {
+        /// Why.
+        detail: Value,
+    },
+    /// A person is asked.
+    Hold {
+        /// What.
+        why: String,
+    },
+}
+
+/// An attempt that was begun: nobody else will begin it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AttemptBegun {
+    /// Until when it counts as running.
+    pub lease_until: Timestamp,
+    /// The key to give to whoever acts: the same for every attempt.
+    pub idempotency_key: String,
+}
+
+/// A process after an attempt of it ended.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AttemptEnded {
+    /// Where the process stands.
+    pub state: String,
+    /// Whether the attempt had been given up on before.
+    #[serde(default)]
+    pub late: bool,
+}
+
+impl Database {
+    /// Starts a process, once per kind and reference.
+    pub async fn process_start(&self, new: &NewProcess<'_>) -> Result<ProcessStarted, Error> {
+        let sql = "select towpath.fn_process_start($1, $2, $3, $4, $5, $6)";
+        let NewProcess { process_kind, reference, check_at, deadline_at, max_attempts, actor } = new;
+        let params: [&(dyn ToSql + Sync); 6] =
+            [process_kind, reference, check_at, deadline_at, max_attempts, actor];
+        read(self.call(sql, &params).await?)
+    }
+
+    /// A page of processes, newest first.
+    pub async fn process_list(
+        &self,
+        filter: &ProcessFilter,
+        limit: i32,
+        cursor: Option<ProcessId>,
+    ) -> Result<ProcessPage, Error> {
+        let filter = serde_json::to_value(filter).expect("a filter is plain data");
+        let cursor = cursor.map(ProcessId::uuid);
+        read(self.call("select towpath.fn_process_list($1, $2, $3)", &[&filter, &limit, &cursor]).await?)
+    }
+
+    /// One process with its attempts and facts.
+    pub async fn process_show(&self, process_id: ProcessId) -> Result<ProcessWhole, Error> {
+        let answer = self.call("select towpath.fn_process_show($1)", &[&process_id.uuid()]).await?;
+        read(answer).map_err(|error| no_such_process(error, process_id))
+    }
+
+    /// Ends a process that has not ended.
+    pub async fn process_cancel(
+        &self,
+        process_id: ProcessId,
+        by: Attribution<'_>,
+    ) -> Result<ProcessMoved, Error> {
+        let sql = "select towpath.fn_process_cancel($1, $2, $3)";
+        let answer = self.call(sql, &[&process_id.uuid(), &by.actor, &by.reason]).await?;
+        read(answer).map_err(|error| no_such_process(error, process_id))
+    }
+
+    /// A person's word about a process that is held: `succeeded`, `retry` or `gave_up`.
+    pub async fn process_resolve(
+        &self,
+        process_id: ProcessId,
+        resolution: &str,
+        by: Attribution<'_>,
+    ) -> Result<ProcessMoved, Error> {
+        let sql = "select towpath.fn_process_resolve($1, $2, $3, $4)";
+        let answer = self.call(sql, &[&process_id.uuid(), &resolution, &by.actor, &by.reason]).await?;
+        read(answer).map_err(|error| no_such_process(error, process_id))
+    }
+
+    /// Describes a kind of process. The settings are those of `fn_process_kind_put`.
+    pub async fn process_kind_put(&self, kind: &str, settings: &Value, actor: &str) -> Result<(), Error> {
+        let sql = "select towpath.fn_process_kind_put($1, $2, $3)";
+        read_field::<Value>(self.call(sql, &[&kind, settings, &actor]).await?, "ok").map(drop)
+    }
+
+    /// Processes of a kind supervised outside the database whose time has come. Nobody else
+    /// is given them for `lease_seconds`.
+    pub async fn process_due(
+        &self,
+        process_kind: &str,
+        limit: i32,
+        lease_seconds: i32,
+    ) -> Result<Vec<ProcessWhole>, Error> {
+        let sql = "select towpath.fn_process_due($1, $2, $3)";
+        read_field(self.call(sql, &[&process_kind, &limit, &lease_seconds]).await?, "processes")
+    }
+
+    /// Carries out a decision that was made on the generation it names. `Conflict` means that
+    /// more has become known since: look again.
+    pub async fn process_decide(
+        &self,
+        process_id: ProcessId,
+        generation: i32,
+        decision: &Decision,
+    ) -> Result<ProcessMoved, Error> {
+        let decision = serde_json::to_value(decision).expect("a decision is plain data");
+        let sql = "select towpath.fn_process_decide($1, $2, $3)";
+        let answer = self.call(sql, &[&process_id.uuid(), &generation, &decision]).await?;
+        read(answer).map_err(|error| no_such_process(error, process_id))
+    }
+
+    /// Begins an attempt, once: whoever comes second hears `Conflict`.
+    pub async fn process_attempt_begin(
+        &self,
+        attempt: (ProcessId, i32),
+        worker: &str,
+        key_honoured: bool,
+    ) -> Result<AttemptBegun, Error> {
+        let sql = "select towpath.fn_process_attempt_begin($1, $2, $3, $4)";
+        read(self.call(sql, &[&attempt.0.uuid(), &attempt.1, &worker, &key_honoured]).await?)
+    }
+
+    /// Keeps a begun attempt for longer.
+    pub async fn process_attempt_extend(
+        &self,
+        attempt: (ProcessId, i32),
+        worker: &str,
+        seconds: i32,
+    ) -> Result<(), Error> {
+        let sql = "select towpath.fn_process_attempt_extend($1, $2, $3, $4)";
+        let answer = self.call(sql, &[&attempt.0.uuid(), &attempt.1, &worker, &seconds]).await?;
+        read_field::<Value>(answer, "ok").map(drop)
+    }
+
+    /// Says how an attempt ended: `accepted`, `transient`, `permanent` or `uncertain`.
+    pub async fn process_attempt_end(
+        &self,
+        attempt: (ProcessId, i32),
+        outcome: &str,
+        detail: &Value,
+    ) -> Result<AttemptEnded, Error> {
+        let sql = "select towpath.fn_process_attempt_end($1, $2, $3, $4)";
+        read(self.call(sql, &[&attempt.0.uuid(), &attempt.1, &outcome, detail]).await?)
+    }
+}
+
+fn no_such_process(error: Error, process_id: ProcessId) -> Error {
+    match error {
+        Error::NotFound(_) => Error::NotFound(format!("there is no process {process_id}")),
+        other => other,
+    }
+}

@@ -1,0 +1,99 @@
+//! What the HTTP providers share: a client that leaks nothing, and the reading of answers.
+
+use std::time::Duration;
+
+use reqwest::header::RETRY_AFTER;
+use reqwest::redirect::Policy;
+use reqwest::{Client, RequestBuilder};
+use serde_json::Value;
+use towpath_model::message::{HttpAnswer, Keys, Outcome, classify_http, retry_after};
+
+use crate::limits;
+use crate::transport::Trouble;
+
+/// A client without redirects, which could carry credentials elsewhere, and without the
+/// environment's proxies, which nobody named here.
+pub(crate) fn client(timeout: Duration) -> Result<Client, reqwest::Error> {
+    Client::builder()
+        .redirect(Policy::none())
+        .no_proxy()
+        .connect_timeout(timeout.min(Duration::from_secs(10)))
+        .timeout(timeout)
+        .user_agent(concat!("towpath/", env!("CARGO_PKG_VERSION")))
+        .build()
+}
+
+/// Sends, and answers the provider's JSON if it accepted.
+///
+/// A request that never got a connection was not sent. Anything else that goes wrong without
+/// an answer is uncertain: the bytes were on their way.
+pub(crate) async fn ask(request: RequestBuilder, keys: Keys) -> Result<Value, Trouble> {
+    let response = match request.send().await {
+        Ok(response) => response,
+        Err(error) if error.is_builder() => {
+            return Err(Trouble::permanent(in_words(&error)).code(Some("request")));
+        }
+        Err(error) if error.is_connect() => {
+            return Err(Trouble::new(Outcome::Transient, in_words(&error)).code(Some("connect")));
+        }
+        Err(error) => {
+            let code = if error.is_timeout() { "timeout" } else { "no_answer" };
+            return Err(Trouble::new(classify_http(keys, None), in_words(&error)).code(Some(code)));
+        }
+    };
+    let status = response.status();
+    let after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+    let after = retry_after(after);
+    let text = read(response).await;
+    let answer: Value = serde_json::from_str(&text).unwrap_or(Value::Null);
+    if status.is_success() {
+        // Accepted is accepted, whatever became of the rest of the answer.
+        return Ok(answer);
+    }
+    let name = name(&answer);
+    let outcome = classify_http(keys, Some(HttpAnswer { status: status.as_u16(), name: name.as_deref() }));
+    let said = answer["message"].as_str().map_or(text.as_str(), |message| message);
+    let message = match &name {
+        Some(name) => format!("{} {name}: {said}", status.as_u16()),
+        None => format!("{}: {said}", status.as_u16()),
+    };
+    let mut trouble = Trouble::new(outcome, message).code(Some(name.unwrap_or(status.as_u16().to_string())));
+    trouble.retry_after_seconds = after.map(|wait| wait.as_secs_f64());
+    Err(trouble)
+}
+
+/// Resend names its errors, Twilio numbers them.
+fn name(answer: &Value) -> Option<String> {
+    match (&answer["name"], &answer["code"]) {
+        (Value::String(name), _) => Some(name.clone()),
+        (_, Value::Number(code)) => Some(code.to_string()),
+        _ => None,
+    }
+}
+
+async fn read(mut response: reqwest::Response) -> String {
+    let mut bytes = vec![];
+    while let Ok(Some(chunk)) = response.chunk().await {
+        bytes.extend_from_slice(&chunk);
+        if bytes.len() > limits::ANSWER_BYTES_MAX {
+            break;
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// reqwest keeps the cause below, and the address, which may hold a secret, in the words.
+fn in_words(error: &reqwest::Error) -> String {
+    let mut words = match error {
+        error if error.is_builder() => "the request cannot be built".to_owned(),
+        error if error.is_connect() => "cannot connect".to_owned(),
+        error if error.is_timeout() => "no answer within the time limit".to_owned(),
+        _ => "the connection failed".to_owned(),
+    };
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        words = format!("{words}: {cause}");
+        source = cause.source();
+    }
+    words
+}

@@ -1,0 +1,203 @@
+//! SMTP, with each step of the dialogue in our own hands.
+//!
+//! lettre composes the mail and speaks the protocol. Its own transport would do the whole
+//! dialogue in one call and answer a dead connection with the same error whether the mail was
+//! on its way or not; that difference is the one between "try again" and "nobody knows".
+
+mod address;
+mod compose;
+mod pool;
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::{BoxFuture, FutureExt};
+use lettre::address::Envelope;
+use lettre::transport::smtp::client::AsyncSmtpConnection;
+use lettre::transport::smtp::commands::{Data, Mail, Rcpt};
+use lettre::transport::smtp::extension::{Extension, MailBodyParameter, MailParameter};
+use lettre::transport::smtp::response::Response;
+use towpath_model::message::{Email, Keys, NotSent, Outcome, SmtpStage, classify_smtp};
+
+use crate::transport::{Receipt, Trouble};
+use crate::{Error, Transport};
+use pool::Pool;
+
+/// Mails through one SMTP server, over a few connections that are used again and again.
+#[derive(Debug)]
+pub struct Smtp {
+    pool: Pool,
+    from: Option<String>,
+    timeout: Duration,
+}
+
+/// Why one command did not go through, and how far the dialogue had come.
+struct Broken {
+    stage: SmtpStage,
+    reply: Option<u16>,
+    words: String,
+}
+
+impl Smtp {
+    /// The server of an address such as `smtps://user:password@host` (TLS from the start) or
+    /// `smtp://user:password@host` (STARTTLS, or no mail). `root` is a PEM file with
+    /// authorities to believe besides the system's.
+    pub fn new(
+        url: &str,
+        root: Option<&std::path::Path>,
+        from: Option<String>,
+        timeout: Duration,
+    ) -> Result<Smtp, Error> {
+        Ok(Smtp { pool: Pool::new(address::Address::read(url, root)?), from, timeout })
+    }
+
+    async fn deliver(&self, email: &Email) -> Result<Receipt, Trouble> {
+        let composed = compose::compose(email, self.from.as_deref()).map_err(Trouble::permanent)?;
+        let until = Instant::now() + self.timeout;
+        let bytes = composed.mail.formatted();
+        let mut sent = self.once(composed.mail.envelope(), &bytes, until).await;
+        // A connection from the pool may have died while it was idle. Nothing was said about this
+        // mail to anybody who heard it, so a fresh connection may say it.
+        if matches!(&sent, Err((Broken { stage: SmtpStage::Envelope, reply: None, .. }, true))) {
+            self.pool.forget_idle();
+            sent = self.once(composed.mail.envelope(), &bytes, until).await;
+        }
+        match sent {
+            Ok(response) => Ok(Receipt {
+                transport: "smtp",
+                provider_id: Some(composed.message_id),
+                response: words(&response),
+                idempotency_key: email.idempotency_key.clone(),
+            }),
+            Err((broken, _)) => Err(broken.trouble()),
+        }
+    }
+
+    /// One dialogue; a failure says whether the connection had been used before.
+    async fn once(
+        &self,
+        envelope: &Envelope,
+        bytes: &[u8],
+        until: Instant,
+    ) -> Result<Response, (Broken, bool)> {
+        let got = within(until, SmtpStage::Session, self.pool.get()).await;
+        let mut held = got.map_err(|broken| (broken, false))?;
+        let used = held.used;
+        let connection = &mut held.connection;
+        let response = match speak(connection, envelope, bytes, until).await {
+            Ok(response) => response,
+            Err(broken) => {
+                // After a reply the dialogue is in order, and a new one may begin by MAIL only
+                // once the old one is reset; closing is simpler and as polite.
+                return Err((broken, used));
+            }
+        };
+        held.give_back();
+        Ok(response)
+    }
+}
+
+/// From MAIL to the answer to the data.
+async fn speak(
+    connection: &mut AsyncSmtpConnection,
+    envelope: &Envelope,
+    bytes: &[u8],
+    until: Instant,
+) -> Result<Response, Broken> {
+    use SmtpStage::{Data as Sending, Envelope as Asking};
+    let options = options(connection, envelope, bytes)?;
+    within(until, Asking, connection.command(Mail::new(envelope.from().cloned(), options))).await?;
+    for recipient in envelope.to() {
+        // One refused recipient refuses the mail: half a delivery could not be tried again.
+        within(until, Asking, connection.command(Rcpt::new(recipient.clone(), vec![]))).await?;
+    }
+    within(until, Asking, connection.command(Data)).await?;
+    within(until, Sending, connection.message(bytes)).await
+}
+
+fn options(
+    connection: &AsyncSmtpConnection,
+    envelope: &Envelope,
+    bytes: &[u8],
+) -> Result<Vec<MailParameter>, Broken> {
+    let can = |extension| connection.server_info().supports_feature(extension);
+    let cannot = |words: &str| Broken { stage: SmtpStage::Envelope, reply: Some(550), words: words.into() };
+    let mut options = vec![];
+    let mut addresses = envelope.from().into_iter().chain(envelope.to());
+    if addresses.any(|address| !AsRef::<str>::as_ref(address).is_ascii()) {
+        if !can(Extension::SmtpUtfEight) {
+            return Err(cannot("an address is not ASCII and the server does not take such (SMTPUTF8)"));
+        }
+        options.push(MailParameter::SmtpUtfEight);
+    }
+    if !bytes.is_ascii() {
+        if !can(Extension::EightBitMime) {
+            return Err(cannot("the mail is not ASCII and the server does not take such (8BITMIME)"));
+        }
+        options.push(MailParameter::Body(MailBodyParameter::EightBitMime));
+    }
+    Ok(options)
+}
+
+/// A step, with the stage it belongs to and the time that is left.
+async fn within<T, E: Into<Cause>>(
+    until: Instant,
+    stage: SmtpStage,
+    step: impl Future<Output = Result<T, E>>,
+) -> Result<T, Broken> {
+    match tokio::time::timeout_at(until.into(), step).await {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) => {
+            let Cause { reply, words } = error.into();
+            Err(Broken { stage, reply, words })
+        }
+        Err(_) => Err(Broken { stage, reply: None, words: "no answer within the time limit".into() }),
+    }
+}
+
+/// What went wrong, without lettre's types.
+struct Cause {
+    reply: Option<u16>,
+    words: String,
+}
+
+impl From<lettre::transport::smtp::Error> for Cause {
+    fn from(error: lettre::transport::smtp::Error) -> Cause {
+        Cause { reply: error.status().map(u16::from), words: error.to_string() }
+    }
+}
+
+impl Broken {
+    fn trouble(self) -> Trouble {
+        let outcome = classify_smtp(self.stage, self.reply);
+        let words = match (outcome, self.stage) {
+            (Outcome::Uncertain, _) => format!("the mail was on its way, then: {}", self.words),
+            (_, SmtpStage::Session) => format!("no session with the server: {}", self.words),
+            _ => self.words,
+        };
+        Trouble::new(outcome, words).code(self.reply)
+    }
+}
+
+fn words(response: &Response) -> String {
+    let text = response.message().collect::<Vec<_>>().join(" ");
+    format!("{} {}", response.code(), crate::transport::first_words(&text))
+}
+
+impl Transport<Email> for Smtp {
+    fn name(&self) -> &'static str {
+        "smtp"
+    }
+
+    /// A Message-ID helps receivers, not senders: the server takes the same mail twice.
+    fn keys(&self) -> Keys {
+        Keys::Ignored
+    }
+
+    fn from(&self) -> Option<&str> {
+        self.from.as_deref()
+    }
+
+    fn send<'a>(&'a self, email: &'a Email) -> BoxFuture<'a, Result<Receipt, NotSent>> {
+        async { self.deliver(email).await.map_err(|trouble| trouble.not_sent("smtp", Keys::Ignored)) }.boxed()
+    }
+}

@@ -1,0 +1,7 @@
+//! Messages: what is sent, and what came of sending it.
+
+mod outcome;
+mod payload;
+
+pub use outcome::{HttpAnswer, Keys, NotSent, Outcome, SmtpStage, classify_http, classify_smtp, retry_after};
+pub use payload::{Email, Sms, message_id};

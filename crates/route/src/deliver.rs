@@ -1,0 +1,179 @@
+//! The sender's loop: claims due webhooks, sends them side by side, records how each ended.
+//!
+//! Nothing is claimed ahead: what is claimed is being sent. The lease is renewed while a
+//! receiver takes its time, and whoever lost it drops what it was doing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use towpath_db::event::{Delivery, DeliveryLease, Unended};
+use towpath_db::job::LeaseOwner;
+use towpath_db::{Database, Error};
+
+use crate::trouble::{Trouble, jittered};
+use crate::wake::Wake;
+use crate::webhook::{self, Report, Request, Sender};
+use crate::{fail_point, limits};
+
+pub(crate) struct Deliver {
+    pub(crate) database: Database,
+    pub(crate) wake: Arc<Wake>,
+    pub(crate) sender: Sender,
+    pub(crate) owner: LeaseOwner,
+    pub(crate) room: Arc<Semaphore>,
+}
+
+impl Deliver {
+    /// Delivers until `shutdown`, then waits for what is under way, for at most `drain`.
+    pub(crate) async fn run(self: Arc<Self>, shutdown: &CancellationToken, drain: Duration) {
+        let mut trouble = Trouble::with("delivering webhooks");
+        let under_way = TaskTracker::new();
+        let give_up = CancellationToken::new();
+        while !shutdown.is_cancelled() {
+            // A claim is not dropped half-way, or its leases would have to run out; but a database
+            // that does not answer keeps nobody from ending.
+            let round = tokio::select! {
+                round = self.round(&under_way, &give_up) => round,
+                () = crate::role::late(shutdown) => break,
+            };
+            let wait = match round {
+                Ok(None) => {
+                    trouble.over();
+                    continue;
+                }
+                Ok(Some(wait)) => {
+                    trouble.over();
+                    wait
+                }
+                Err(error) => trouble.met(&error),
+            };
+            tokio::select! {
+                () = shutdown.cancelled() => {}
+                () = self.wake.delivery_within(wait) => {}
+            }
+        }
+        under_way.close();
+        if tokio::time::timeout(drain, under_way.wait()).await.is_err() {
+            tracing::warn!(
+                deliveries = under_way.len(),
+                "webhooks are still under way; their leases run out and they are sent again"
+            );
+            give_up.cancel();
+            under_way.wait().await;
+        }
+    }
+
+    /// Claims once and begins what it got; answers how long to sleep, or none for not at all.
+    async fn round(
+        self: &Arc<Self>,
+        under_way: &TaskTracker,
+        give_up: &CancellationToken,
+    ) -> Result<Option<Duration>, Error> {
+        let wanted = self.room.available_permits().min(limits::CLAIM_MAX);
+        if wanted == 0 {
+            // Whoever ends wakes this loop.
+            return Ok(Some(limits::DELIVERY_POLL_MAX));
+        }
+        fail_point::hit("delivery.before_claim");
+        let limit = i32::try_from(wanted).unwrap_or(i32::MAX);
+        let claimed = self.database.delivery_claim(&self.owner, limit, limits::LEASE).await?;
+        if claimed.lost > 0 {
+            tracing::warn!(lost = claimed.lost, "leases of deliveries ran out; they are sent again");
+        }
+        let full = claimed.deliveries.len() == wanted;
+        for delivery in claimed.deliveries {
+            fail_point::hit("delivery.after_claim");
+            let permit = self.room.clone().try_acquire_owned();
+            let (this, give_up) = (self.clone(), give_up.clone());
+            under_way.spawn(async move {
+                tokio::select! {
+                    () = this.deliver(delivery) => {}
+                    () = give_up.cancelled() => {}
+                }
+                drop(permit);
+                this.wake.deliveries();
+            });
+        }
+        let due_in = claimed.next_at.map_or(limits::DELIVERY_POLL_MAX, until);
+        let wait = due_in.clamp(limits::DELIVERY_POLL_MIN, limits::DELIVERY_POLL_MAX);
+        Ok(if full { None } else { Some(wait) })
+    }
+
+    /// One attempt, from the claim to its end.
+    async fn deliver(&self, delivery: Delivery) {
+        let request = Request {
+            url: &delivery.url,
+            webhook_id: &delivery.webhook_id,
+            headers: &delivery.headers,
+            timeout: delivery.timeout,
+            body: &delivery.body,
+            signing_keys: &delivery.signing_keys,
+            generation: delivery.generation,
+        };
+        let report = tokio::select! {
+            report = webhook::send_once(&self.sender, &request) => report,
+            () = self.keep(&delivery.lease) => {
+                tracing::info!(route = delivery.route_name, "a delivery took so long that another took over");
+                return;
+            }
+        };
+        fail_point::hit("delivery.after_send");
+        self.end(delivery.lease, &delivery.route_name, &report).await;
+        fail_point::hit("delivery.after_end");
+    }
+
+    /// Renews the lease for as long as it can be; ends when it is lost.
+    async fn keep(&self, lease: &DeliveryLease) {
+        loop {
+            tokio::time::sleep(limits::LEASE / limits::LEASE_RENEWALS).await;
+            if let Err(Error::LeaseLost(_)) = lease.extend(&self.database, limits::LEASE).await {
+                return;
+            }
+        }
+    }
+
+    /// Tells the database how it ended, again and again until it heard.
+    async fn end(&self, mut lease: DeliveryLease, route: &str, report: &Report) {
+        let mut trouble = Trouble::with("recording how a webhook ended");
+        loop {
+            let told = match &report.failure {
+                None => lease.succeed(&self.database, &report.outcome).await,
+                Some(failure) => lease.fail(&self.database, failure, &report.outcome).await.map(|after| {
+                    tracing::info!(
+                        route,
+                        state = after.state,
+                        circuit = after.circuit,
+                        "a webhook failed: {}",
+                        failure.error
+                    );
+                    if after.route_disabled {
+                        tracing::warn!(route, "the route was switched off: {}", failure.error);
+                    }
+                }),
+            };
+            let Unended { error, lease: again } = match told {
+                Ok(()) => return,
+                Err(unended) => unended,
+            };
+            match error {
+                // It was heard the first time, or somebody else has it by now.
+                Error::LeaseLost(_) => return,
+                Error::Invalid(words) => {
+                    tracing::error!(route, "how a webhook ended could not be recorded: {words}");
+                    return;
+                }
+                error => tokio::time::sleep(trouble.met(&error)).await,
+            }
+            lease = again;
+        }
+    }
+}
+
+fn until(due: Timestamp) -> Duration {
+    let wait = due.duration_since(Timestamp::now()).try_into().unwrap_or(Duration::ZERO);
+    jittered(wait)
+}

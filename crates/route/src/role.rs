@@ -1,0 +1,119 @@
+//! The role as a whole: its settings, its loops, its end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use towpath_db::Database;
+use towpath_db::job::LeaseOwner;
+
+use crate::deliver::Deliver;
+use crate::runner::Runner;
+use crate::sequencer::Sequencer;
+use crate::wake::Wake;
+use crate::webhook::Sender;
+use crate::{limits, webhook};
+
+/// How the role runs. The defaults work.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The workers to run for; none: all that are registered.
+    pub workers: Option<Vec<String>>,
+    /// Passes side by side; more than there are slices is of no use.
+    pub runners: usize,
+    /// Webhooks under way at once.
+    pub deliveries: usize,
+    /// Between two looks for events that have no position.
+    pub poll: Duration,
+    /// Whether to listen for notifications; without, everything is found by looking.
+    pub listen: bool,
+    /// How long webhooks under way get after a stop.
+    pub drain: Duration,
+    /// Where webhooks may go.
+    pub reach: webhook::Reach,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            workers: None,
+            runners: limits::RUNNERS_DEFAULT,
+            deliveries: limits::DELIVERIES_DEFAULT,
+            poll: limits::POLL_DEFAULT,
+            listen: true,
+            drain: limits::DRAIN_DEFAULT,
+            reach: webhook::Reach::default(),
+        }
+    }
+}
+
+/// Numbers events, routes them and delivers webhooks.
+pub struct Role {
+    database: Database,
+    config: Config,
+    wake: Arc<Wake>,
+    deliver: Arc<Deliver>,
+}
+
+impl Role {
+    /// The role on this database.
+    pub fn new(database: Database, config: Config) -> Result<Role, webhook::Error> {
+        let sender = Sender::new(config.reach.clone())?;
+        Ok(Role::with_sender(database, config, sender))
+    }
+
+    /// The role with a sender of one's own.
+    pub fn with_sender(database: Database, config: Config, sender: Sender) -> Role {
+        let wake = Arc::new(Wake::new());
+        let host = nix::unistd::gethostname().unwrap_or_default();
+        // Unique per start: an owner that comes back must not pass for its predecessor.
+        let owner = format!("route@{}#{}", host.to_string_lossy(), uuid::Uuid::now_v7().simple());
+        let deliver = Arc::new(Deliver {
+            database: database.clone(),
+            wake: wake.clone(),
+            sender,
+            owner: LeaseOwner::new(owner),
+            room: Arc::new(Semaphore::new(config.deliveries.max(1))),
+        });
+        Role { database, config, wake, deliver }
+    }
+
+    /// Works until `shutdown`, then ends its passes and lets webhooks under way finish.
+    pub async fn run(self, shutdown: CancellationToken) {
+        tracing::info!(runners = self.config.runners, deliveries = self.config.deliveries, "routing events");
+        let sequencer = Sequencer { database: &self.database, wake: &self.wake, poll: self.config.poll };
+        let runner =
+            || Runner { database: &self.database, wake: &self.wake, only: self.config.workers.as_deref() };
+        let runners: Vec<Runner<'_>> = (0..self.config.runners.max(1)).map(|_| runner()).collect();
+        let listening = async {
+            if self.config.listen {
+                self.wake.listen(&self.database, &shutdown).await;
+            }
+        };
+        let passes = async {
+            tokio::join!(
+                sequencer.run(&shutdown),
+                join_all(runners.iter().map(|runner| runner.run(&shutdown))),
+                listening,
+            );
+        };
+        // A pass under way may finish; a database that does not answer keeps nobody from ending.
+        let passes = async {
+            tokio::select! {
+                () = passes => {}
+                () = late(&shutdown) => {}
+            }
+        };
+        let deliveries = self.deliver.clone().run(&shutdown, self.config.drain);
+        tokio::join!(passes, deliveries);
+        tracing::info!("routed");
+    }
+}
+
+/// Some time after the order to stop.
+pub(crate) async fn late(shutdown: &CancellationToken) {
+    shutdown.cancelled().await;
+    tokio::time::sleep(limits::LAST_PASS_WAIT_MAX).await;
+}

@@ -1,0 +1,155 @@
+//! The route worker's loop: pass after pass over whatever slice lags most.
+//!
+//! Any number of these run, here and on other nodes. The cursor's lock decides who works on a
+//! slice, so none of them owns anything.
+
+use std::time::Instant;
+
+use tokio_util::sync::CancellationToken;
+use towpath_db::event::{RoutePass, RouteWorker, Slice};
+use towpath_db::{Database, Error};
+
+use crate::trouble::{Trouble, jittered};
+use crate::wake::Wake;
+use crate::{fail_point, limits};
+
+pub(crate) struct Runner<'a> {
+    pub(crate) database: &'a Database,
+    pub(crate) wake: &'a Wake,
+    /// The workers to run for; none: all there are.
+    pub(crate) only: Option<&'a [String]>,
+}
+
+/// What a round over all workers found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Found {
+    Nothing,
+    Busy,
+    More,
+}
+
+impl Runner<'_> {
+    pub(crate) async fn run(&self, shutdown: &CancellationToken) {
+        let mut trouble = Trouble::with("routing events");
+        let mut heard = self.wake.hear_events();
+        let mut workers = Workers::default();
+        while !shutdown.is_cancelled() {
+            // What is heard from here on belongs to the next round.
+            heard.mark_unchanged();
+            let wait = match self.round(&mut workers).await {
+                Ok(found) => {
+                    trouble.over();
+                    match found {
+                        Found::More => continue,
+                        Found::Busy => jittered(limits::BUSY_WAIT),
+                        Found::Nothing => jittered(limits::LOOK_EVERY),
+                    }
+                }
+                Err(error) => {
+                    workers.careful = true;
+                    let wait = trouble.met(&error);
+                    tokio::select! {
+                        () = shutdown.cancelled() => {}
+                        () = tokio::time::sleep(wait) => {}
+                    }
+                    continue;
+                }
+            };
+            tokio::select! {
+                () = shutdown.cancelled() => {}
+                _ = heard.changed() => {}
+                () = tokio::time::sleep(wait) => {}
+            }
+        }
+    }
+
+    async fn round(&self, workers: &mut Workers) -> Result<Found, Error> {
+        workers.refresh(self.database, self.only).await?;
+        let mut found = Found::Nothing;
+        let mut failed = None;
+        for worker in &workers.list {
+            let slices: Vec<Option<Slice>> = match workers.careful {
+                false => vec![None],
+                // One slice that cannot be worked on must not keep the others waiting.
+                true => {
+                    (0..worker.slices).map(|slice| Some(Slice { slice, slices: worker.slices })).collect()
+                }
+            };
+            for slice in slices {
+                match self.pass(&worker.worker_name, slice).await {
+                    Ok(pass) => found = found.max(look(&pass)),
+                    Err(error) => failed = Some(error),
+                }
+            }
+        }
+        match failed {
+            // The slices may have been cut anew; the list is looked at again.
+            Some(error) => {
+                workers.listed_at = None;
+                Err(error)
+            }
+            None => {
+                workers.careful = false;
+                Ok(found)
+            }
+        }
+    }
+
+    async fn pass(&self, worker: &str, slice: Option<Slice>) -> Result<RoutePass, Error> {
+        fail_point::hit("route.before");
+        let pass = self.database.route_worker_run(worker, limits::BATCH, slice).await?;
+        if pass.events > 0 {
+            fail_point::hit("route.after");
+        }
+        if pass.decisions.sent > 0 {
+            self.wake.deliveries();
+        }
+        if pass.decisions.failed > 0 {
+            tracing::warn!(
+                worker,
+                failed = pass.decisions.failed,
+                "events could not be routed; see: towpath routes dead-letters"
+            );
+        }
+        Ok(pass)
+    }
+}
+
+fn look(pass: &RoutePass) -> Found {
+    match pass {
+        RoutePass { more: true, .. } => Found::More,
+        RoutePass { busy: true, .. } => Found::Busy,
+        // It may have been the last slice that lagged, or one of several.
+        RoutePass { events, slices, .. } if *events > 0 && *slices > 1 => Found::More,
+        _ => Found::Nothing,
+    }
+}
+
+/// The registered workers, as they were a moment ago.
+#[derive(Default)]
+struct Workers {
+    list: Vec<RouteWorker>,
+    listed_at: Option<Instant>,
+    /// After an error: slices are named one by one until a round went well.
+    careful: bool,
+}
+
+impl Workers {
+    async fn refresh(&mut self, database: &Database, only: Option<&[String]>) -> Result<(), Error> {
+        let fresh = |at: &Instant| at.elapsed() < limits::WORKERS_EVERY;
+        if self.listed_at.as_ref().is_some_and(fresh) {
+            return Ok(());
+        }
+        self.list = database.route_worker_list().await?.workers;
+        if let Some(only) = only {
+            self.list.retain(|worker| only.contains(&worker.worker_name));
+            if let Some(missing) =
+                only.iter().find(|name| !self.list.iter().any(|worker| worker.worker_name == **name))
+            {
+                return Err(Error::NotFound(format!("no route worker is registered as {missing}")));
+            }
+        }
+        self.listed_at = Some(Instant::now());
+        Ok(())
+    }
+}

@@ -1,0 +1,70 @@
+//! The sequencer's loop: looks for events without a position, all the time.
+//!
+//! Producers notify nobody, so looking is the only way; it is cheap, and the delay it adds is
+//! at most one wait between two looks. Of many nodes one numbers and the others hear `busy`.
+//! Every look answers the highest position, so it also tells this node's workers what another
+//! node numbered.
+
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use towpath_db::{Database, Error};
+
+use crate::trouble::{Trouble, jittered};
+use crate::wake::Wake;
+use crate::{fail_point, limits};
+
+pub(crate) struct Sequencer<'a> {
+    pub(crate) database: &'a Database,
+    pub(crate) wake: &'a Wake,
+    pub(crate) poll: Duration,
+}
+
+impl Sequencer<'_> {
+    pub(crate) async fn run(&self, shutdown: &CancellationToken) {
+        let mut trouble = Trouble::with("numbering events");
+        let (mut seen, mut idle_looks) = (0, 0);
+        while !shutdown.is_cancelled() {
+            let wait = match self.look(&mut seen).await {
+                Ok(Look::More) => continue,
+                Ok(look) => {
+                    trouble.over();
+                    idle_looks = if look == Look::Some { 0 } else { idle_looks + 1 };
+                    let idle = idle_looks > limits::IDLE_LOOKS;
+                    jittered(self.poll * if idle { limits::POLL_IDLE } else { 1 })
+                }
+                Err(error) => trouble.met(&error),
+            };
+            tokio::select! {
+                () = shutdown.cancelled() => {}
+                () = tokio::time::sleep(wait) => {}
+            }
+        }
+    }
+
+    async fn look(&self, seen: &mut i64) -> Result<Look, Error> {
+        fail_point::hit("sequence.before");
+        let pass = self.database.event_sequence(limits::SEQUENCE_MAX).await?;
+        if pass.numbered > 0 {
+            fail_point::hit("sequence.after");
+        }
+        let moved = pass.last_position > *seen;
+        if moved {
+            *seen = pass.last_position;
+            self.wake.events();
+        }
+        Ok(match (pass.more, moved) {
+            (true, _) => Look::More,
+            (_, true) => Look::Some,
+            _ => Look::Nothing,
+        })
+    }
+}
+
+/// What a look found.
+#[derive(PartialEq, Eq)]
+enum Look {
+    More,
+    Some,
+    Nothing,
+}

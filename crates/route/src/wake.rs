@@ -1,0 +1,69 @@
+//! What the loops of one process tell each other, and what they hear from other processes.
+//!
+//! All of it is hints: a loop that misses one finds the work by looking.
+
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+use towpath_db::Database;
+use towpath_db::job::Listener;
+
+use crate::limits;
+
+/// The hints.
+pub(crate) struct Wake {
+    /// Changes when there may be events to route.
+    events: watch::Sender<u64>,
+    /// There may be something to deliver.
+    deliveries: Notify,
+}
+
+impl Wake {
+    pub(crate) fn new() -> Wake {
+        Wake { events: watch::Sender::new(0), deliveries: Notify::new() }
+    }
+
+    /// Events have been numbered.
+    pub(crate) fn events(&self) {
+        self.events.send_modify(|count| *count += 1);
+    }
+
+    /// Deliveries have been made.
+    pub(crate) fn deliveries(&self) {
+        self.deliveries.notify_one();
+    }
+
+    /// Hears of events from now on.
+    pub(crate) fn hear_events(&self) -> watch::Receiver<u64> {
+        self.events.subscribe()
+    }
+
+    /// Waits for a delivery, or for so long.
+    pub(crate) async fn delivery_within(&self, time: Duration) {
+        let _ = tokio::time::timeout(time, self.deliveries.notified()).await;
+    }
+
+    /// Passes on what other processes notify of, until `shutdown`.
+    pub(crate) async fn listen(&self, database: &Database, shutdown: &CancellationToken) {
+        let listening = async {
+            loop {
+                match Listener::open_for_routing(database).await {
+                    Ok(listener) => {
+                        while !listener.is_broken() {
+                            listener.woken().await;
+                            self.events();
+                            self.deliveries();
+                        }
+                    }
+                    Err(error) => tracing::debug!(%error, "cannot listen for events; polling meanwhile"),
+                }
+                tokio::time::sleep(limits::LISTEN_REST).await;
+            }
+        };
+        tokio::select! {
+            () = listening => {}
+            () = shutdown.cancelled() => {}
+        }
+    }
+}

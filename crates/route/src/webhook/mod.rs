@@ -1,0 +1,222 @@
+//! Webhooks: one signed request to a receiver we do not trust, and what came of it.
+//!
+//! The form is Standard Webhooks. Where a request may go is decided twice: by what the URL
+//! says, and by the address that its name leads to at the moment of dialling. Redirects are
+//! not followed and proxies of the environment are not used, because both would go somewhere
+//! that nobody has checked.
+
+mod guard;
+mod retry_after;
+mod sign;
+
+use std::collections::BTreeMap;
+use std::error::Error as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use reqwest::redirect::Policy;
+use towpath_db::event::{DeliveryFailure, DeliveryOutcome, FailureClass};
+
+pub use guard::{Forbidden, Found, Lookup, Reach, SystemLookup};
+
+use crate::limits;
+use guard::{Guarded, Scheme};
+
+/// Why a sender cannot be made.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot prepare to send webhooks: {0}")]
+pub struct Error(#[from] reqwest::Error);
+
+/// Sends webhooks. Cheap to clone.
+#[derive(Clone)]
+pub struct Sender {
+    https: reqwest::Client,
+    http: reqwest::Client,
+    reach: Arc<Reach>,
+}
+
+/// One webhook.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// Where to.
+    pub url: &'a str,
+    /// The same at every attempt.
+    pub webhook_id: &'a str,
+    /// The route's own headers.
+    pub headers: &'a BTreeMap<String, String>,
+    /// How long everything may take.
+    pub timeout: Duration,
+    /// Sent as it is.
+    pub body: &'a str,
+    /// Every one of them signs: two during a rotation.
+    pub signing_keys: &'a [String],
+    /// Above 0 it is a replay, and says so.
+    pub generation: i32,
+}
+
+/// What came of a webhook, in the terms in which the database takes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// What is known about the attempt.
+    pub outcome: DeliveryOutcome,
+    /// Why it failed; none if the receiver answered 2xx.
+    pub failure: Option<DeliveryFailure>,
+}
+
+impl Sender {
+    /// A sender that goes where `reach` allows.
+    pub fn new(reach: Reach) -> Result<Sender, Error> {
+        Sender::with_lookup(reach, Arc::new(SystemLookup))
+    }
+
+    /// A sender that looks names up in a way of one's own. The answers are judged all the same.
+    pub fn with_lookup(reach: Reach, lookup: Arc<dyn Lookup>) -> Result<Sender, Error> {
+        let reach = Arc::new(reach);
+        let client = |scheme: Scheme| {
+            reqwest::Client::builder()
+                .redirect(Policy::none())
+                .no_proxy()
+                .referer(false)
+                .connect_timeout(limits::CONNECT_WAIT_MAX)
+                .dns_resolver(Arc::new(Guarded { lookup: lookup.clone(), reach: reach.clone(), scheme }))
+                .user_agent(concat!("towpath/", env!("CARGO_PKG_VERSION")))
+                .build()
+        };
+        Ok(Sender { https: client(Scheme::Https)?, http: client(Scheme::Http)?, reach: reach.clone() })
+    }
+}
+
+/// Sends one webhook and answers what came of it. Never an error: a failure is an answer too.
+pub async fn send_once(sender: &Sender, request: &Request<'_>) -> Report {
+    let began = Instant::now();
+    let mut outcome = DeliveryOutcome::default();
+    let failure = attempt(sender, request, &mut outcome).await.err();
+    outcome.duration = began.elapsed();
+    Report { outcome, failure }
+}
+
+async fn attempt(
+    sender: &Sender,
+    request: &Request<'_>,
+    outcome: &mut DeliveryOutcome,
+) -> Result<(), DeliveryFailure> {
+    let (url, scheme) = guard::check(request.url, &sender.reach).map_err(|refusal| match refusal {
+        guard::Refusal::Unusable(words) => failed(FailureClass::Setup, words),
+        guard::Refusal::Forbidden(forbidden) => failed(FailureClass::Forbidden, forbidden),
+    })?;
+    let headers = headers(request).map_err(|words| failed(FailureClass::Setup, words))?;
+    let client = match scheme {
+        Scheme::Https => &sender.https,
+        Scheme::Http => &sender.http,
+    };
+    let sending = client.post(url).timeout(request.timeout).headers(headers).body(request.body.to_owned());
+    let mut response = sending.send().await.map_err(|error| from_reqwest(error, request.timeout))?;
+    let status = response.status();
+    outcome.status_code = Some(status.as_u16().into());
+    outcome.address = response.remote_addr().map(|address| address.to_string());
+    let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+    let retry_after = retry_after.and_then(|text| retry_after::parse(text, Timestamp::now()));
+    outcome.answer = Some(beginning(&mut response).await);
+    if status.is_success() {
+        return Ok(());
+    }
+    let words = match status.is_redirection() {
+        true => format!(
+            "the receiver answered {status}; redirects are not followed, give the route its final address"
+        ),
+        false => format!("the receiver answered {status}"),
+    };
+    Err(DeliveryFailure { retry_after, ..failed(FailureClass::Status, words) })
+}
+
+fn headers(request: &Request<'_>) -> Result<HeaderMap, String> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in request.headers {
+        let name: HeaderName = name.parse().map_err(|_| format!("{name:?} is not a header's name"))?;
+        let value: HeaderValue =
+            value.parse().map_err(|_| format!("the header {name} has an unusable value"))?;
+        headers.insert(name, value);
+    }
+    let second = Timestamp::now().as_second();
+    let signature = sign::signature(request.signing_keys, request.webhook_id, second, request.body)?;
+    let mut set = |name: &'static str, value: String| {
+        let value = HeaderValue::try_from(value).map_err(|_| format!("{name} has an unusable value"))?;
+        headers.insert(HeaderName::from_static(name), value);
+        Ok::<(), String>(())
+    };
+    set("webhook-id", request.webhook_id.to_owned())?;
+    set("webhook-timestamp", second.to_string())?;
+    set("webhook-signature", signature)?;
+    if request.generation > 0 {
+        set("towpath-replay", request.generation.to_string())?;
+    }
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Ok(headers)
+}
+
+/// The beginning of an answer as text that PostgreSQL can keep. The rest is not read, so a
+/// receiver cannot keep us busy with an endless one.
+async fn beginning(response: &mut reqwest::Response) -> String {
+    let mut bytes = vec![];
+    while let Ok(Some(chunk)) = response.chunk().await {
+        let room = limits::ANSWER_BYTES_MAX - bytes.len();
+        bytes.extend_from_slice(&chunk[..chunk.len().min(room)]);
+        if bytes.len() == limits::ANSWER_BYTES_MAX {
+            break;
+        }
+    }
+    let text = String::from_utf8_lossy(&bytes);
+    text.chars().filter(|letter| *letter != '\0').take(limits::ANSWER_CHARS_MAX).collect()
+}
+
+fn failed(class: FailureClass, words: impl ToString) -> DeliveryFailure {
+    DeliveryFailure { class, error: words.to_string(), retry_after: None }
+}
+
+fn from_reqwest(error: reqwest::Error, wait_max: Duration) -> DeliveryFailure {
+    let (timeout, builder) = (error.is_timeout(), error.is_builder());
+    // The URL may carry a key of the receiver's.
+    let error = error.without_url();
+    if timeout {
+        return failed(FailureClass::Timeout, format!("no answer within {wait_max:?}"));
+    }
+    if builder {
+        return failed(FailureClass::Setup, in_words(&error));
+    }
+    let mut cause = error.source();
+    while let Some(found) = cause {
+        if let Some(forbidden) = inner::<Forbidden>(found) {
+            return failed(FailureClass::Forbidden, forbidden);
+        }
+        if let Some(tls) = inner::<rustls::Error>(found) {
+            return failed(FailureClass::Tls, format!("no encrypted connection: {tls}"));
+        }
+        cause = found.source();
+    }
+    failed(FailureClass::Connect, in_words(&error))
+}
+
+/// The error as this type, also if it travels inside I/O errors, whose `source` skips what they carry.
+fn inner<'a, T: std::error::Error + 'static>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a T> {
+    if let Some(found) = error.downcast_ref::<T>() {
+        return Some(found);
+    }
+    let carried = error.downcast_ref::<std::io::Error>()?.get_ref()?;
+    inner(carried)
+}
+
+/// The error and its causes, without what each repeats of the next.
+fn in_words(error: &reqwest::Error) -> String {
+    let mut words = vec![error.to_string()];
+    let mut cause = error.source();
+    while let Some(found) = cause {
+        let text = found.to_string();
+        if words.last() != Some(&text) {
+            words.push(text);
+        }
+        cause = found.source();
+    }
+    words.join(": ").chars().filter(|letter| *letter != '\0').collect()
+}

@@ -1,0 +1,11 @@
+//! The route role against a real database and real sockets.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+mod deliver;
+mod guard;
+mod kit;
+mod race;
+mod restore;
+mod role;
+mod sign;

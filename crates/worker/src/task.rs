@@ -1,0 +1,118 @@
+//! Tasks whose work is a function in the database: the task type `db_function`, and the calls of
+//! handlers by name that other task types make.
+//!
+//! A function answers the result envelope. Whatever is not success is recorded in `task_error`
+//! with the ids it is about; what follows is the caller's decision. The worker enqueues nothing
+//! here: supervisors and handlers, in the database, do.
+
+use serde_json::{Value, json};
+use towpath_db::task::NewTaskError;
+use towpath_model::function_result::Verdict;
+
+use crate::{Builder, Context, Failure, Options, Result};
+
+/// The task type whose payload names a function.
+pub const DB_FUNCTION: &str = "db_function";
+
+/// How a call by name ended. Everything but `Done` has been recorded.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Called {
+    /// The function did it; its data.
+    Done(Option<Value>),
+    /// The function says that trying again cannot help.
+    Invalid(String),
+    /// It failed, or the database did not answer: another try may help.
+    Failed(String),
+    /// The runner does not call this function; its words say which grant is missing.
+    Refused(String),
+}
+
+/// What went wrong in a task, for `task_error`.
+#[derive(Debug, Clone, Copy)]
+pub struct Trouble<'a> {
+    /// `validation`, `operational`, `provider` or `refused`.
+    pub kind: &'a str,
+    /// What happened.
+    pub message: &'a str,
+    /// The function that was called.
+    pub function: Option<&'a str>,
+}
+
+/// Adds the task type `db_function` (P01).
+///
+/// A validation failure ends the job, an operational error is tried again by the job's own
+/// backoff, and a refusal of the runner is a dead letter: replay it once the grant is there.
+pub fn register(builder: Builder) -> Builder {
+    builder.handle_kind(DB_FUNCTION, Options::default(), |payload: Value, context| async move {
+        db_function(&payload, &context).await
+    })
+}
+
+async fn db_function(payload: &Value, context: &Context) -> Result {
+    let Some(name) = payload[DB_FUNCTION].as_str() else {
+        let message = "the payload names no function; set db_function to schema.function";
+        record(context, payload, Trouble { kind: "validation", message, function: None }).await;
+        return Err(Failure::permanent(message));
+    };
+    match call(context, name, payload, payload).await {
+        Called::Done(_) | Called::Invalid(_) => Ok(()),
+        Called::Failed(error) => Err(Failure::retry(error)),
+        Called::Refused(why) => Err(Failure::permanent(why)),
+    }
+}
+
+/// Calls a function by name on behalf of a job whose payload is `about`, once.
+pub async fn call(context: &Context, name: &str, payload: &Value, about: &Value) -> Called {
+    let called = match context.database().run_function(name, payload).await {
+        Ok(result) if result.more.contains_key("refusal") => Called::Refused(refusal(name, result.verdict())),
+        Ok(result) => match result.verdict() {
+            Verdict::Done(data) => return Called::Done(data),
+            Verdict::Invalid(message) => Called::Invalid(message),
+            Verdict::Failed(error) => Called::Failed(error),
+        },
+        Err(error) => Called::Failed(error.to_string()),
+    };
+    let (kind, message) = match &called {
+        Called::Invalid(message) => ("validation", message),
+        Called::Refused(message) => ("refused", message),
+        Called::Failed(message) => ("operational", message),
+        Called::Done(_) => unreachable!("returned above"),
+    };
+    record(context, about, Trouble { kind, message, function: Some(name) }).await;
+    called
+}
+
+fn refusal(name: &str, verdict: Verdict) -> String {
+    match verdict {
+        Verdict::Invalid(message) | Verdict::Failed(message) => message,
+        Verdict::Done(_) => format!("{name} was refused without a reason"),
+    }
+}
+
+/// Writes what went wrong into `task_error`, and into the log if that does not work either.
+pub async fn record(context: &Context, payload: &Value, trouble: Trouble<'_>) {
+    let Trouble { kind, message, function } = trouble;
+    let error = NewTaskError {
+        kind,
+        message,
+        job: Some((context.job_id(), context.attempt().number())),
+        task_type: Some(context.kind()),
+        function_name: function,
+        context: &references(payload),
+    };
+    tracing::info!(job_id = %context.job_id(), task_type = context.kind(), function, kind, "task error: {message}");
+    if let Err(error) = context.database().task_error_record(&error).await {
+        tracing::warn!(job_id = %context.job_id(), "the task error could not be recorded: {error}");
+    }
+}
+
+/// Of a payload, what leads to the rest: ids and names, no text and nothing nested.
+fn references(payload: &Value) -> Value {
+    let fields = payload.as_object().into_iter().flatten();
+    let short = |value: &Value| match value {
+        Value::Number(_) | Value::Bool(_) => true,
+        Value::String(text) => text.len() <= 200,
+        _ => false,
+    };
+    json!(fields.filter(|(_, value)| short(value)).collect::<std::collections::BTreeMap<_, _>>())
+}

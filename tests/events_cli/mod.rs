@@ -1,0 +1,25 @@
+//! The operator's commands for events, as an operator types them.
+
+mod events;
+mod routes;
+mod subscriptions;
+
+use serde_json::Value;
+use towpath_db::event::NewEvent;
+
+use crate::jobs_cli::Shell;
+
+impl Shell {
+    /// Records an event of this domain and gives it a position: its id.
+    pub(crate) async fn emit(&self, domain: &str, payload: Value) -> String {
+        let event = NewEvent::new(domain, "created").payload(&payload).unwrap();
+        let id = self.database.event_emit(&event).await.unwrap().event_id.to_string();
+        self.database.event_sequence(1000).await.unwrap();
+        id
+    }
+
+    /// Lets the route worker decide about everything.
+    pub(crate) async fn route(&self) {
+        while self.database.route_worker_run("default", 1000, None).await.unwrap().more {}
+    }
+}

@@ -1,0 +1,305 @@
+//! Events through every death there is: roles killed at every fail point, and PostgreSQL in the
+//! middle of a pass.
+
+use std::collections::BTreeMap;
+use std::os::unix::process::ExitStatusExt;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_postgres::{Client, NoTls};
+use towpath_testkit::TestDb;
+use towpath_testkit::victim::Victim;
+
+use crate::towpath::{Place, WAIT_MAX};
+
+/// Where a role can die: before and after every call whose effect is in the database, and between
+/// sending a webhook and saying so.
+const FAIL_POINTS: [&str; 8] = [
+    "sequence.before",
+    "sequence.after",
+    "route.before",
+    "route.after",
+    "delivery.before_claim",
+    "delivery.after_claim",
+    "delivery.after_send",
+    "delivery.after_end",
+];
+
+/// What became of one event.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Fate {
+    jobs: i64,
+    /// Requests with its webhook id, by body.
+    webhooks: Vec<String>,
+    /// Attempts whose sender died before it could say how they ended.
+    lost: i64,
+}
+
+/// What is wrong: an event must have made one job, and its webhook must have come once, plus at
+/// most once more for every sender that died with it; each time with the same body.
+fn violations(fates: &BTreeMap<String, Fate>) -> Vec<String> {
+    let mut found = vec![];
+    for (event, fate) in fates {
+        let came = fate.webhooks.len() as i64;
+        if fate.jobs != 1 {
+            found.push(format!("{event} made {} jobs", fate.jobs));
+        }
+        if came == 0 {
+            found.push(format!("the webhook of {event} was lost"));
+        }
+        if came > 1 + fate.lost {
+            found.push(format!("the webhook of {event} came {came} times, {} senders died", fate.lost));
+        }
+        if fate.webhooks.windows(2).any(|pair| pair[0] != pair[1]) {
+            found.push(format!("the webhook of {event} changed"));
+        }
+    }
+    found
+}
+
+/// A checker that cannot fail proves nothing: show it every kind of bad history.
+#[test]
+fn the_checker_sees_bad_fates() {
+    let one = |jobs, webhooks: &[&str], lost| {
+        let webhooks = webhooks.iter().map(|body| (*body).to_owned()).collect();
+        violations(&[("e".to_owned(), Fate { jobs, webhooks, lost })].into()).join("; ")
+    };
+    assert_eq!(one(1, &["a"], 0), "");
+    assert_eq!(one(1, &["a", "a"], 1), "");
+    for (found, word) in [
+        (one(0, &["a"], 0), "made 0 jobs"),
+        (one(2, &["a"], 0), "made 2 jobs"),
+        (one(1, &[], 3), "was lost"),
+        (one(1, &["a", "a"], 0), "came 2 times"),
+        (one(1, &["a", "b"], 1), "changed"),
+    ] {
+        assert!(found.contains(word), "{found}");
+    }
+}
+
+/// E03, E08, E09: a role is killed with SIGKILL at every fail point, the first and the third time
+/// it comes there, while another role works beside it. Every event makes one job, and no webhook
+/// is lost or sent more often than senders died with it. A proxy of the environment is not used.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_role_killed_at_every_fail_point_loses_and_repeats_nothing() {
+    let (place, db) = (Place::new(), TestDb::open().await);
+    let receiver = Receiver::start().await;
+    prepare(&db, &receiver.url()).await;
+    let beside = role(&place, &db, None);
+    let mut events = 0;
+    for point in FAIL_POINTS {
+        for time in ["1", "3"] {
+            let mut victim = role(&place, &db, Some(&format!("{point}:{time}")));
+            let deadline = Instant::now() + WAIT_MAX;
+            // The one beside it takes its share; go on until the victim got to its point.
+            while victim.is_running() {
+                assert!(Instant::now() < deadline, "never came to {point}: {:?}", victim.lines());
+                events += emit(&db, 5).await;
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            let status = victim.wait_exit(WAIT_MAX).await;
+            assert_eq!(status.signal(), Some(9), "{point}: {:?}", victim.lines());
+        }
+    }
+    let fates = settled(&db, &receiver, events).await;
+    let found = violations(&fates);
+    assert!(found.is_empty(), "{} violations, the first: {:?}", found.len(), found.first());
+    let lost: i64 = fates.values().map(|fate| fate.lost).sum();
+    assert!(lost > 0, "no sender died with a webhook: nothing was tested");
+    let verified = db.json("towpath.fn_event_verify(true)").await;
+    assert_eq!(verified["passed"], true, "{verified}");
+    beside.terminate();
+}
+
+/// E02, E03: PostgreSQL is ended as by `pg_ctl -m immediate` while a pass is in the middle of its
+/// work: the sequencer's before its positions are written, the worker's after its jobs are. Both
+/// are done again from the start, and leave nothing twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn postgres_killed_during_a_pass_loses_and_repeats_nothing() {
+    let place = Place::new();
+    let up = Victim::spawn(place.command(&["up", "--dev"])).with_deadline(WAIT_MAX);
+    up.wait_for_line("towpath is ready").await;
+    let client = connect(&place).await;
+    let put = r#"select towpath.fn_route_put('jobs', 'job', '{"job_kind": "k"}', 'd')"#;
+    client.batch_execute(put).await.unwrap();
+    let live = "select towpath.fn_route_mode_set('jobs', 'live', 'tester', 'a test')";
+    client.batch_execute(live).await.unwrap();
+    let mut events = 0;
+    for table in ["event_position", "route_attempt"] {
+        let client = connect(&place).await;
+        let holder = connect(&place).await;
+        // Whoever wants to write here waits in the middle of its pass.
+        holder.batch_execute(&format!("begin; lock towpath.{table} in share mode")).await.unwrap();
+        client.batch_execute(EMIT).await.unwrap();
+        events += 100;
+        let waits = "select exists (select 1 from pg_locks l join pg_class c on c.oid = l.relation \
+                     where not l.granted and c.relname like $1 || '%')::text";
+        let deadline = Instant::now() + WAIT_MAX;
+        while client.query_one(waits, &[&table]).await.unwrap().get::<_, String>(0) != "true" {
+            assert!(Instant::now() < deadline, "no pass came to {table}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let postmaster = place.postmaster().unwrap();
+        kill(Pid::from_raw(postmaster), Signal::SIGQUIT).unwrap();
+        place.until_other_postmaster(postmaster).await;
+    }
+    let deadline = Instant::now() + WAIT_MAX * 2;
+    let counted = "select count(*) || ' ' || count(distinct source_ref) from towpath.job";
+    let wanted = format!("{events} {events}");
+    loop {
+        let told = match try_connect(&place).await {
+            Some(client) => client.query_one(counted, &[]).await.map(|row| row.get::<_, String>(0)).ok(),
+            None => None,
+        };
+        if told.as_ref() == Some(&wanted) {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{told:?} never became {wanted}: {:?}", up.lines());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let verify = "select (towpath.fn_event_verify(true) ->> 'passed')";
+    let passed: String = connect(&place).await.query_one(verify, &[]).await.unwrap().get(0);
+    assert_eq!(passed, "true");
+    up.terminate();
+}
+
+const EMIT: &str = "select towpath.fn_event_emit_many((select jsonb_agg(jsonb_build_object('event_domain', 'd', \
+                    'event_type', 't', 'subject_ref', n::text)) from generate_series(1, 100) n))";
+
+/// A route to jobs and one to a webhook, for every event.
+async fn prepare(db: &TestDb, url: &str) {
+    for call in [
+        r#"fn_route_put('jobs', 'job', '{"job_kind": "k"}', 'd')"#.to_owned(),
+        format!(r#"fn_route_put('hook', 'webhook', '{{"url": "{url}"}}', 'd')"#),
+        "fn_route_secret_rotate('hook')".to_owned(),
+        "fn_route_mode_set('jobs', 'live', 'tester', 'a test')".to_owned(),
+        "fn_route_mode_set('hook', 'live', 'tester', 'a test')".to_owned(),
+        "fn_route_worker_put('default', 3, 0)".to_owned(),
+    ] {
+        let answer = db.json(&format!("towpath.{call}")).await;
+        assert_eq!(answer["ok"], true, "{call}: {answer}");
+    }
+}
+
+fn role(place: &Place, db: &TestDb, fail_point: Option<&str>) -> Victim {
+    let mut command = place.command(&["route", "--webhook-local"]);
+    command.env("DATABASE_URL", db.url());
+    // Nobody listens there: a webhook that went through it would not arrive.
+    command.env("HTTP_PROXY", "http://127.0.0.1:1").env("ALL_PROXY", "http://127.0.0.1:1");
+    if let Some(point) = fail_point {
+        command.env("TOWPATH_TEST_FAIL_POINT", point);
+    }
+    Victim::spawn(command).with_deadline(WAIT_MAX)
+}
+
+async fn emit(db: &TestDb, count: i64) -> i64 {
+    let sql = EMIT.replace("100", &count.to_string());
+    db.execute(&sql).await;
+    count
+}
+
+/// The fate of every event, once nothing is under way any more.
+async fn settled(db: &TestDb, receiver: &Receiver, events: i64) -> BTreeMap<String, Fate> {
+    let left = "select (select count(*) from towpath.job) || ' ' || (select count(*) from towpath.delivery)";
+    let deadline = Instant::now() + WAIT_MAX * 2;
+    while db.text(left).await != format!("{events} 0") {
+        assert!(Instant::now() < deadline, "{} of {events} jobs and deliveries", db.text(left).await);
+        // Leases of the dead run out at once.
+        db.advance(Duration::from_secs(20)).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let arrived = receiver.arrived.lock().unwrap().clone();
+    let rows = db
+        .client()
+        .await
+        .query(
+            "select o.event_id::text, \
+                    (select count(*) from towpath.job j where j.source_ref = 'event:' || o.event_id), \
+                    (select count(*) from towpath.delivery_attempt a \
+                      where a.event_id = o.event_id and a.outcome = 'lost') \
+               from towpath.event_outbox o where o.event_domain = 'd'",
+            &[],
+        )
+        .await
+        .unwrap();
+    let fate = |row: &tokio_postgres::Row| {
+        let event: String = row.get(0);
+        let id = format!("wh_{}_", event.replace('-', ""));
+        let mine = arrived.iter().filter(|(webhook, _)| webhook.starts_with(&id));
+        let webhooks = mine.map(|(_, body)| body.clone()).collect();
+        (event, Fate { jobs: row.get(1), webhooks, lost: row.get(2) })
+    };
+    rows.iter().map(fate).collect()
+}
+
+async fn connect(place: &Place) -> Client {
+    let deadline = Instant::now() + WAIT_MAX;
+    loop {
+        if let Some(client) = try_connect(place).await {
+            return client;
+        }
+        assert!(Instant::now() < deadline, "PostgreSQL does not come back");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn try_connect(place: &Place) -> Option<Client> {
+    let url = String::from_utf8(place.run(&["db", "url"]).stdout).unwrap();
+    let (client, connection) = tokio_postgres::connect(url.trim(), NoTls).await.ok()?;
+    tokio::spawn(connection);
+    Some(client)
+}
+
+/// A receiver that is content with everything and remembers it: webhook id and body.
+struct Receiver {
+    port: u16,
+    arrived: Arc<Mutex<Vec<(String, String)>>>,
+}
+
+impl Receiver {
+    async fn start() -> Receiver {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let arrived = Arc::new(Mutex::new(vec![]));
+        let all = arrived.clone();
+        tokio::spawn(async move {
+            while let Ok((socket, _)) = listener.accept().await {
+                tokio::spawn(answer(socket, all.clone()));
+            }
+        });
+        Receiver { port, arrived }
+    }
+
+    fn url(&self) -> String {
+        format!("http://127.0.0.1:{}/hook", self.port)
+    }
+}
+
+/// Reads requests off one connection until it ends.
+async fn answer(socket: TcpStream, arrived: Arc<Mutex<Vec<(String, String)>>>) -> Option<()> {
+    let mut socket = BufReader::new(socket);
+    loop {
+        let (mut id, mut length, mut line) = (String::new(), 0, String::new());
+        loop {
+            line.clear();
+            if socket.read_line(&mut line).await.ok()? == 0 {
+                return None;
+            }
+            let (name, value) = line.trim().split_once(": ").unwrap_or_default();
+            match name.to_ascii_lowercase().as_str() {
+                "webhook-id" => id = value.to_owned(),
+                "content-length" => length = value.parse().ok()?,
+                _ if line == "\r\n" => break,
+                _ => {}
+            }
+        }
+        let mut body = vec![0; length];
+        socket.read_exact(&mut body).await.ok()?;
+        arrived.lock().unwrap().push((id, String::from_utf8(body).ok()?));
+        socket.get_mut().write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.ok()?;
+    }
+}
