@@ -12,7 +12,7 @@ fn commands() -> Vec<String> {
 }
 
 /// As a shell splits a line: words, and quoted words.
-fn split(line: &str) -> Vec<String> {
+pub(crate) fn split(line: &str) -> Vec<String> {
     let (mut words, mut word, mut quote) = (vec![], String::new(), None);
     for c in line.chars() {
         match (quote, c) {

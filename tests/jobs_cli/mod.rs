@@ -2,7 +2,7 @@
 
 mod dlq;
 mod executor;
-mod guide;
+pub(crate) mod guide;
 mod job;
 mod queue;
 mod schedule;
