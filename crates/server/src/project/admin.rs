@@ -6,8 +6,8 @@
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use axum::extract::{Path, Request, State};
-use axum::http::StatusCode;
 use axum::http::header::AUTHORIZATION;
+use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -35,7 +35,7 @@ pub(crate) fn router(projects: Projects, token: String) -> Router {
 }
 
 async fn guard(State(admin): State<Admin>, request: Request, next: Next) -> Response {
-    let given = request.headers().get(AUTHORIZATION).map(|value| value.as_bytes());
+    let given = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes);
     let given = given.and_then(|value| value.strip_prefix(b"Bearer ")).unwrap_or_default();
     match verify_slices_are_equal(given, admin.token.as_bytes()) {
         Ok(()) => next.run(request).await,

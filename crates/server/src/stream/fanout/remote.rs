@@ -150,7 +150,7 @@ impl Remote {
         match self.0.store.delete(session.clone()).await {
             Ok(()) | Err(Error::NotFound(_)) => {}
             Err(error) => {
-                tracing::warn!(%error, session = %session, "a session that is gone is still listed")
+                tracing::warn!(%error, session = %session, "a session that is gone is still listed");
             }
         }
     }
