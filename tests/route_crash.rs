@@ -115,6 +115,45 @@ async fn a_role_killed_at_every_fail_point_loses_and_repeats_nothing() {
     beside.terminate();
 }
 
+/// E08: a role is killed before, between and after its appends to a stream of another process. The
+/// stream has every event once, in order.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_role_killed_while_it_appends_repeats_nothing() {
+    let (place, db) = (Place::new(), TestDb::open().await);
+    let server = Victim::spawn(place.command(&["serve"])).with_deadline(WAIT_MAX);
+    server.wait_for_line("towpath is ready").await;
+    for call in [
+        r#"fn_route_put('orders', 'stream', '{"stream": "orders"}', 'd')"#,
+        "fn_route_mode_set('orders', 'live', 'tester', 'a test')",
+    ] {
+        assert_eq!(db.json(&format!("towpath.{call}")).await["ok"], true, "{call}");
+    }
+    let mut events = 0;
+    for point in ["stream.before_append", "stream.between:1", "stream.between:7", "stream.after_append"] {
+        let mut victim = role(&place, &db, Some(point));
+        events += emit(&db, 10).await;
+        let status = victim.wait_exit(WAIT_MAX).await;
+        assert_eq!(status.signal(), Some(9), "{point}: {:?}", victim.lines());
+        // Its lease runs out at once.
+        db.advance(Duration::from_secs(31)).await;
+    }
+    let last = role(&place, &db, None);
+    let left =
+        "select count(*) || ' ' || (select count(*) from towpath.route_attempt) from towpath.stream_delivery";
+    let deadline = Instant::now() + WAIT_MAX;
+    while db.text(left).await != format!("0 {events}") {
+        assert!(Instant::now() < deadline, "{} of {events}: {:?}", db.text(left).await, last.lines());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let url = format!("http://127.0.0.1:{}/v1/stream/orders", place.port);
+    let read: serde_json::Value = reqwest::get(url).await.unwrap().json().await.unwrap();
+    let positions: Vec<i64> =
+        read.as_array().unwrap().iter().map(|event| event["data"]["position"].as_i64().unwrap()).collect();
+    assert_eq!(positions, (1..=events).collect::<Vec<i64>>());
+    last.terminate();
+    server.terminate();
+}
+
 /// E02, E03: PostgreSQL is ended as by `pg_ctl -m immediate` while a pass is in the middle of its
 /// work: the sequencer's before its positions are written, the worker's after its jobs are. Both
 /// are done again from the start, and leave nothing twice.

@@ -2,38 +2,56 @@
 
 -- has_send_email_task_succeeded: whether the provider has accepted it.
 create or replace function comms.has_send_email_task_succeeded(send_email_task_id bigint) returns boolean
-    language sql stable security definer
+    language plpgsql stable security definer
     set search_path = pg_catalog, pg_temp
-as $$ select exists (select 1 from comms.send_email_task_succeeded f where f.send_email_task_id = $1) $$;
+as $$
+begin
+    return exists (select 1 from comms.send_email_task_succeeded f where f.send_email_task_id = $1);
+end;
+$$;
 
 -- is_send_email_task_over: whether one of the four terminal facts exists.
 create or replace function comms.is_send_email_task_over(send_email_task_id bigint) returns boolean
-    language sql stable security definer
+    language plpgsql stable security definer
     set search_path = pg_catalog, pg_temp
 as $$
-    select exists (select 1 from comms.send_email_task_succeeded f where f.send_email_task_id = $1)
+begin
+    return exists (select 1 from comms.send_email_task_succeeded f where f.send_email_task_id = $1)
         or exists (select 1 from comms.send_email_task_gave_up f where f.send_email_task_id = $1)
         or exists (select 1 from comms.send_email_task_cancelled f where f.send_email_task_id = $1)
-        or exists (select 1 from comms.send_email_task_invalid f where f.send_email_task_id = $1)
+        or exists (select 1 from comms.send_email_task_invalid f where f.send_email_task_id = $1);
+end;
 $$;
 
 -- count_send_email_task_scheduled: attempts so far.
 create or replace function comms.count_send_email_task_scheduled(send_email_task_id bigint) returns integer
-    language sql stable security definer
+    language plpgsql stable security definer
     set search_path = pg_catalog, pg_temp
-as $$ select count(*)::integer from comms.send_email_task_scheduled f where f.send_email_task_id = $1 $$;
+as $$
+begin
+    return (select count(*)::integer from comms.send_email_task_scheduled f where f.send_email_task_id = $1);
+end;
+$$;
 
 -- count_send_email_task_failures: attempts that ended badly, or nobody knows how.
 create or replace function comms.count_send_email_task_failures(send_email_task_id bigint) returns integer
-    language sql stable security definer
+    language plpgsql stable security definer
     set search_path = pg_catalog, pg_temp
-as $$ select count(*)::integer from comms.send_email_task_failed f where f.send_email_task_id = $1 $$;
+as $$
+begin
+    return (select count(*)::integer from comms.send_email_task_failed f where f.send_email_task_id = $1);
+end;
+$$;
 
 -- count_send_email_task_lost: attempts that nobody came back from.
 create or replace function comms.count_send_email_task_lost(send_email_task_id bigint) returns integer
-    language sql stable security definer
+    language plpgsql stable security definer
     set search_path = pg_catalog, pg_temp
-as $$ select count(*)::integer from comms.send_email_task_lost f where f.send_email_task_id = $1 $$;
+as $$
+begin
+    return (select count(*)::integer from comms.send_email_task_lost f where f.send_email_task_id = $1);
+end;
+$$;
 
 -- record_send_email_fact: the recorder: keeps what comms wants to know of each fact, in the fact's own
 -- transaction. Nobody is granted it; the process calls it.

@@ -3,20 +3,23 @@
 -- _address_good: an e-mail address, or a name with one in angle brackets; nothing that could end a
 -- header line.
 create or replace function comms._address_good(p_address text) returns boolean
-    language sql immutable
+    language plpgsql immutable
     set search_path = pg_catalog, pg_temp
 as $$
-    select coalesce(octet_length(p_address) <= 400 and p_address !~ '[[:cntrl:]]' and (
+begin
+    return coalesce(octet_length(p_address) <= 400 and p_address !~ '[[:cntrl:]]' and (
         p_address ~ '^[^@<>,;:"[:space:]]+@[^@<>,;:"[:space:]]+$'
-        or p_address ~ '^[^@<>,;:"]+ <[^@<>,;:"[:space:]]+@[^@<>,;:"[:space:]]+>$'), false)
+        or p_address ~ '^[^@<>,;:"]+ <[^@<>,;:"[:space:]]+@[^@<>,;:"[:space:]]+>$'), false);
+end;
 $$;
 
 -- _email_problem: why an e-mail cannot be sent, or null.
 create or replace function comms._email_problem(p_message comms.email_message) returns text
-    language sql immutable
+    language plpgsql immutable
     set search_path = pg_catalog, pg_temp
 as $$
-    select case
+begin
+    return case
         when p_message.message_id is null then 'there is no message'
         when coalesce(cardinality(p_message.to_addresses), 0) = 0 then 'to: at least one address is needed'
         when cardinality(p_message.to_addresses || p_message.cc || p_message.bcc) > 50 then 'at most 50 recipients'
@@ -41,15 +44,17 @@ as $$
                          or lower(h.key) in ('from', 'to', 'cc', 'bcc', 'reply-to', 'subject', 'date', 'message-id', 'sender',
                                              'content-type', 'content-transfer-encoding', 'mime-version'))
             then 'headers: names with one line of text each, none that the message has anyway'
-        end
+        end;
+end;
 $$;
 
 -- _sms_problem: why a text message cannot be sent, or null.
 create or replace function comms._sms_problem(p_message comms.sms_message) returns text
-    language sql immutable
+    language plpgsql immutable
     set search_path = pg_catalog, pg_temp
 as $$
-    select case
+begin
+    return case
         when p_message.message_id is null then 'there is no message'
         when coalesce(p_message.to_number !~ '^\+[1-9][0-9]{5,14}$', true)
             then 'to: a number like +4915112345678 is needed'
@@ -57,35 +62,42 @@ as $$
             then 'from: a number, a short code, a sender name or a messaging service is needed'
         when coalesce(p_message.text_body, '') = '' or length(p_message.text_body) > 1600
             then 'text: between 1 and 1,600 characters are needed'
-        end
+        end;
+end;
 $$;
 
 -- _email_content: an e-mail as the provider gets it.
 create or replace function comms._email_content(p_message comms.email_message, p_from text) returns jsonb
-    language sql immutable
+    language plpgsql immutable
     set search_path = pg_catalog, pg_temp
 as $$
-    select jsonb_build_object('from', coalesce(p_message.from_address, p_from), 'to', p_message.to_addresses,
+begin
+    return jsonb_build_object('from', coalesce(p_message.from_address, p_from), 'to', p_message.to_addresses,
         'cc', p_message.cc, 'bcc', p_message.bcc, 'reply_to', p_message.reply_to, 'subject', p_message.subject,
-        'text', p_message.text_body, 'html', p_message.html_body, 'headers', p_message.headers)
+        'text', p_message.text_body, 'html', p_message.html_body, 'headers', p_message.headers);
+end;
 $$;
 
 -- _sms_content: a text message as the provider gets it.
 create or replace function comms._sms_content(p_message comms.sms_message, p_from text) returns jsonb
-    language sql immutable
+    language plpgsql immutable
     set search_path = pg_catalog, pg_temp
 as $$
-    select jsonb_build_object('from', coalesce(p_message.from_number, p_from), 'to', p_message.to_number,
-                              'text', p_message.text_body)
+begin
+    return jsonb_build_object('from', coalesce(p_message.from_number, p_from), 'to', p_message.to_number,
+                              'text', p_message.text_body);
+end;
 $$;
 
 -- _addresses: one address or a list of them.
 create or replace function comms._addresses(p_value jsonb) returns text[]
-    language sql immutable
+    language plpgsql immutable
     set search_path = pg_catalog, pg_temp
 as $$
-    select case jsonb_typeof(p_value) when 'array' then array(select jsonb_array_elements_text(p_value))
-                                      when 'string' then array[p_value #>> '{}'] else '{}' end
+begin
+    return case jsonb_typeof(p_value) when 'array' then array(select jsonb_array_elements_text(p_value))
+                                      when 'string' then array[p_value #>> '{}'] else '{}' end;
+end;
 $$;
 
 -- _message_make: a message of either channel, or the one that has its key. p_email and p_sms: one of
@@ -120,30 +132,35 @@ $$;
 
 -- _email_read, _sms_read: a message from the object a caller gave; not stored yet, so its id is 0.
 create or replace function comms._email_read(p_message jsonb) returns comms.email_message
-    language sql immutable
+    language plpgsql immutable
     set search_path = pg_catalog, pg_temp
 as $$
-    select row(0, 'email', p_message->>'from', comms._addresses(p_message->'to'), comms._addresses(p_message->'cc'),
+begin
+    return row(0, 'email', p_message->>'from', comms._addresses(p_message->'to'), comms._addresses(p_message->'cc'),
                comms._addresses(p_message->'bcc'), comms._addresses(p_message->'reply_to'), p_message->>'subject',
-               p_message->>'text', p_message->>'html', coalesce(p_message->'headers', '{}'))::comms.email_message
+               p_message->>'text', p_message->>'html', coalesce(p_message->'headers', '{}'))::comms.email_message;
+end;
 $$;
 
 -- _sms_read: see _email_read.
 create or replace function comms._sms_read(p_message jsonb) returns comms.sms_message
-    language sql immutable
+    language plpgsql immutable
     set search_path = pg_catalog, pg_temp
 as $$
-    select row(0, 'sms', p_message->>'from', p_message->>'to', p_message->>'text')::comms.sms_message
+begin
+    return row(0, 'sms', p_message->>'from', p_message->>'to', p_message->>'text')::comms.sms_message;
+end;
 $$;
 
 -- _message_refusal: the answer to a message that cannot be stored, or null. An unknown key is refused,
 -- so that a typing error does not lose a part of the message.
 create or replace function comms._message_refusal(p_message jsonb, p_keys text[], p_problem text, p_key text, p_actor text)
     returns jsonb
-    language sql stable
+    language plpgsql stable
     set search_path = pg_catalog, pg_temp
 as $$
-    select coalesce(
+begin
+    return coalesce(
         towpath._filter_refusal(coalesce(p_message, 'null'), p_keys),
         case when p_problem is not null then
             jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'message', 'detail', p_problem) end,
@@ -151,7 +168,8 @@ as $$
             jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'idempotency_key',
                                'detail', 'must be null or not blank, and have at most 500 bytes') end,
         case when btrim(p_actor) = '' then
-            jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'actor', 'detail', 'must not be blank') end)
+            jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'actor', 'detail', 'must not be blank') end);
+end;
 $$;
 
 -- create_email_message: stores an e-mail: {from, to, cc, bcc, reply_to, subject, text, html, headers}.

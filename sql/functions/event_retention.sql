@@ -86,6 +86,7 @@ as $$
         (select min(c.position) + 1 from towpath.route_worker w cross join lateral towpath._route_cursors(w.worker_no) c),
         (select min(d.position) from towpath.route_dead_letter d where d.resolved_at is null),
         (select min(d.position) from towpath.delivery d),
+        (select min(d.position) from towpath.stream_delivery d),
         towpath._event_last_position() + 1)
 $$;
 

@@ -134,14 +134,15 @@ $$;
 -- Priorities are served from the highest down, within one the oldest due first, across
 -- lanes. A claimer locks what it considers and skips what others hold, so no job goes
 -- twice; what it locked and did not take is free again at its commit. The lease is fenced
--- by owner and attempt.
+-- by owner and attempt, and stands in lease_batch only until somebody but an ack needs it.
 --
 -- max_parallel is exact (R06): the subscription's row is locked before anything is taken,
 -- so the next claimer of the subscription waits for this transaction and then reads the
 -- new number. That needs a fresh snapshot per statement, hence read committed.
 --
--- One row per job, in the order in which to run them. A refusal is one row with nothing
--- but the column refusal, which holds the answer of fn_job_claim.
+-- One row per job, in the order in which to run them; its batch_id makes the ack cheaper. A
+-- refusal is one row with nothing but the column refusal, which holds the answer of
+-- fn_job_claim.
 create or replace function towpath.fn_job_claim_rows(
     p_executor text, p_kinds text[] default null, p_limit integer default 1,
     p_lease_owner text default null, p_lease_seconds integer default null)
@@ -149,13 +150,13 @@ create or replace function towpath.fn_job_claim_rows(
         job_id uuid, attempt integer, max_attempts integer, job_kind text, executor text, event_domain text,
         source_ref text, target_ref text, payload_ref text, payload_json jsonb, priority integer,
         scheduled_at timestamptz, idempotency_key text, actor text, run_id uuid, created_at timestamptz,
-        lease_owner text, lease_until timestamptz, refusal jsonb)
+        lease_owner text, lease_until timestamptz, batch_id bigint, refusal jsonb)
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set jit = off
     set enable_seqscan = off
-    set enable_hashjoin = off
+    set enable_nestloop = off
     set enable_mergejoin = off
     set enable_bitmapscan = off
 as $$
@@ -174,8 +175,12 @@ declare
     _need integer;
     _tids tid[] := '{}';
     _found tid[];
-    _ids uuid[] := '{}';
-    _found_ids uuid[];
+    _ids uuid[];
+    _dues timestamptz[];
+    _attempts integer[];
+    _refunds integer[];
+    _holds integer[];
+    _batches bigint[];
     _low uuid;
     _high uuid;
     _found_nos integer[];
@@ -218,8 +223,8 @@ begin
         end loop;
         _need := _limit - cardinality(_tids);
         if _room is null then
-            select coalesce(array_agg(c.tid), '{}'), array_agg(c.job_id) into _found, _found_ids
-              from (select c.tid, c.job_id
+            select coalesce(array_agg(c.tid), '{}') into _found
+              from (select c.tid
                   from unnest(_set.lanes[_from:_to], _set.floors[_from:_to]) as l(lane, floor_at)
                  cross join lateral (
                        select r.ctid as tid, r.due_at, r.job_id from towpath.job_ready r
@@ -230,9 +235,9 @@ begin
                  limit _need) c;
         else
             -- The same, but a job counts only up to its place in its own subscription's room.
-            select coalesce(array_agg(c.tid), '{}'), array_agg(c.job_id), array_agg(c.holder)
-              into _found, _found_ids, _found_nos
-              from (select c.tid, c.job_id, c.holder
+            select coalesce(array_agg(c.tid), '{}'), array_agg(c.holder)
+              into _found, _found_nos
+              from (select c.tid, c.holder
                       from (select c.tid, c.due_at, c.job_id, l.holder, l.room,
                                    row_number() over (partition by l.holder order by c.due_at, c.job_id) as place
                               from (select l.lane, l.floor_at, l.holder,
@@ -253,7 +258,6 @@ begin
             end loop;
         end if;
         _tids := _tids || _found;
-        _ids := _ids || _found_ids;
         _from := _to + 1;
     end loop;
     for _i in 1..coalesce(cardinality(_room), 0) loop
@@ -269,31 +273,72 @@ begin
     _until := _now + interval '1 second' * coalesce(p_lease_seconds,
         case when _set.lease_seconds ~ '^[1-9][0-9]{0,3}$' then _set.lease_seconds::double precision
              else towpath._job_lease_seconds() end);
+    with taken as (
+        delete from towpath.job_ready r where r.ctid = any(_tids)
+        returning r.job_id, r.due_at, r.attempts, r.refunded, r.lane)
+    select array_agg(t.job_id), array_agg(t.due_at), array_agg(t.attempts), array_agg(t.refunded),
+           array_agg(_set.holders[array_position(_set.lanes, t.lane)])
+      into _ids, _dues, _attempts, _refunds, _holds
+      from (select * from taken t order by t.job_id) t;
+    _batches := towpath._job_ledger_enter(_ids, _attempts, _holds, _owner, _now, _until);
     -- Bounds known before the statement starts let it open the partitions of these days only.
-    if cardinality(_ids) > 1 then
-        _ids := array(select x from unnest(_ids) x order by x);
-    end if;
     _low := _ids[1];
     _high := _ids[cardinality(_ids)];
     return query
-    with taken as (
-        delete from towpath.job_ready r where r.ctid = any(_tids)),
-    batch as (
-        insert into towpath.lease_batch (lease_until, job_ids) values (_until, _ids)),
-    leased as (
-        update towpath.job_live v
-           set state = 1, attempts = v.attempts + 1, lease_owner = _owner, lease_until = _until, picked_at = _now,
-               subscription_no = _set.holders[array_position(_set.lanes, v.lane)]
-         where v.job_id = any(_ids)
-        returning v.job_id, v.attempts, v.max_attempts + v.refunded as max_attempts, v.due_at)
-    select l.job_id, l.attempts::integer, l.max_attempts, j.job_kind::text, j.executor::text, j.event_domain,
+    select j.job_id, t.attempts + 1, j.max_attempts + t.refunded, j.job_kind::text, j.executor::text, j.event_domain,
            j.source_ref, j.target_ref, j.payload_ref, j.payload_json::jsonb, j.priority::integer,
-           l.due_at, j.idempotency_key::text, j.actor::text, j.run_id, j.created_at, _owner, _until, null::jsonb
-      from leased l
-     cross join lateral (
-           select * from towpath.job j
-            where j.job_id = l.job_id and j.job_id >= _low and j.job_id <= _high offset 0) j
-     order by j.priority desc, l.due_at, l.job_id;
+           t.due_at, j.idempotency_key::text, j.actor::text, j.run_id, j.created_at, _owner, _until, t.batch_id,
+           null::jsonb
+      from unnest(_ids, _dues, _attempts, _refunds, _batches) as t(job_id, due_at, attempts, refunded, batch_id)
+      join towpath.job j on j.job_id = t.job_id
+     where j.job_id = any(_ids) and j.job_id >= _low and j.job_id <= _high
+     order by j.priority desc, t.due_at, j.job_id;
+end;
+$$;
+
+-- _job_ledger_enter: writes the leases of a claim down and says which entry has each job. The
+-- jobs come in the order of their ids; an entry has one attempt number, one subscription and
+-- at most 240 jobs, so that most entries are acked whole and then gone.
+create or replace function towpath._job_ledger_enter(
+    p_job_ids uuid[], p_attempts integer[], p_holders integer[], p_owner text, p_now timestamptz, p_until timestamptz)
+    returns bigint[]
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
+    set jit = off
+as $$
+declare
+    _attempt integer := p_attempts[1];
+    _holder integer := p_holders[1];
+    _batch bigint;
+    _batches bigint[] := '{}';
+    _group record;
+begin
+    if _attempt = all (p_attempts) and _holder = all (p_holders) then
+        for _from in 1..cardinality(p_job_ids) by 240 loop
+            insert into towpath.lease_batch (lease_until, job_ids, attempt, lease_owner, picked_at, subscription_no)
+            values (p_until, p_job_ids[_from : _from + 239], _attempt + 1, p_owner, p_now, _holder)
+            returning batch_id into _batch;
+            _batches := _batches || array_fill(_batch, array[least(240, cardinality(p_job_ids) - _from + 1)]);
+        end loop;
+        return _batches;
+    end if;
+    _batches := array_fill(null::bigint, array[cardinality(p_job_ids)]);
+    for _group in
+        select x.attempt, x.holder, array_agg(x.job_id order by x.no) as job_ids, array_agg(x.no) as nos
+          from (select a.job_id, a.attempt, a.holder, a.no,
+                       (row_number() over (partition by a.attempt, a.holder order by a.no) - 1) / 240 as part
+                  from unnest(p_job_ids, p_attempts, p_holders) with ordinality as a(job_id, attempt, holder, no)) x
+         group by x.attempt, x.holder, x.part
+    loop
+        insert into towpath.lease_batch (lease_until, job_ids, attempt, lease_owner, picked_at, subscription_no)
+        values (p_until, _group.job_ids, _group.attempt + 1, p_owner, p_now, _group.holder)
+        returning batch_id into _batch;
+        for _i in 1..cardinality(_group.nos) loop
+            _batches[_group.nos[_i]] := _batch;
+        end loop;
+    end loop;
+    return _batches;
 end;
 $$;
 

@@ -2,7 +2,7 @@
 
 -- _job_take_out: takes a live job out of the queue and locks it, whatever its state; false
 -- if it is not live. The ready row goes first, as the lock order demands: if a claimer holds
--- it, this waits, and then finds the job leased.
+-- it, this waits, and then finds the job leased and settles it.
 create or replace function towpath._job_take_out(p_job_id uuid) returns boolean
     language plpgsql
     set search_path = pg_catalog, pg_temp
@@ -21,8 +21,11 @@ begin
         if _live.state in (0, 3) and _live.blocked = 0 then
             delete from towpath.job_ready r
              where r.lane = _live.lane and r.due_at = _live.due_at and r.job_id = p_job_id;
-            -- Not there any more: somebody claimed it, look again.
-            continue when not found;
+            -- Not there any more: somebody has claimed it.
+            if not found then
+                perform towpath._job_settle_ids(array[p_job_id], null);
+                continue;
+            end if;
         end if;
         perform 1 from towpath.job_live v
           where v.job_id = p_job_id and v.state = _live.state and v.attempts = _live.attempts
@@ -225,18 +228,21 @@ as $$
 $$;
 
 -- fn_job_dead_letter_replay_many: replays what a filter names and nobody has replayed, oldest first,
--- at most p_limit (1,000). Letters with the key of an unfinished job are left and reported.
+-- at most p_limit (1,000) letters after p_cursor. Letters with the key of an unfinished job are
+-- left and reported; the cursor goes past them, so that they keep nobody behind them.
 --
--- Answers: {ok, replayed: [{dead_letter_id, job_id}], conflicts: [dead_letter_id]}; gate_closed,
--- invalid, unknown_key.
+-- Answers: {ok, replayed: [{dead_letter_id, job_id}], conflicts: [dead_letter_id], cursor: where to go
+-- on, null at the end}; gate_closed, invalid, unknown_key.
 create or replace function towpath.fn_job_dead_letter_replay_many(
-    p_filter jsonb, p_actor text, p_limit integer default 100) returns jsonb
+    p_filter jsonb, p_actor text, p_limit integer default 100, p_cursor uuid default null) returns jsonb
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
 as $$
 declare
     _refusal jsonb := coalesce(towpath._gate_refusal('queue.job_substrate.enabled'),
                                towpath._dead_letter_filter_refusal(p_filter));
+    _limit integer := least(greatest(coalesce(p_limit, 100), 1), 1000);
+    _seen integer := 0;
     _id uuid;
     _answer jsonb;
     _replayed jsonb := '[]';
@@ -250,9 +256,9 @@ begin
     end if;
     for _id in
         select d.dead_letter_id
-          from towpath._dead_letters(p_filter || '{"replayed": false}', null,
-                                     least(greatest(coalesce(p_limit, 100), 1), 1000)) d
+          from towpath._dead_letters(p_filter || '{"replayed": false}', p_cursor, _limit) d
     loop
+        _seen := _seen + 1;
         _answer := towpath.fn_job_dead_letter_replay(_id, p_actor);
         if (_answer ->> 'ok')::boolean then
             _replayed := _replayed || jsonb_build_array(_answer - 'ok');
@@ -260,9 +266,34 @@ begin
             _conflicts := _conflicts || jsonb_build_array(_id);
         end if;
     end loop;
-    return jsonb_build_object('ok', true, 'replayed', _replayed, 'conflicts', _conflicts);
+    return jsonb_build_object('ok', true, 'replayed', _replayed, 'conflicts', _conflicts,
+                              'cursor', case when _seen = _limit then _id end);
 exception when data_exception then
     -- A date of the filter that is none; nothing was replayed.
+    return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'filter', 'detail', sqlerrm);
+end;
+$$;
+
+-- fn_job_dead_letter_count: how many dead letters a filter names, before they are replayed.
+--
+-- Answers: {ok, count, replayed: how many of them have been replayed, kinds: {job_kind: count}};
+-- invalid, unknown_key.
+create or replace function towpath.fn_job_dead_letter_count(p_filter jsonb default '{}') returns jsonb
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _answer jsonb := towpath._dead_letter_filter_refusal(p_filter);
+begin
+    if _answer is null then
+        select jsonb_build_object('ok', true, 'count', coalesce(sum(k.n), 0), 'replayed', coalesce(sum(k.replayed), 0),
+                                  'kinds', coalesce(jsonb_object_agg(k.job_kind, k.n), '{}'))
+          into _answer
+          from (select d.job_kind, count(*) as n, count(d.replayed_job_id) as replayed
+                  from towpath._dead_letters(p_filter, null, null) d group by d.job_kind) k;
+    end if;
+    return _answer;
+exception when data_exception then
     return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'filter', 'detail', sqlerrm);
 end;
 $$;
@@ -305,7 +336,8 @@ begin
             'detail', case when _live.blocked > 0 then 'it waits for other jobs' else 'it is leased' end);
     end if;
     update towpath.job_live v set due_at = least(v.due_at, _now) where v.job_id = p_job_id returning * into _live;
-    insert into towpath.job_ready (lane, due_at, job_id) values (_live.lane, _live.due_at, p_job_id);
+    insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded)
+    values (_live.lane, _live.due_at, p_job_id, _live.attempts, _live.refunded);
     perform towpath._job_wake(array[_live.lane]);
     return jsonb_build_object('ok', true, 'job_id', p_job_id,
         'state', case when _live.state = 3 then 'retry_waiting' else 'queued' end);
@@ -353,9 +385,10 @@ $$;
 
 grant execute on function towpath.fn_job_cancel(uuid, text, text) to workflow_admin;
 grant execute on function towpath.fn_job_retry(uuid, text) to workflow_admin;
+grant execute on function towpath.fn_job_dead_letter_count(jsonb) to workflow_admin, towpath_observer;
 grant execute on function towpath.fn_job_dead_letter_show(uuid) to workflow_admin, towpath_observer;
 grant execute on function towpath.fn_job_move_to_dead_letter(uuid, text, text) to workflow_admin;
 grant execute on function towpath.fn_job_dead_letter_triage(uuid, text, text, text) to workflow_admin;
 grant execute on function towpath.fn_job_dead_letter_replay(uuid, text) to workflow_admin;
-grant execute on function towpath.fn_job_dead_letter_replay_many(jsonb, text, integer) to workflow_admin;
+grant execute on function towpath.fn_job_dead_letter_replay_many(jsonb, text, integer, uuid) to workflow_admin;
 grant execute on function towpath.fn_job_dead_letter_list(jsonb, integer, uuid) to workflow_admin, towpath_observer;

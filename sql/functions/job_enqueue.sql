@@ -42,7 +42,7 @@ begin
         _detail := 'must not be longer than 200 bytes';
     elsif not coalesce(towpath._executor_known(p_executor), false) then
         _field := 'executor';
-        _detail := format('%s is not on the executor whitelist', coalesce(to_jsonb(p_executor)::text, 'null'));
+        _detail := towpath._executor_unknown(p_executor);
     elsif p_priority is null or p_priority < 0 then
         _field := 'priority'; _detail := 'must be 0 or more';
     elsif btrim(p_event_domain) = '' then
@@ -191,7 +191,7 @@ begin
         end loop;
     end if;
     with ready as (
-        insert into towpath.job_ready (lane, due_at, job_id) values (_lane, _due, _job_id))
+        insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded) values (_lane, _due, _job_id, 0, 0))
     insert into towpath.job (job_id, job_kind, executor, event_domain, source_ref, target_ref, payload_ref,
         payload_json, priority, scheduled_at, max_attempts, idempotency_key, actor, run_id, created_at)
     values (_job_id, p_job_kind, p_executor, p_event_domain, p_source_ref, p_target_ref, p_payload_ref,

@@ -82,7 +82,8 @@ begin
             on conflict (key_hash) where key_hash is not null do nothing
             returning job_id, due_at, lane),
         ready as (
-            insert into towpath.job_ready (lane, due_at, job_id) select v.lane, v.due_at, v.job_id from live v)
+            insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded)
+            select v.lane, v.due_at, v.job_id, 0, 0 from live v)
         select coalesce(array_agg(v.job_id), '{}'), array_agg(distinct v.lane) filter (where v.due_at <= _now)
           into _inserted, _lanes from live v;
     else
@@ -97,7 +98,8 @@ begin
              order by r.job_id
             returning job_id, due_at, lane),
         ready as (
-            insert into towpath.job_ready (lane, due_at, job_id) select v.lane, v.due_at, v.job_id from live v)
+            insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded)
+            select v.lane, v.due_at, v.job_id, 0, 0 from live v)
         select coalesce(array_agg(v.job_id), '{}'), array_agg(distinct v.lane) filter (where v.due_at <= _now)
           into _inserted, _lanes from live v;
     end if;

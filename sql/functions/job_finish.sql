@@ -28,13 +28,137 @@ $$;
 
 -- fn_job_ack_many: leased | in_progress -> succeeded for every attempt the owner holds (Q10).
 --
--- One statement for the usual case that all attempts have the same number; otherwise the
--- rows are locked in id order first. Acks never wait for max_parallel: they append.
+-- Two ways, because a lease stands in the ledger until it is settled: what the ledger says
+-- goes first, the rest is looked for in job_live. p_batches are the batch_ids of the claim;
+-- without them the ledger is searched, newest entries first. An entry whose jobs are all
+-- acked in one call goes with them; what is left of the others is the reaper's. Acks never
+-- wait for max_parallel: they append.
 --
 -- Answers: {ok, acked, lost: [job_id]}; gate_closed.
-create or replace function towpath.fn_job_ack_many(p_job_ids uuid[], p_lease_owner text, p_attempts integer[])
-    returns jsonb
+create or replace function towpath.fn_job_ack_many(
+    p_job_ids uuid[], p_lease_owner text, p_attempts integer[], p_batches bigint[] default null) returns jsonb
     language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
+    set jit = off
+    set enable_seqscan = off
+    set enable_nestloop = off
+    set enable_mergejoin = off
+    set enable_bitmapscan = off
+as $$
+declare
+    _now timestamptz := towpath.fn_now();
+    _gate text;
+    _lease record;
+    _attempt integer;
+    _picked_at timestamptz;
+    _subscription_no integer;
+    _ids uuid[] := '{}';
+    _whole bigint[] := '{}';
+    _done record;
+    _acked uuid[] := '{}';
+    _parents uuid[] := '{}';
+    _lost jsonb := '[]';
+begin
+    select c.value into _gate from towpath.config c where c.key = 'queue.job_substrate.enabled' and c.kind = 'gate';
+    if _gate is distinct from 'true' then
+        return jsonb_build_object('ok', false, 'error', 'gate_closed', 'gate', 'queue.job_substrate.enabled');
+    end if;
+    -- Entries of one claim follow one another; they are acked together. The null row at the
+    -- end flushes the last of them.
+    for _lease in
+        with lease as materialized (
+            select b.batch_id, b.job_ids, b.attempt, b.picked_at, b.subscription_no from towpath.lease_batch b
+             where b.batch_id = any(coalesce(p_batches, towpath._job_batches(p_job_ids, p_lease_owner)))
+               and b.lease_owner = p_lease_owner and b.attempt is not null
+             order by b.batch_id for share)
+        select m.batch_id, m.attempt, m.picked_at, m.subscription_no, array_agg(m.job_id) as job_ids,
+               count(*) = max(m.jobs) as is_whole
+          -- Unnested in the list: a join would be a nested loop, and so would the next one.
+          from (select l.batch_id, l.attempt, l.picked_at, l.subscription_no, cardinality(l.job_ids) as jobs,
+                       unnest(l.job_ids) as job_id
+                  from lease l) m
+          join unnest(p_job_ids, p_attempts) as a(job_id, attempt)
+            on a.job_id = m.job_id and a.attempt = m.attempt
+         group by m.batch_id, m.attempt, m.picked_at, m.subscription_no
+        union all
+        select null, null, null, null, null, false
+         order by batch_id
+    loop
+        if _ids <> '{}' and (_lease.attempt = _attempt and _lease.picked_at = _picked_at
+                             and _lease.subscription_no = _subscription_no) is not true then
+            _done := towpath._job_ack_leased(_ids, p_lease_owner, _attempt, _picked_at, _subscription_no, _now);
+            _acked := _acked || _done.acked;
+            _parents := _parents || _done.parents;
+            _ids := '{}';
+        end if;
+        _attempt := _lease.attempt;
+        _picked_at := _lease.picked_at;
+        _subscription_no := _lease.subscription_no;
+        _ids := _ids || _lease.job_ids;
+        if _lease.is_whole then
+            _whole := _whole || _lease.batch_id;
+        end if;
+    end loop;
+    if _whole <> '{}' then
+        delete from towpath.lease_batch b where b.batch_id = any(_whole);
+    end if;
+    if cardinality(_acked) < cardinality(p_job_ids) then
+        _done := towpath._job_ack_settled(p_job_ids, p_lease_owner, p_attempts, _now);
+        _acked := _acked || _done.acked;
+        _parents := _parents || _done.parents;
+        if cardinality(_acked) < cardinality(p_job_ids) then
+            _lost := towpath._job_missing(p_job_ids, _acked);
+        end if;
+    end if;
+    if _parents <> '{}' then
+        perform towpath._job_parents_succeeded(_parents, _now);
+    end if;
+    return jsonb_build_object('ok', true, 'acked', cardinality(_acked), 'lost', _lost);
+end;
+$$;
+
+-- _job_ack_leased: jobs of one claim that the ledger says the owner holds -> succeeded, unless
+-- they are settled or have ended.
+create or replace function towpath._job_ack_leased(
+    p_job_ids uuid[], p_lease_owner text, p_attempt integer, p_picked_at timestamptz, p_subscription_no integer,
+    p_now timestamptz, out acked uuid[], out parents uuid[])
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
+    set jit = off
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+as $$
+declare
+    _picked double precision := date_part('epoch', p_picked_at);
+    _run_ms double precision := (date_part('epoch', p_now) - _picked) * 1000;
+begin
+    with gone as (
+        delete from towpath.job_live v
+         where v.job_id = any(p_job_ids) and v.attempts = p_attempt - 1 and v.state in (0, 3) and v.blocked = 0
+        returning v.job_id, v.refunded, v.due_at, v.lane, v.has_children),
+    run as (
+        insert into towpath.job_run (job_id, attempt, refunded, picked_at, finished_at, outcome, lease_owner)
+        select g.job_id, p_attempt, g.refunded, p_picked_at, p_now, 'succeeded', p_lease_owner from gone g),
+    counted as (
+        insert into towpath.job_counter_delta (lane, outcome, n, wait_ms, run_ms, counted_at)
+        select g.lane, 'succeeded', count(*), (_picked * count(*) - sum(date_part('epoch', g.due_at))) * 1000,
+               _run_ms * count(*), p_now
+          from gone g group by g.lane)
+    select coalesce(array_agg(g.job_id), '{}'), coalesce(array_agg(g.job_id) filter (where g.has_children), '{}')
+      into acked, parents from gone g;
+    if p_subscription_no > 0 and acked <> '{}' then
+        insert into towpath.job_parallel_release (subscription_no, n) values (p_subscription_no, cardinality(acked));
+    end if;
+end;
+$$;
+
+-- _job_ack_settled: the same for attempts that stand in job_live.
+create or replace function towpath._job_ack_settled(
+    p_job_ids uuid[], p_lease_owner text, p_attempts integer[], p_now timestamptz,
+    out acked uuid[], out parents uuid[])
+    language plpgsql
     set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set jit = off
@@ -44,51 +168,31 @@ create or replace function towpath.fn_job_ack_many(p_job_ids uuid[], p_lease_own
     set enable_bitmapscan = off
 as $$
 declare
-    _now timestamptz := towpath.fn_now();
-    _epoch double precision := date_part('epoch', _now);
-    _gate text;
-    _ids uuid[] := p_job_ids;
-    _attempt integer := p_attempts[array_lower(p_attempts, 1)];
-    _acked uuid[];
-    _parents uuid[];
+    _epoch double precision := date_part('epoch', p_now);
+    _held uuid[];
 begin
-    select c.value into _gate from towpath.config c where c.key = 'queue.job_substrate.enabled' and c.kind = 'gate';
-    if _gate is distinct from 'true' then
-        return jsonb_build_object('ok', false, 'error', 'gate_closed', 'gate', 'queue.job_substrate.enabled');
-    end if;
-    if cardinality(p_job_ids) <> cardinality(p_attempts) or (_attempt = all (p_attempts)) is not true then
-        _ids := towpath._job_lock_held(p_job_ids, p_lease_owner, p_attempts);
-        _attempt := null;
-    end if;
+    _held := towpath._job_lock_held(p_job_ids, p_lease_owner, p_attempts);
     with gone as (
-        delete from towpath.job_live v
-         where v.job_id = any(_ids) and v.lease_owner = p_lease_owner and v.state in (1, 2)
-           and (v.attempts = _attempt or _attempt is null)
+        delete from towpath.job_live v where v.job_id = any(_held)
         returning v.job_id, v.attempts, v.refunded, v.picked_at, v.due_at, v.lane, v.subscription_no, v.has_children),
     run as (
         insert into towpath.job_run (job_id, attempt, refunded, picked_at, finished_at, outcome, lease_owner)
-        select g.job_id, g.attempts, g.refunded, g.picked_at, _now, 'succeeded', p_lease_owner from gone g),
+        select g.job_id, g.attempts, g.refunded, g.picked_at, p_now, 'succeeded', p_lease_owner from gone g),
     counted as (
         insert into towpath.job_counter_delta (lane, outcome, n, wait_ms, run_ms, counted_at)
         select g.lane, 'succeeded', count(*),
                sum(date_part('epoch', g.picked_at) - date_part('epoch', g.due_at)) * 1000,
-               sum(_epoch - date_part('epoch', g.picked_at)) * 1000, _now
+               sum(_epoch - date_part('epoch', g.picked_at)) * 1000, p_now
           from gone g group by g.lane),
     released as (
         insert into towpath.job_parallel_release (subscription_no, n)
         select g.subscription_no, count(*) from gone g where g.subscription_no > 0 group by g.subscription_no)
-    select coalesce(array_agg(g.job_id), '{}'), array_agg(g.job_id) filter (where g.has_children)
-      into _acked, _parents from gone g;
-    if _parents is not null then
-        perform towpath._job_parents_succeeded(_parents, _now);
-    end if;
-    return jsonb_build_object('ok', true, 'acked', cardinality(_acked), 'lost',
-        case when cardinality(_acked) = cardinality(p_job_ids) then '[]'::jsonb
-             else towpath._job_missing(p_job_ids, _acked) end);
+    select coalesce(array_agg(g.job_id), '{}'), coalesce(array_agg(g.job_id) filter (where g.has_children), '{}')
+      into acked, parents from gone g;
 end;
 $$;
 
--- fn_job_ack: leased | in_progress -> succeeded, straight-line for one job.
+-- fn_job_ack: leased | in_progress -> succeeded, straight-line for one settled job.
 --
 -- Answers: {ok, job_id, state}; gate_closed, lease_lost.
 create or replace function towpath.fn_job_ack(p_job_id uuid, p_lease_owner text, p_attempt integer) returns jsonb
@@ -111,6 +215,9 @@ begin
      where v.job_id = p_job_id and v.lease_owner = p_lease_owner and v.attempts = p_attempt and v.state in (1, 2)
     returning * into _live;
     if not found then
+        if towpath.fn_job_ack_many(array[p_job_id], p_lease_owner, array[p_attempt]) -> 'acked' = '1' then
+            return jsonb_build_object('ok', true, 'job_id', p_job_id, 'state', 'succeeded');
+        end if;
         return towpath._job_lost(p_job_id);
     end if;
     insert into towpath.job_run (job_id, attempt, refunded, picked_at, finished_at, outcome, lease_owner)
@@ -222,9 +329,10 @@ begin
                        * coalesce(p_delays[array_position(p_job_ids, v.job_id)],
                                   _base * (1 << least(v.attempts - v.refunded - 1, 10)))
              where v.job_id = any(retried)
-            returning v.lane, v.due_at, v.job_id),
+            returning v.lane, v.due_at, v.job_id, v.attempts, v.refunded),
         ready as (
-            insert into towpath.job_ready (lane, due_at, job_id) select b.lane, b.due_at, b.job_id from back b)
+            insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded)
+            select b.lane, b.due_at, b.job_id, b.attempts, b.refunded from back b)
         select array_agg(distinct b.lane) filter (where b.due_at <= p_now) into _soon from back b;
         if _soon is not null then
             perform towpath._job_wake(_soon);
@@ -331,7 +439,7 @@ end;
 $$;
 
 grant execute on function towpath.fn_job_ack(uuid, text, integer) to worker_service_user;
-grant execute on function towpath.fn_job_ack_many(uuid[], text, integer[]) to worker_service_user;
+grant execute on function towpath.fn_job_ack_many(uuid[], text, integer[], bigint[]) to worker_service_user;
 grant execute on function towpath.fn_job_fail_or_retry(uuid, text, integer, text, boolean, double precision,
     double precision) to worker_service_user;
 grant execute on function towpath.fn_job_fail_or_retry_many(text, jsonb, double precision) to worker_service_user;

@@ -12,8 +12,8 @@ as $$
     select jsonb_build_object('ok', false, 'error', 'lease_lost', 'job_id', p_job_id)
 $$;
 
--- _job_lock_held: locks those of the given attempts that the owner still holds, in the order
--- of job_id, and returns their ids.
+-- _job_lock_held: settles and locks those of the given attempts that the owner still holds, in
+-- the order of job_id, and returns their ids.
 create or replace function towpath._job_lock_held(p_job_ids uuid[], p_lease_owner text, p_attempts integer[])
     returns uuid[]
     language plpgsql
@@ -24,6 +24,7 @@ create or replace function towpath._job_lock_held(p_job_ids uuid[], p_lease_owne
     set enable_bitmapscan = off
 as $$
 begin
+    perform towpath._job_settle_ids(p_job_ids, p_lease_owner);
     return array(
         select v.job_id
           from (select distinct on (a.job_id) a.job_id, a.attempt
@@ -89,6 +90,7 @@ begin
     if _refusal is not null then
         return _refusal;
     end if;
+    perform towpath._job_settle_ids(array[p_job_id], p_lease_owner);
     update towpath.job_live v set state = 2
      where v.job_id = p_job_id and v.lease_owner = p_lease_owner and v.attempts = p_attempt and v.state in (1, 2);
     if not found then
@@ -179,6 +181,7 @@ begin
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'percent',
                                   'detail', 'must lie between 0 and 100');
     end if;
+    perform towpath._job_settle_ids(array[p_job_id], p_lease_owner);
     update towpath.job_live v
        set progress_percent = coalesce(p_percent, v.progress_percent),
            progress_note = coalesce(left(p_message, 1000), v.progress_note),
@@ -220,9 +223,10 @@ begin
                    (select f.floor_at from towpath.job_floor f where f.lane = v.lane
                      order by f.floor_no desc limit 1))
          where v.job_id = any(p_job_ids)
-        returning v.lane, v.due_at, v.job_id),
+        returning v.lane, v.due_at, v.job_id, v.attempts, v.refunded),
     ready as (
-        insert into towpath.job_ready (lane, due_at, job_id) select b.lane, b.due_at, b.job_id from back b)
+        insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded)
+        select b.lane, b.due_at, b.job_id, b.attempts, b.refunded from back b)
     select array_agg(distinct b.lane) filter (where b.due_at <= _now) into _lanes from back b;
     if _lanes is not null then
         perform towpath._job_wake(_lanes);

@@ -42,12 +42,13 @@ begin
         return _refusal;
     end if;
     for _batch in
-        select b.ctid as tid, b.job_ids from towpath.lease_batch b
+        select b.batch_id, b.job_ids from towpath.lease_batch b
          where b.lease_until < _now
          order by b.lease_until, b.batch_id
          limit _limit for update skip locked
     loop
         _batches := _batches + 1;
+        perform towpath._job_settle(array[_batch.batch_id], null);
         _expired := array(select v.job_id from towpath.job_live v
                            where v.job_id = any(_batch.job_ids) and v.state in (1, 2) and v.lease_until < _now);
         if _expired <> '{}' then
@@ -64,7 +65,7 @@ begin
             _retried := _retried + cardinality(_ended.retried);
             _dead := _dead + cardinality(_ended.dead);
         end if;
-        delete from towpath.lease_batch b where b.ctid = _batch.tid;
+        delete from towpath.lease_batch b where b.batch_id = _batch.batch_id;
     end loop;
     return jsonb_build_object('ok', true, 'batches', _batches, 'retried', _retried, 'dead_letter', _dead,
                               'more', _batches = _limit);
@@ -226,7 +227,7 @@ begin
         select s.subscription_id, s.subscription_no, coalesce(h.n, 0) as leased, coalesce(p.held, 0) as held,
                coalesce(r.n, 0) as released, coalesce(r.late, false) as late
           from towpath.job_subscription s
-          left join (select abs(v.subscription_no) as no, count(*) as n from towpath.job_live v
+          left join (select abs(v.subscription_no) as no, count(*) as n from towpath._job_now v
                       where v.state in (1, 2) group by 1) h on h.no = s.subscription_no
           left join lateral (select p.held, p.folded_to from towpath.job_parallel p
                               where p.subscription_no = s.subscription_no order by p.change_no desc limit 1) p on true

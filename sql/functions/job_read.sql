@@ -55,11 +55,11 @@ begin
           from towpath.job_run r where r.job_id = p_job_id
         union all
         select v.picked_at, v.attempts * 10, 'claimed', v.lease_owner, v.attempts, format('lease until %s', v.lease_until)
-          from towpath.job_live v where v.job_id = p_job_id and v.state in (1, 2)
+          from towpath._job_now v where v.job_id = p_job_id and v.state in (1, 2)
         union all
         select v.progress_at, v.attempts * 10 + 1, 'progress', v.lease_owner, v.attempts,
                concat_ws(' ', v.progress_percent || ' %', v.progress_note)
-          from towpath.job_live v where v.job_id = p_job_id and v.progress_at is not null
+          from towpath._job_now v where v.job_id = p_job_id and v.progress_at is not null
         union all
         select d.triaged_at, 1000000001, 'triaged', d.triaged_by, null, concat_ws(': ', d.triage_status, d.triage_note)
           from towpath.job_dead_letter d where d.job_id = p_job_id and d.triaged_at is not null

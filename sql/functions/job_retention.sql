@@ -124,7 +124,7 @@ $$;
 
 -- fn_job_retention_tick: finished jobs become cleaned by moving one mark, then their partitions go, one
 -- day per call; strays in the default partitions, old edges and graphs go in steps. Dead
--- letters stay.
+-- letters stay. Heartbeats of processes that were silent for a day go too.
 --
 -- Answers: {ok, cleaned_below, dropped: [day], kept_live, deleted, deferred, more, busy}; gate_closed.
 create or replace function towpath.fn_job_retention_tick(p_limit integer default 10000) returns jsonb
@@ -209,6 +209,9 @@ begin
             limit least(_limit, 1000)));
     get diagnostics _count = row_count;
     _deleted := _deleted + _count;
+    -- A process that was killed beat under a name that nobody will use again (executor@host-pid).
+    delete from towpath.queue_heartbeat h
+     where h.executor_name ~ '@.+-[0-9]+$' and h.last_tick_at < _now - interval '1 day';
     return jsonb_build_object('ok', true, 'cleaned_below', _clean, 'dropped', _dropped, 'kept_live', _kept,
         'deleted', _deleted, 'deferred', _deferred,
         'more', _deleted >= _limit or (cardinality(_suffixes) > 1 and not _deferred), 'busy', false);

@@ -1,12 +1,13 @@
 -- Why: the reasons, in words, why a job is not running.
 
 -- _job_why_live: the reasons of an unfinished job.
-create or replace function towpath._job_why_live(p_live towpath.job_live) returns jsonb
+create or replace function towpath._job_why_live(p_job_id uuid) returns jsonb
     language plpgsql stable
     set search_path = pg_catalog, pg_temp
 as $$
 declare
     _now timestamptz := towpath.fn_now();
+    _live record;
     _lane towpath.job_lane;
     _pause towpath.job_pause;
     _gate text;
@@ -14,27 +15,28 @@ declare
     _reasons jsonb := '[]';
     _takers integer := 0;
 begin
-    select * into _lane from towpath.job_lane l where l.lane = p_live.lane;
+    select * into _live from towpath._job_now v where v.job_id = p_job_id;
+    select * into _lane from towpath.job_lane l where l.lane = _live.lane;
     foreach _gate in array array['queue.job_substrate.enabled', 'queue.worker.enabled'] loop
         if not towpath._gate_open(_gate) then
             _reasons := _reasons || jsonb_build_object('code', 'gate_closed', 'gate', _gate,
                 'text', format('the gate %s is closed', _gate));
         end if;
     end loop;
-    if p_live.state in (1, 2) then
+    if _live.state in (1, 2) then
         return _reasons || jsonb_build_object(
-            'code', case when p_live.lease_until < _now then 'lease_expired' else 'leased' end,
-            'lease_owner', p_live.lease_owner, 'lease_until', p_live.lease_until,
-            'text', case when p_live.lease_until < _now
-                then format('%s held it until %s; the reaper will return it', p_live.lease_owner, p_live.lease_until)
-                else format('%s has it (attempt %s) until %s', p_live.lease_owner, p_live.attempts, p_live.lease_until)
+            'code', case when _live.lease_until < _now then 'lease_expired' else 'leased' end,
+            'lease_owner', _live.lease_owner, 'lease_until', _live.lease_until,
+            'text', case when _live.lease_until < _now
+                then format('%s held it until %s; the reaper will return it', _live.lease_owner, _live.lease_until)
+                else format('%s has it (attempt %s) until %s', _live.lease_owner, _live.attempts, _live.lease_until)
                 end);
     end if;
-    if p_live.blocked > 0 then
+    if _live.blocked > 0 then
         for _row in
             select e.parent_id, e.on_failure, coalesce(q.state, 'cleaned') as state
               from towpath.job_edge e left join towpath.job_queue q on q.job_id = e.parent_id
-             where e.child_id = p_live.job_id and not e.satisfied order by e.parent_id limit 20
+             where e.child_id = _live.job_id and not e.satisfied order by e.parent_id limit 20
         loop
             _reasons := _reasons || jsonb_build_object('code', 'blocked', 'job_id', _row.parent_id, 'state', _row.state,
                 'text', format('it waits for job %s, which is %s%s', _row.parent_id, _row.state,
@@ -42,12 +44,12 @@ begin
                                     when 'cancelled' then '; it is held for good, cancel it too' else '' end));
         end loop;
     end if;
-    if p_live.due_at > _now then
+    if _live.due_at > _now then
         _reasons := _reasons || jsonb_build_object(
-            'code', case when p_live.state = 3 then 'retry_backoff' else 'not_due' end, 'until', p_live.due_at,
-            'text', case when p_live.state = 3
-                then format('attempt %s ended badly; the next one starts after %s', p_live.attempts, p_live.due_at)
-                else format('it is scheduled for %s', p_live.due_at) end);
+            'code', case when _live.state = 3 then 'retry_backoff' else 'not_due' end, 'until', _live.due_at,
+            'text', case when _live.state = 3
+                then format('attempt %s ended badly; the next one starts after %s', _live.attempts, _live.due_at)
+                else format('it is scheduled for %s', _live.due_at) end);
     end if;
     select * into _pause from towpath.job_pause p where p.job_kind = _lane.job_kind;
     if found then
@@ -63,7 +65,7 @@ begin
                               order by p.change_no desc limit 1), 0)
                    - coalesce((select sum(r.n) from towpath.job_parallel_release r
                                 where r.subscription_no = s.subscription_no), 0) end as held,
-               (select string_agg(o.lease_owner, ', ') from (select distinct v.lease_owner from towpath.job_live v
+               (select string_agg(o.lease_owner, ', ') from (select distinct v.lease_owner from towpath._job_now v
                  where v.subscription_no = s.subscription_no and v.state in (1, 2)
                    and s.max_parallel is not null limit 5) o) as owners
           from towpath.job_subscription s
@@ -102,7 +104,7 @@ begin
     if _reasons = '[]' then
         _reasons := jsonb_build_array(jsonb_build_object('code', 'ready',
             'ahead', (select count(*) from (select 1 from towpath.job_ready r
-                       where r.lane = p_live.lane and (r.due_at, r.job_id) < (p_live.due_at, p_live.job_id)
+                       where r.lane = _live.lane and (r.due_at, r.job_id) < (_live.due_at, _live.job_id)
                        limit 10000) x),
             'text', 'it may be claimed now and waits for a worker; jobs of its lane that were due before it go first'));
     end if;
@@ -121,17 +123,15 @@ create or replace function towpath.fn_job_why(p_job_id uuid) returns jsonb
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    _live towpath.job_live;
     _job record;
 begin
     select q.state, q.finished_at, q.last_error into _job from towpath.job_queue q where q.job_id = p_job_id;
     if not found then
         return jsonb_build_object('ok', false, 'error', 'not_found', 'job_id', p_job_id);
     end if;
-    select * into _live from towpath.job_live v where v.job_id = p_job_id;
-    if found then
+    if exists (select 1 from towpath.job_live v where v.job_id = p_job_id) then
         return jsonb_build_object('ok', true, 'job_id', p_job_id, 'state', _job.state,
-                                  'reasons', towpath._job_why_live(_live));
+                                  'reasons', towpath._job_why_live(p_job_id));
     end if;
     return jsonb_build_object('ok', true, 'job_id', p_job_id, 'state', _job.state, 'reasons',
         jsonb_build_array(jsonb_build_object('code', 'finished', 'text', concat_ws(': ',

@@ -1,25 +1,44 @@
 -- Processes: starting them, what happens to them, and how they end.
 --
 -- The private functions here are the words in which supervisors and handlers speak. Their
--- callers hold the process row (_process_lock) and pass the moment they read.
+-- callers hold the process row (_process_lock) and pass the moment they read. Even the short ones
+-- are plpgsql, whose plans are kept: an SQL function with a search_path is planned at every call.
 
 -- _process_lock: the process, locked; all nulls if there is none.
 create or replace function towpath._process_lock(p_process_id uuid) returns towpath.process
-    language sql
+    language plpgsql
     set search_path = pg_catalog, pg_temp
-as $$ select p.* from towpath.process p where p.process_id = p_process_id for update $$;
+as $$
+declare
+    _process towpath.process;
+begin
+    select * into _process from towpath.process p where p.process_id = p_process_id for update;
+    return _process;
+end;
+$$;
 
 -- _process_find: the process of a kind and a business id, locked; all nulls if there is none.
 create or replace function towpath._process_find(p_process_kind text, p_ref text) returns towpath.process
-    language sql
+    language plpgsql
     set search_path = pg_catalog, pg_temp
-as $$ select p.* from towpath.process p where p.process_kind = p_process_kind and p.ref = p_ref for update $$;
+as $$
+declare
+    _process towpath.process;
+begin
+    select * into _process from towpath.process p where p.process_kind = p_process_kind and p.ref = p_ref for update;
+    return _process;
+end;
+$$;
 
 -- _process_ref: the ref as it stands in payloads: a number if it is one.
 create or replace function towpath._process_ref(p_ref text) returns jsonb
-    language sql immutable
+    language plpgsql immutable
     set search_path = pg_catalog, pg_temp
-as $$ select case when p_ref ~ '^(0|[1-9][0-9]{0,17})$' then to_jsonb(p_ref::bigint) else to_jsonb(p_ref) end $$;
+as $$
+begin
+    return case when p_ref ~ '^(0|[1-9][0-9]{0,17})$' then to_jsonb(p_ref::bigint) else to_jsonb(p_ref) end;
+end;
+$$;
 
 -- _process_fact: states a fact and tells the kind's recorder, which may refuse by raising.
 --
@@ -58,11 +77,13 @@ $$;
 -- _process_check: when to look at the process again. Never after its deadline, unless an attempt is
 -- under way that may still succeed.
 create or replace function towpath._process_check(p_process towpath.process, p_check_at timestamptz) returns void
-    language sql
+    language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
+begin
     update towpath.process p set next_check_at = p_check_at
-     where p.process_id = p_process.process_id and p.finished_at is null and p.next_check_at <> p_check_at
+     where p.process_id = p_process.process_id and p.finished_at is null and p.next_check_at <> p_check_at;
+end;
 $$;
 
 -- _process_end: unfinished -> succeeded | gave_up | cancelled | invalid. An attempt that was not begun

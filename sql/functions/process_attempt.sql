@@ -130,21 +130,25 @@ $$;
 
 -- _process_attempt_no: the attempt a payload is about: the one it names, or else the outstanding one.
 create or replace function towpath._process_attempt_no(p_process towpath.process, p_payload jsonb) returns integer
-    language sql stable
+    language plpgsql stable
     set search_path = pg_catalog, pg_temp
 as $$
-    select coalesce(case when jsonb_typeof(p_payload->'attempt_no') = 'number' then (p_payload->>'attempt_no')::integer end,
-        (select a.attempt_no from towpath.process_attempt a where a.process_id = p_process.process_id and a.outcome is null))
+begin
+    return coalesce(case when jsonb_typeof(p_payload->'attempt_no') = 'number' then (p_payload->>'attempt_no')::integer end,
+        (select a.attempt_no from towpath.process_attempt a where a.process_id = p_process.process_id and a.outcome is null));
+end;
 $$;
 
 -- _process_envelope: an answer of the functions above as the envelope of a handler. A refusal is a
 -- validation failure: repeating it changes nothing.
 create or replace function towpath._process_envelope(p_answer jsonb) returns jsonb
-    language sql stable
+    language plpgsql stable
     set search_path = pg_catalog, pg_temp
 as $$
-    select case when (p_answer->>'ok')::boolean then towpath._envelope_ok(p_answer - 'ok')
-                else towpath._envelope_invalid(coalesce(p_answer->>'detail', p_answer->>'error')) end
+begin
+    return case when (p_answer->>'ok')::boolean then towpath._envelope_ok(p_answer - 'ok')
+                else towpath._envelope_invalid(coalesce(p_answer->>'detail', p_answer->>'error')) end;
+end;
 $$;
 
 -- _process_failure: what an error handler was told, as an outcome and a detail. A plain string is a

@@ -141,9 +141,10 @@ end;
 $$;
 
 -- fn_process_scan: looks at the processes whose time has come, the longest overdue first, at most
--- p_limit (1,000) (P07). It reads one index of what is due, so open processes that wait cost
--- nothing. Any number of nodes may scan at once: each skips what another holds. One process that
--- fails is recorded and comes back later; a cancelled statement ends the pass after that.
+-- p_limit (1,000), and at as many that are supervised elsewhere but past their deadline (P07). It
+-- reads one index of what is due, so open processes that wait cost nothing. Any number of nodes may
+-- scan at once: each skips what another holds. One process that fails is recorded and comes back
+-- later; a cancelled statement ends the pass after that.
 --
 -- Answers: {ok, checked, failed, more: whether to come back at once, next_check_at: of the first one that
 -- waits}; gate_closed.

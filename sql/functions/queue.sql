@@ -21,7 +21,7 @@ begin
         _refusal := jsonb_build_object('field', 'executor_name', 'detail', 'must not be blank');
     elsif not coalesce(towpath._executor_known(p_executor_kind), false) then
         _refusal := jsonb_build_object('field', 'executor_kind',
-            'detail', format('%s is not on the executor whitelist', coalesce(p_executor_kind, 'null')));
+            'detail', towpath._executor_unknown(p_executor_kind));
     elsif coalesce(p_status, '') not in ('ok', 'warn', 'error') then
         _refusal := jsonb_build_object('field', 'status', 'detail', 'one of ok, warn, error');
     else
@@ -57,6 +57,25 @@ begin
         return jsonb_build_object('ok', false, 'error', 'not_found', 'executor_name', p_executor_name);
     end if;
     return jsonb_build_object('ok', true, 'executor_name', p_executor_name);
+end;
+$$;
+
+-- fn_queue_heartbeat_end: an executor says that it stops, so that nobody takes its silence for a
+-- failure. Only the process that ticked last under this name can say so.
+--
+-- Answers: {ok, executor_name, ended}; gate_closed.
+create or replace function towpath.fn_queue_heartbeat_end(p_executor_name text, p_lease_owner text) returns jsonb
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _refusal jsonb := towpath._gate_refusal('queue.heartbeat.enabled');
+begin
+    if _refusal is not null then
+        return _refusal;
+    end if;
+    delete from towpath.queue_heartbeat h where h.executor_name = p_executor_name and h.lease_owner = p_lease_owner;
+    return jsonb_build_object('ok', true, 'executor_name', p_executor_name, 'ended', found);
 end;
 $$;
 
@@ -101,6 +120,8 @@ create or replace function towpath.fn_queue_pause(p_job_kind text, p_actor text,
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
 as $$
+declare
+    _changed boolean;
 begin
     if coalesce(btrim(p_job_kind), '') = '' or coalesce(btrim(p_actor), '') = '' then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'detail', 'job_kind and actor must not be blank');
@@ -108,13 +129,18 @@ begin
     insert into towpath.job_pause (job_kind, paused_at, paused_by, reason)
     values (p_job_kind, towpath.fn_now(), p_actor, coalesce(p_reason, 'paused'))
     on conflict (job_kind) do nothing;
-    return jsonb_build_object('ok', true, 'job_kind', p_job_kind, 'changed', found);
+    _changed := found;
+    if _changed then
+        insert into towpath.job_pause_log (at, job_kind, action, actor, reason)
+        values (towpath.fn_now(), p_job_kind, 'pause', p_actor, coalesce(p_reason, 'paused'));
+    end if;
+    return jsonb_build_object('ok', true, 'job_kind', p_job_kind, 'changed', _changed);
 end;
 $$;
 
--- fn_queue_resume: ends a pause and wakes who waits.
+-- fn_queue_resume: ends a pause and wakes who waits. job_pause_log keeps who did it.
 --
--- Answers: {ok, job_kind, changed}.
+-- Answers: {ok, job_kind, changed, by}; invalid.
 create or replace function towpath.fn_queue_resume(p_job_kind text, p_actor text) returns jsonb
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
@@ -122,9 +148,14 @@ as $$
 declare
     _changed boolean;
 begin
+    if coalesce(btrim(p_actor), '') = '' then
+        return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'actor', 'detail', 'must not be blank');
+    end if;
     delete from towpath.job_pause p where p.job_kind = p_job_kind;
     _changed := found;
     if _changed then
+        insert into towpath.job_pause_log (at, job_kind, action, actor)
+        values (towpath.fn_now(), p_job_kind, 'resume', p_actor);
         perform towpath._job_wake(array(select l.lane from towpath.job_lane l where l.job_kind = p_job_kind));
     end if;
     return jsonb_build_object('ok', true, 'job_kind', p_job_kind, 'changed', _changed, 'by', p_actor);
@@ -138,6 +169,20 @@ create or replace function towpath.fn_queue_paused() returns jsonb
 as $$
     select jsonb_build_object('ok', true, 'paused', coalesce(jsonb_agg(to_jsonb(p) order by p.job_kind), '[]'))
       from towpath.job_pause p
+$$;
+
+-- fn_queue_pause_history: who paused and resumed what, newest first; of one kind or of all.
+--
+-- Answers: {ok, history: [{at, job_kind, action, actor, reason}]}.
+create or replace function towpath.fn_queue_pause_history(p_job_kind text default null, p_limit integer default 100)
+    returns jsonb
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+    select jsonb_build_object('ok', true, 'history', coalesce(jsonb_agg(to_jsonb(h) - 'log_id' order by h.log_id desc), '[]'))
+      from (select h.* from towpath.job_pause_log h
+             where p_job_kind is null or h.job_kind = p_job_kind
+             order by h.log_id desc limit least(greatest(coalesce(p_limit, 100), 1), 1000)) h
 $$;
 
 -- fn_queue_chart: ended attempts by minute, kind and outcome since a moment, for charts. What is
@@ -162,9 +207,11 @@ end;
 $$;
 
 grant execute on function towpath.fn_queue_heartbeat_tick(text, text, text, uuid, text, jsonb) to worker_service_user;
+grant execute on function towpath.fn_queue_heartbeat_end(text, text) to worker_service_user;
 grant execute on function towpath.fn_queue_heartbeat_forget(text) to workflow_admin;
 grant execute on function towpath.fn_queue_stale_check(integer) to workflow_admin, towpath_observer, worker_service_user;
 grant execute on function towpath.fn_queue_pause(text, text, text) to workflow_admin;
 grant execute on function towpath.fn_queue_resume(text, text) to workflow_admin;
+grant execute on function towpath.fn_queue_pause_history(text, integer) to workflow_admin, towpath_observer;
 grant execute on function towpath.fn_queue_paused() to workflow_admin, towpath_observer, worker_service_user;
 grant execute on function towpath.fn_queue_chart(timestamptz, text) to workflow_admin, towpath_observer;

@@ -9,14 +9,12 @@ declare
     _detail text;
     _known text[] := case p_target_kind
         when 'job' then array['job_kind', 'executor', 'priority', 'max_attempts', 'target_ref', 'from_payload']
+        when 'stream' then array['stream', 'project']
         else array['url', 'headers', 'timeout_seconds'] end;
 begin
     if p_target_kind is null or p_target_kind not in ('job', 'stream', 'webhook') then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'target_kind',
                                   'detail', 'one of job, stream, webhook');
-    elsif p_target_kind = 'stream' then
-        _detail := 'a stream target needs the stream store, which does not take appends from routes yet; '
-                   'use a job or a webhook';
     elsif jsonb_typeof(p_target) is distinct from 'object' then
         _detail := 'must be a json object';
     elsif exists (select 1 from jsonb_object_keys(p_target) k where k <> all (_known)) then
@@ -37,6 +35,15 @@ begin
                              where f.key not in ('priority', 'scheduled_at', 'target_ref', 'payload_ref', 'run_id')
                                 or jsonb_typeof(f.value) <> 'string')
                 then 'from_payload maps priority, scheduled_at, target_ref, payload_ref or run_id to a key of the payload'
+            end;
+    elsif p_target_kind = 'stream' then
+        _detail := case
+            when coalesce(p_target ->> 'stream', '') !~ '^[^/[:space:]][^[:cntrl:]]*$'
+                 or length(p_target ->> 'stream') > 512
+                 or p_target ->> 'stream' ~ '^(__ds|session:)'
+                then 'stream must be the id of a stream, and not one that Towpath keeps for itself'
+            when coalesce(p_target ->> 'project', 'default') !~ '^[A-Za-z0-9_.-]{1,64}$'
+                then 'project must be 1 to 64 letters, digits, _ . and -'
             end;
     else
         _detail := case
@@ -193,6 +200,8 @@ begin
         select g.delivery_id, g.attempts + 1, g.route_no, g.position, g.event_id, p_actor, _now, 'cancelled', p_reason
           from gone g)
     select count(*) into _cancelled from gone;
+    _cancelled := _cancelled + towpath._stream_delivery_cancel(r.route_no, p_reason, _now)
+      from towpath.outbound_route r where r.route_name = p_route_name;
     update towpath.outbound_route r set retired_at = _now, changed_at = _now where r.route_name = p_route_name;
     return jsonb_build_object('ok', true, 'route_name', p_route_name, 'cancelled', _cancelled);
 end;
@@ -238,6 +247,52 @@ begin
 end;
 $$;
 
+-- fn_route_test: one made-up webhook for the receiver of a route, signed like a real one, whatever the
+-- route's mode. The caller sends it; nothing is recorded, and the event has no position.
+--
+-- Answers: {ok, route_name, webhook_id, url, headers, timeout_seconds, body, signing_keys};
+-- not_found, conflict (not a webhook, retired, or without a signing key).
+create or replace function towpath.fn_route_test(p_route_name text) returns jsonb
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _now timestamptz := towpath.fn_now();
+    _event_id uuid := gen_random_uuid();
+    _route towpath.outbound_route;
+    _secret towpath.route_secret;
+    _event towpath.event_outbox;
+begin
+    select * into _route from towpath.outbound_route r where r.route_name = p_route_name;
+    if not found then
+        return jsonb_build_object('ok', false, 'error', 'not_found', 'route_name', p_route_name);
+    end if;
+    select * into _secret from towpath.route_secret s where s.route_no = _route.route_no;
+    if _route.retired_at is not null or _route.target_kind <> 'webhook' or _secret.secret is null then
+        return jsonb_build_object('ok', false, 'error', 'conflict', 'route_name', p_route_name, 'detail', case
+            when _route.retired_at is not null then 'retired'
+            when _route.target_kind <> 'webhook' then 'only a webhook can be tried out; for the rest see: towpath events explain'
+            else format('no signing key; give it one with: towpath routes rotate %s', p_route_name) end);
+    end if;
+    _event.event_id := _event_id;
+    _event.event_domain := coalesce(_route.event_domain, 'towpath');
+    _event.event_type := coalesce(_route.event_type, 'route.test');
+    _event.event_stream := _route.event_stream;
+    _event.actor := session_user;
+    _event.created_at := _now;
+    _event.payload := _route.payload_filter;
+    return jsonb_build_object('ok', true, 'route_name', p_route_name,
+        'webhook_id', format('wh_test_%s', replace(_event_id::text, '-', '')),
+        'url', _route.target ->> 'url',
+        'headers', coalesce(_route.target -> 'headers', '{}'),
+        'timeout_seconds', coalesce((_route.target ->> 'timeout_seconds')::integer, 15),
+        'body', jsonb_build_object('type', _event.event_domain || '.' || _event.event_type,
+            'timestamp', _now, 'test', true, 'data', towpath._event_envelope(_event, null))::text,
+        'signing_keys', to_jsonb(array_remove(array[_secret.secret,
+            case when _secret.previous_until > _now then _secret.previous end], null)));
+end;
+$$;
+
 -- fn_route_list: the routes with their health, without signing keys.
 create or replace function towpath.fn_route_list(p_route_name text default null, p_retired boolean default false)
     returns jsonb
@@ -249,7 +304,8 @@ as $$
             'worker_name', w.worker_name, 'target_key', t.target_key, 'circuit', t.circuit,
             'blocked_until', case when t.blocked_until > towpath.fn_now() then t.blocked_until end,
             'signed', s.route_no is not null, 'previous_key_until', s.previous_until,
-            'deliveries_waiting', (select count(*) from towpath.delivery d where d.route_no = r.route_no),
+            'deliveries_waiting', (select count(*) from towpath.delivery d where d.route_no = r.route_no)
+                + (select count(*) from towpath.stream_delivery d where d.route_no = r.route_no),
             'dead_letters_open', (select count(*) from towpath.route_dead_letter l
                                    where l.route_no = r.route_no and l.resolved_at is null))
         order by r.route_name), '[]'))
@@ -266,3 +322,4 @@ grant execute on function towpath.fn_route_mode_set(text, text, text, text) to w
 grant execute on function towpath.fn_route_retire(text, text, text) to workflow_admin;
 grant execute on function towpath.fn_route_secret_rotate(text, text, integer, text) to workflow_admin;
 grant execute on function towpath.fn_route_list(text, boolean) to workflow_admin, towpath_observer;
+grant execute on function towpath.fn_route_test(text) to workflow_admin;

@@ -45,11 +45,10 @@ declare
     _positions bigint[];
     _routes integer[];
     _job_ids uuid[];
+    _streams towpath._route_work[] := array(
+        select w from unnest(p_work) w where w.decision = 'sent' and w.target_kind = 'stream');
+    _stream_ids uuid[];
 begin
-    if exists (select 1 from unnest(p_work) w where w.decision = 'sent' and w.target_kind = 'stream') then
-        raise exception 'stream targets are not built yet; use a job or a webhook'
-            using errcode = 'feature_not_supported';
-    end if;
     -- The batch is in order, and unnest keeps it.
     select jsonb_agg(towpath._route_job(w.event, w.target, w.event_id, w.event_domain, w.route_name,
                towpath._route_key(w.worker_name, w.route_name, w.event_id, w.mode, w.generation))),
@@ -59,8 +58,17 @@ begin
     if _jobs is not null then
         select e.job_ids into _job_ids from towpath._job_enqueue_rows(_jobs) e;
     end if;
+    if cardinality(_streams) > 0 then
+        _stream_ids := array(select towpath._uuid7(_micros + n, _tail)
+                               from generate_series(cardinality(p_work) + 1, cardinality(p_work) + cardinality(_streams)) n);
+        perform towpath._stream_queue(_streams, _stream_ids, p_now);
+    end if;
     with job as (
         select j.position, j.route_no, j.job_id from unnest(_positions, _routes, _job_ids) as j(position, route_no, job_id)),
+    streamed as (
+        select w.position, w.route_no, i.id
+          from unnest(_streams) with ordinality as w
+          join unnest(_stream_ids) with ordinality as i(id, nth) on i.nth = w.ordinality),
     made as materialized (
         select w.*, towpath._uuid7(_micros + row_number() over (order by w.position, w.route_no), _tail) as delivery_id
           from unnest(p_work) w where w.decision = 'sent' and w.target_kind = 'webhook'),
@@ -73,10 +81,11 @@ begin
     insert into towpath.route_attempt (position, worker_no, route_no, mode, generation, event_id, decision, reason,
         step, recipients, suppressed, result_id, attempted_at)
     select w.position, w.worker_no, w.route_no, w.mode, w.generation, w.event_id, w.decision, w.reason,
-           w.step, w.recipients, w.suppressed, coalesce(j.job_id, m.delivery_id), p_now
+           w.step, w.recipients, w.suppressed, coalesce(j.job_id, m.delivery_id, s.id), p_now
       from unnest(p_work) w
       left join job j on j.position = w.position and j.route_no = w.route_no
-      left join made m on m.position = w.position and m.route_no = w.route_no;
+      left join made m on m.position = w.position and m.route_no = w.route_no
+      left join streamed s on s.position = w.position and s.route_no = w.route_no;
 end;
 $$;
 
@@ -228,7 +237,7 @@ begin
            count(*) filter (where w.decision = 'disabled') as disabled,
            count(*) filter (where w.decision = 'skipped') as skipped,
            count(*) filter (where w.decision = 'sent' and w.target_kind = 'job') as jobs,
-           count(*) filter (where w.decision = 'sent' and w.target_kind = 'webhook') as webhooks,
+           count(*) filter (where w.decision = 'sent' and w.target_kind <> 'job') as deliveries,
            count(distinct w.position) as events,
            count(distinct w.position) filter (where w.step = 5) as broadcasts
       into _count from unnest(_work) w;
@@ -252,7 +261,7 @@ begin
     insert into towpath.route_cursor_mark (cursor_no, position, runs, events, last_run_at, last_summary)
     values (_cursor.cursor_no, _to, _mark.runs + 1, _mark.events + _count.events, _now, _summary);
     delete from towpath.route_cursor_mark m where m.cursor_no = _cursor.cursor_no and m.mark_no = _mark.mark_no;
-    if _count.webhooks > 0 and towpath._gate_open('queue.notify.enabled') then
+    if _count.deliveries > 0 and towpath._gate_open('queue.notify.enabled') then
         perform pg_notify('towpath_delivery', '');
     end if;
     if date_trunc('minute', _mark.last_run_at) < date_trunc('minute', _now) then

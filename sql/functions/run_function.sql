@@ -90,16 +90,20 @@ grant execute on function towpath.run_function(text, jsonb) to worker_service_us
 
 -- _envelope_ok: the envelope of a call that went well.
 create or replace function towpath._envelope_ok(p_payload jsonb default '{}') returns jsonb
-    language sql immutable
+    language plpgsql immutable
     set search_path = pg_catalog, pg_temp
 as $$
-    select jsonb_build_object('success', true, 'error', '', 'validation_failure_message', '', 'payload', p_payload)
+begin
+    return jsonb_build_object('success', true, 'error', '', 'validation_failure_message', '', 'payload', p_payload);
+end;
 $$;
 
 -- _envelope_invalid: the envelope of a call that must not be repeated, and why.
 create or replace function towpath._envelope_invalid(p_why text) returns jsonb
-    language sql immutable
+    language plpgsql immutable
     set search_path = pg_catalog, pg_temp
 as $$
-    select jsonb_build_object('success', false, 'error', '', 'validation_failure_message', p_why, 'payload', null)
+begin
+    return jsonb_build_object('success', false, 'error', '', 'validation_failure_message', p_why, 'payload', null);
+end;
 $$;

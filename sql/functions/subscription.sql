@@ -2,6 +2,16 @@
 --
 -- Only workflow_admin writes these tables, so an executor cannot grant itself anything (R08).
 
+-- _executor_unknown: the words for an executor that is not on the whitelist, with the whole
+-- list, so that nobody has to look for it. A test compares it with _executor_known.
+create or replace function towpath._executor_unknown(p_executor text) returns text
+    language sql immutable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select format('%s is not on the executor whitelist: DOT, Agent, Hermes, Codex, PG_worker, external_worker, '
+                  'future_Kestra_adapter', coalesce(to_jsonb(p_executor)::text, 'null'))
+$$;
+
 -- fn_job_subscription_put: makes or changes the one subscription of an executor for a kind and a
 -- domain (null: any). max_parallel null means no limit.
 --
@@ -28,7 +38,7 @@ begin
     if coalesce(btrim(p_executor_id), '') = '' then
         _field := 'executor_id'; _detail := 'must not be blank';
     elsif not coalesce(towpath._executor_known(p_executor_kind), false) then
-        _field := 'executor_kind'; _detail := format('%s is not on the executor whitelist', p_executor_kind);
+        _field := 'executor_kind'; _detail := towpath._executor_unknown(p_executor_kind);
     elsif btrim(p_job_kind) = '' or octet_length(p_job_kind) > 200 then
         _field := 'job_kind'; _detail := 'must be null, or not blank and at most 200 bytes';
     elsif btrim(p_event_domain) = '' or octet_length(p_event_domain) > 200 then
@@ -79,6 +89,7 @@ $$;
 -- _job_parallel_recount: sets the counter of a subscription to the leases it holds, and marks
 -- leases it took without counting as counted. Rows and releases are read by one snapshot: an
 -- attempt that ends meanwhile has either both its row gone and its release seen, or neither.
+-- Leases that only the ledger knows are settled first; no claim adds any under the lock.
 -- Returns the difference to what was written down.
 create or replace function towpath._job_parallel_recount(p_no integer) returns integer
     language plpgsql
@@ -89,6 +100,8 @@ declare
     _held integer;
 begin
     perform 1 from towpath.job_subscription s where s.subscription_no = p_no for no key update;
+    perform towpath._job_settle(array(select b.batch_id from towpath.lease_batch b
+                                       where b.subscription_no in (p_no, -p_no) and b.attempt is not null), null);
     select p.held, p.folded_to, p.change_no into _old from towpath.job_parallel p
      where p.subscription_no = p_no order by p.change_no desc limit 1;
     with marked as (
@@ -122,7 +135,7 @@ begin
     if not found then
         return jsonb_build_object('ok', false, 'error', 'not_found', 'subscription_id', p_subscription_id);
     end if;
-    select count(*) into _held from towpath.job_live v where v.subscription_no in (_no, -_no) and v.state in (1, 2);
+    select count(*) into _held from towpath._job_now v where v.subscription_no in (_no, -_no) and v.state in (1, 2);
     if _held > 0 then
         return jsonb_build_object('ok', false, 'error', 'conflict', 'subscription_id', p_subscription_id,
             'held', _held, 'detail', 'jobs are leased under it; disable it and let them finish');
@@ -168,7 +181,7 @@ begin
     end if;
     if not coalesce(towpath._executor_known(p_executor), false) then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'executor',
-            'detail', format('%s is not on the executor whitelist', p_executor));
+            'detail', towpath._executor_unknown(p_executor));
     end if;
     insert into towpath.consumer_registry as r (executor_id, executor, login_role, notes, registered_by, registered_at)
     values (p_executor_id, p_executor, nullif(btrim(p_login_role), ''), p_notes, _actor, towpath.fn_now())
@@ -224,7 +237,7 @@ begin
     end if;
     if not towpath._executor_known(p_executor) then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'executor',
-            'detail', format('%s is not on the executor whitelist', p_executor));
+            'detail', towpath._executor_unknown(p_executor));
     end if;
     insert into towpath.producer_grant (producer, job_kind, executor, granted_by, granted_at)
     values (p_producer, p_job_kind, p_executor, _actor, towpath.fn_now())

@@ -3,10 +3,11 @@
 -- _text_masked: an error text without what looks like a credential. Providers and drivers put
 -- such things into their messages; a table that is kept for ever must not hold them.
 create or replace function towpath._text_masked(p_text text) returns text
-    language sql immutable
+    language plpgsql immutable
     set search_path = pg_catalog, pg_temp
 as $$
-    select regexp_replace(regexp_replace(regexp_replace(regexp_replace(p_text,
+begin
+    return regexp_replace(regexp_replace(regexp_replace(regexp_replace(p_text,
         -- scheme://user:password@host
         '(://[^:/@\s]+:)[^@\s]+@', '\1***@', 'g'),
         -- Authorization: Bearer … and Basic …
@@ -15,7 +16,8 @@ as $$
         '((password|passwd|secret|token|api[_-]?key|authorization)["'']?\s*[:=]\s*["'']?)(?!bearer|basic)[^\s,;"''&}]+',
         '\1***', 'gi'),
         -- keys that say what they are: re_…, sk_…, whsec_…
-        '\m(re|sk|pk|whsec|xox[a-z])_[A-Za-z0-9_]{12,}', '\1_***', 'g')
+        '\m(re|sk|pk|whsec|xox[a-z])_[A-Za-z0-9_]{12,}', '\1_***', 'g');
+end;
 $$;
 
 -- _task_error: records an error from inside the database. Never fails for what it is given.

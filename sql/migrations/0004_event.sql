@@ -331,8 +331,8 @@ create type towpath._route_work as (
     event        jsonb
 );
 
--- What webhooks are signed with. Only fn_delivery_claim reads it; whoever sets a secret hears
--- it once. The previous one keeps signing until the overlap ends.
+-- What webhooks are signed with. Only fn_delivery_claim and fn_route_test read it; whoever sets
+-- a secret hears it once. The previous one keeps signing until the overlap ends.
 create table towpath.route_secret (
     route_no       integer     primary key references towpath.outbound_route,
     secret         text        not null,
@@ -471,6 +471,12 @@ create trigger delivery_attempt_append_only before update or delete on towpath.d
     for each row execute function towpath._append_only();
 create trigger route_dead_letter_never_deleted before delete or truncate on towpath.route_dead_letter
     for each statement execute function towpath._append_only();
+-- Always: also for a superuser who switches triggers off for the session (session_replication_role).
+alter table towpath.event_outbox enable always trigger event_outbox_insert_only;
+alter table towpath.event_position enable always trigger event_position_insert_only;
+alter table towpath.route_attempt enable always trigger route_attempt_append_only;
+alter table towpath.delivery_attempt enable always trigger delivery_attempt_append_only;
+alter table towpath.route_dead_letter enable always trigger route_dead_letter_never_deleted;
 
 -- _event_no_truncate: row triggers reach every partition by themselves, truncate triggers do not.
 -- Called for each table and each partition that is made.
@@ -481,6 +487,7 @@ as $$
 begin
     execute format('create trigger %I before truncate on towpath.%I for each statement '
                    'execute function towpath._append_only()', p_table || '_no_truncate', p_table);
+    execute format('alter table towpath.%I enable always trigger %I', p_table, p_table || '_no_truncate');
 end;
 $$;
 

@@ -19,7 +19,7 @@ select j.job_id,
        case when v.due_at > j.created_at then v.due_at else j.scheduled_at end as scheduled_at,
        coalesce(v.picked_at, r.picked_at) as picked_at,
        case when v.job_id is null then coalesce(r.finished_at, m.changed_at) end as finished_at,
-       v.lease_owner::text as lease_owner,
+       v.lease_owner,
        v.lease_until,
        coalesce(v.attempts - v.refunded, r.attempt - r.refunded, 0) as attempts,
        j.max_attempts::integer as max_attempts,
@@ -39,7 +39,7 @@ select j.job_id,
        v.progress_note as progress_message,
        v.progress_at
   from towpath.job j
-  left join towpath.job_live v on v.job_id = j.job_id
+  left join towpath._job_now v on v.job_id = j.job_id
   left join lateral (select * from towpath.job_run r where r.job_id = j.job_id
                       order by r.attempt desc limit 1) r on true
  cross join towpath.job_retention m;

@@ -1,5 +1,5 @@
--- v_job_queue_backlog: unfinished jobs by kind and state. Reads job_live only, so finished
--- jobs cost nothing; the age of a job is in its id.
+-- v_job_queue_backlog: unfinished jobs by kind and state. Reads unfinished jobs only, so
+-- finished ones cost nothing; the age of a job is in its id.
 create or replace view towpath.v_job_queue_backlog as
 select b.job_kind,
        b.state,
@@ -20,7 +20,7 @@ select b.job_kind,
                round(avg(v.attempts - v.refunded), 2) as avg_attempts,
                max(v.attempts - v.refunded) as max_attempts,
                count(*) filter (where v.blocked > 0) as blocked_count
-          from towpath.job_live v
+          from towpath._job_now v
           join towpath.job_lane l on l.lane = v.lane
          group by l.job_kind, v.state) b
   left join towpath.job_pause p on p.job_kind = b.job_kind;

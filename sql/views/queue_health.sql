@@ -1,5 +1,5 @@
 -- v_queue_health: one row per heartbeat, or one row without any, each with the state of the
--- whole queue beside it (Q14). Unfinished jobs are counted in job_live, finished ones come
+-- whole queue beside it (Q14). Unfinished jobs are counted, finished ones come
 -- from folded counters, so it stays fast however many jobs have finished.
 create or replace view towpath.v_queue_health as
 select h.executor_name,
@@ -57,7 +57,7 @@ select h.executor_name,
               count(*) filter (where v.blocked > 0) as jobs_blocked,
               count(*) filter (where v.lease_until < n.now) as leases_expired,
               min(v.due_at) filter (where v.state in (0, 3) and v.blocked = 0 and v.due_at <= n.now) as oldest_due_at
-         from towpath.job_live v) live
+         from towpath._job_now v) live
  cross join (
        select coalesce(sum(c.n) filter (where c.outcome = 'succeeded'), 0)::bigint as jobs_succeeded,
               -- Attempts that ended badly and were tried again.

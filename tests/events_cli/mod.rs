@@ -1,8 +1,10 @@
 //! The operator's commands for events, as an operator types them.
 
 mod events;
+mod guide;
 mod routes;
 mod subscriptions;
+mod up;
 
 use serde_json::Value;
 use towpath_db::event::NewEvent;

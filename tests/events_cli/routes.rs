@@ -57,6 +57,50 @@ async fn a_webhook_key_is_shown_once() {
     says(&shell.fails(&bad), &["http or https"]);
 }
 
+/// E08: a test webhook is sent signed, whatever the mode, and an independent library accepts it; a
+/// receiver that refuses and an address that is not allowed are told apart.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_webhook_is_tried_out() {
+    let shell = Shell::open().await;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/in", listener.local_addr().unwrap());
+    let made = shell.json(&["routes", "add", "hook", "--to-webhook", &url, "--domain", "orders"]);
+    let key = made["signing_key"].as_str().unwrap();
+    let forbidden = shell.code(4, &["--json", "routes", "test", "hook"]);
+    assert_eq!(serde_json::from_str::<Value>(&forbidden).unwrap()["class"], "forbidden");
+    let receiver =
+        std::thread::spawn(move || ["204 No Content", "500 Oh"].map(|answer| receive(&listener, answer)));
+    let local = ["--webhook-local", "routes", "test", "hook"];
+    says(&shell.ok(&local), &["took it with 204"]);
+    says(&shell.code(4, &local), &["did not take it", "500"]);
+    let [(headers, body), _] = receiver.join().unwrap();
+    let webhook = standardwebhooks::Webhook::new(key).unwrap();
+    webhook.verify(body.as_bytes(), &headers).unwrap();
+    let body: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((&body["type"], &body["test"]), (&json!("orders.route.test"), &json!(true)));
+    shell.ok(&["routes", "add", "jobs", "--to-job", "k"]);
+    says(&shell.fails(&["routes", "test", "jobs"]), &["events explain"]);
+    says(&shell.fails(&["routes", "test", "hok"]), &["did you mean hook"]);
+}
+
+/// Reads one request and answers it: its headers and its body.
+fn receive(listener: &std::net::TcpListener, answer: &str) -> (axum::http::HeaderMap, String) {
+    use std::io::{BufRead, BufReader, Read, Write};
+    let (stream, _) = listener.accept().unwrap();
+    let mut reader = BufReader::new(stream);
+    let mut headers = axum::http::HeaderMap::new();
+    for line in reader.by_ref().lines().map(Result::unwrap).skip(1).take_while(|line| !line.is_empty()) {
+        let (name, value) = line.split_once(": ").unwrap();
+        let name: axum::http::HeaderName = name.parse().unwrap();
+        headers.insert(name, value.parse().unwrap());
+    }
+    let mut body = vec![0; headers["content-length"].to_str().unwrap().parse().unwrap()];
+    reader.read_exact(&mut body).unwrap();
+    let mut stream = reader.into_inner();
+    write!(stream, "HTTP/1.1 {answer}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").unwrap();
+    (headers, String::from_utf8(body).unwrap())
+}
+
 /// E06: a dead letter is listed, shown whole, replayed after the fix, or closed by hand.
 #[tokio::test]
 async fn dead_letters_are_dealt_with() {

@@ -125,6 +125,27 @@ async fn a_read_waits_for_events() {
     assert_eq!((domains(&nothing).len(), &nothing.body["position"]), (0, &json!(3)));
 }
 
+/// One token's reads do not take every place: the 33rd that waits is turned away, the others get theirs.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_has_so_many_places() {
+    let api = std::sync::Arc::new(Api::start().await);
+    let token = api.token("py", &[]).await;
+    api.reader("py", "agent:py", "mine").await;
+    let mut reads = tokio::task::JoinSet::new();
+    for _ in 0..40 {
+        let (api, token) = (api.clone(), token.clone());
+        reads.spawn(async move { api.events(&token, "after=0&wait=30").await });
+    }
+    for _ in 0..8 {
+        let said = reads.join_next().await.unwrap().unwrap();
+        assert_eq!((said.word(), said.retry_after.as_deref()), ((503, "busy"), Some("1")));
+    }
+    api.emit("mine").await;
+    while let Some(said) = reads.join_next().await {
+        assert_eq!(domains(&said.unwrap()), ["mine"]);
+    }
+}
+
 /// R05: a token that is revoked while it waits sees nothing any more.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_revoked_token_stops_seeing() {

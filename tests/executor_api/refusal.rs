@@ -31,7 +31,7 @@ async fn no_other_token_touches_a_lease() {
     let job_id = api.enqueue("crop").await;
     let held = api.claim(&holder).await;
     assert_eq!(held["job_id"], json!(job_id));
-    let row = || api.db.text("select to_jsonb(v)::text from towpath.job_live v");
+    let row = || api.db.text("select to_jsonb(v)::text from towpath._job_now v");
     let before = row().await;
     for stranger in
         [api.token("ts", &[]).await, api.token("py", &["resize"]).await, api.token("py", &[]).await]
@@ -55,7 +55,7 @@ async fn a_worker_name_forges_no_owner() {
     let (holder, stranger) = (api.token("py", &[]).await, api.token("ts", &[]).await);
     api.enqueue("crop").await;
     let held = api.claim(&holder).await;
-    let owner = api.db.text("select lease_owner from towpath.job_live").await;
+    let owner = api.db.text("select lease_owner from towpath._job_now").await;
     let worker = owner.split_once('/').unwrap().1;
     for name in [owner.as_str(), worker, "http", "a b", "", &"x".repeat(65)] {
         let request = reqwest::Client::new().post(api.server.url("/api/v1/jobs/ack")).bearer_auth(&stranger);
@@ -181,7 +181,7 @@ async fn a_closed_gate_asks_to_come_back() {
         assert_eq!(said.retry_after.as_deref(), Some("5"));
         assert!(said.body["detail"].as_str().unwrap().contains(gate), "{said:?}");
     }
-    assert_eq!(api.db.text("select count(*) from towpath.job_live where state <> 0").await, "0");
+    assert_eq!(api.db.text("select count(*) from towpath._job_now where state <> 0").await, "0");
 }
 
 /// Bad bodies: 400 for what is no JSON of ours, 413, 422 for values that do not fit.

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use super::Shell;
 
-/// The indented `towpath …` lines of the guide.
-fn commands() -> Vec<String> {
-    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guides/jobs.md");
-    let text = std::fs::read_to_string(guide).unwrap();
+/// The indented `towpath …` lines of a page below `docs`.
+pub(crate) fn commands(page: &str) -> Vec<String> {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(page);
+    let text = std::fs::read_to_string(page).unwrap();
     text.lines().filter_map(|line| line.strip_prefix("    towpath ")).map(str::to_owned).collect()
 }
 
@@ -39,7 +39,7 @@ async fn every_command_of_the_guide_works() {
     std::fs::write(shell.place.dir.join("graph.json"), graph).unwrap();
     let emitted = shell.json(&["job", "graph", "emit", "graph.json"]);
     let mut ran = 0;
-    for line in commands().iter().filter(|line| !line.starts_with("up")) {
+    for line in commands("guides/jobs.md").iter().filter(|line| !line.starts_with("up")) {
         let words: Vec<String> = split(line);
         let verb = words[1].as_str();
         let id = |word: &String| match (word.as_str(), verb) {

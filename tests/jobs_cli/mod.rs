@@ -7,6 +7,8 @@ mod job;
 mod queue;
 mod schedule;
 
+pub(crate) use guide::split;
+
 use std::process::Command;
 
 use serde_json::{Value, json};

@@ -51,7 +51,8 @@ function show() {
 function listen() {
   if (!topics.length || source || paused || document.hidden) return;
   source = new EventSource("/ui/live");
-  source.onopen = show;
+  // What changed before somebody listened is not told.
+  source.onopen = () => { show(); refresh(); };
   source.onerror = show;
   source.onmessage = event => { if (event.data.split(" ").some(topic => topics.includes(topic))) refresh(); };
 }
@@ -63,7 +64,7 @@ function togglePause() {
   show();
 }
 document.addEventListener("visibilitychange", () => { if (document.hidden) silence(); else { listen(); refresh(); } });
-setInterval(() => { if (stale) refresh(); }, 1000);
+setInterval(() => { if (stale || main.querySelector("[data-poll]")) refresh(); }, 1000);
 
 // A stream's page appends what comes.
 function follow() {

@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use towpath_db::Database;
+use towpath_db::process::ProcessFilter;
 use towpath_model::stream::content_type::ContentType;
 use towpath_model::stream::name::StreamName;
 use towpath_model::stream::offset::Start;
@@ -73,8 +74,14 @@ impl Live {
 
 /// What each topic looks like now, in a few words. A topic that cannot be read looks empty.
 async fn fingerprints(database: &Database, store: &dyn Store) -> BTreeMap<&'static str, String> {
-    let (health, config, schedules) =
-        tokio::join!(database.queue_health(), database.config_list(), database.schedule_list());
+    let newest = ProcessFilter::default();
+    let (health, config, schedules, events, processes) = tokio::join!(
+        database.queue_health(),
+        database.config_list(),
+        database.schedule_list(),
+        database.event_health(),
+        database.process_list(&newest, 50, None),
+    );
     let health = health.unwrap_or_default();
     let queue = health.first().map(|h| {
         let live = (h.jobs_queued, h.jobs_leased, h.jobs_in_progress, h.jobs_retry_waiting, h.jobs_blocked);
@@ -89,7 +96,15 @@ async fn fingerprints(database: &Database, store: &dyn Store) -> BTreeMap<&'stat
         .iter()
         .map(|s| format!("{}{}{:?}", s.name, s.changed_at, s.last_tick_at))
         .collect();
+    let events = events.map(|e| {
+        format!("{}{}{}{}", e.last_position, e.slowest_lag, e.deliveries_waiting, e.route_dead_letters_open)
+    });
+    let processes: Option<String> = processes
+        .ok()
+        .map(|page| page.processes.iter().map(|p| format!("{}{}", p.process_id, p.state)).collect());
     BTreeMap::from([
+        ("events", events.unwrap_or_default()),
+        ("processes", processes.unwrap_or_default()),
         ("jobs", queue.unwrap_or_default()),
         ("dead-letters", letters.unwrap_or_default()),
         ("executors", beats),

@@ -53,10 +53,13 @@ pub(crate) struct Place {
 }
 
 /// The pages, in the order of the navigation.
-pub(crate) const PLACES: [Place; 8] = [
+pub(crate) const PLACES: [Place; 11] = [
     Place { path: "/ui", name: "Overview", key: 'o' },
     Place { path: "/ui/jobs", name: "Jobs", key: 'j' },
     Place { path: "/ui/dead-letters", name: "Dead letters", key: 'd' },
+    Place { path: "/ui/events", name: "Events", key: 'e' },
+    Place { path: "/ui/routes", name: "Routes", key: 'r' },
+    Place { path: "/ui/processes", name: "Processes", key: 'p' },
     Place { path: "/ui/schedules", name: "Schedules", key: 's' },
     Place { path: "/ui/executors", name: "Executors", key: 'x' },
     Place { path: "/ui/streams", name: "Streams", key: 't' },

@@ -11,6 +11,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use towpath_dashboard::{Access, Config, Secret};
 use towpath_db::Database;
+use towpath_db::event::NewEvent;
 use towpath_db::job::{Enqueued, NewJob};
 use towpath_db::job_read::JobFilter;
 use towpath_model::job_state::JobState;
@@ -19,10 +20,13 @@ use towpath_streams::embedded::{self, Embedded};
 use towpath_testkit::database::TestDb;
 use towpath_testkit::server::RunningServer;
 
-const PAGES: [&str; 8] = [
+const PAGES: [&str; 11] = [
     "/ui",
     "/ui/jobs",
     "/ui/dead-letters",
+    "/ui/events",
+    "/ui/routes",
+    "/ui/processes",
     "/ui/schedules",
     "/ui/executors",
     "/ui/streams",
@@ -225,6 +229,9 @@ async fn a_viewer_looks_and_cannot_act() {
         ("/ui/jobs/bulk".into(), "cancel"),
         (format!("/ui/dead-letters/{job}"), "replay"),
         ("/ui/executors".into(), "pause"),
+        (format!("/ui/events/{job}"), "send"),
+        ("/ui/routes".into(), "enable"),
+        (format!("/ui/processes/{job}"), "cancel"),
         ("/ui/schedules".into(), "run"),
         ("/ui/gates".into(), "close"),
     ];
@@ -288,6 +295,47 @@ async fn a_page_elsewhere_cannot_act() {
     assert_eq!(place.database.queue_paused().await.unwrap().len(), 0);
     assert_eq!(post().form(&form).send().await.unwrap().status(), 303);
     assert_eq!(place.database.queue_paused().await.unwrap().len(), 1);
+}
+
+/// An event's page says who hears it and what routes decided; a route is switched from its page.
+#[tokio::test]
+async fn an_event_is_explained_and_a_route_is_switched() {
+    let place = Place::open().await;
+    let event = NewEvent::new("sales", "order.placed").payload(&json!({ "order": 7 })).unwrap();
+    let event = place.database.event_emit(&event).await.unwrap().event_id;
+    place.database.event_sequence(100).await.unwrap();
+    let list = place.text("/ui/events?payload=order%3D7&domain=sales").await;
+    assert!(list.contains(&format!("/ui/events/{event}")), "{list}");
+    assert!(!place.text("/ui/events?payload=order%3D8").await.contains(&event.to_string()));
+    let page = place.text(&format!("/ui/events/{event}")).await;
+    assert!(page.contains("broadcast") && page.contains("order.placed"));
+    place
+        .db
+        .execute(
+            "select towpath.fn_route_put('ship', 'job', '{\"job_kind\": \"order.ship\"}', 'sales', p_actor => 'test')",
+        )
+        .await;
+    let switch = [("do", "dry-run"), ("target", "ship"), ("reason", "try it")];
+    assert_eq!(place.post("/ui/routes", &switch).await.status(), 303);
+    let routes = place.text("/ui/routes").await;
+    assert!(routes.contains("dry run") && routes.contains("try it"), "{routes}");
+    let send = [("do", "send"), ("route", "ship")];
+    assert_eq!(place.post(&format!("/ui/events/{event}"), &send).await.status(), 303);
+    assert!(place.text(&format!("/ui/events/{event}")).await.contains("by route ship"));
+}
+
+/// A process shows its facts, what its supervisor does next, and can be cancelled.
+#[tokio::test]
+async fn a_process_shows_its_facts() {
+    let place = Place::open().await;
+    place.db.execute("select comms.send_email('{\"to\": \"ann@example.com\", \"subject\": \"Hello\", \"text\": \"Hi\"}')").await;
+    let list = place.text("/ui/processes").await;
+    let id = list.split("/ui/processes/").nth(1).expect("a process").split('"').next().unwrap();
+    let page = place.text(&format!("/ui/processes/{id}")).await;
+    assert!(page.contains("Its supervisor looks again"), "{page}");
+    let path = format!("/ui/processes/{id}");
+    assert_eq!(place.post(&path, &[("do", "cancel"), ("reason", "not needed")]).await.status(), 303);
+    assert!(place.text(&path).await.contains("cancelled"));
 }
 
 /// An open page hears of a change by our own stream.

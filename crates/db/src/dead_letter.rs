@@ -101,6 +101,19 @@ pub struct ReplayedMany {
     pub replayed: Vec<Replayed>,
     /// Letters left alone because an unfinished job has their key.
     pub conflicts: Vec<DeadLetterId>,
+    /// Where to go on, none at the end.
+    pub cursor: Option<DeadLetterId>,
+}
+
+/// How many dead letters a filter names.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct DeadLetterCount {
+    /// All of them.
+    pub count: u64,
+    /// Those that were replayed.
+    pub replayed: u64,
+    /// By kind.
+    pub kinds: std::collections::BTreeMap<String, u64>,
 }
 
 /// How many dead letters of a kind have a status.
@@ -164,15 +177,23 @@ impl Database {
         read(self.call(sql, &[&id.uuid(), &actor]).await?).map_err(|error| no_such_letter(error, id))
     }
 
-    /// Fresh jobs from what a filter names and nobody has replayed, oldest first.
+    /// Fresh jobs from what a filter names and nobody has replayed, oldest first, at most
+    /// `limit` letters from the cursor on.
     pub async fn dead_letter_replay_many(
         &self,
         filter: &DeadLetterFilter,
         actor: &str,
         limit: i32,
+        cursor: Option<DeadLetterId>,
     ) -> Result<ReplayedMany, Error> {
-        let sql = "select towpath.fn_job_dead_letter_replay_many($1, $2, $3)";
-        read(self.call(sql, &[&filter.as_json(), &actor, &limit]).await?)
+        let sql = "select towpath.fn_job_dead_letter_replay_many($1, $2, $3, $4)";
+        let cursor = cursor.map(DeadLetterId::uuid);
+        read(self.call(sql, &[&filter.as_json(), &actor, &limit, &cursor]).await?)
+    }
+
+    /// How many dead letters a filter names.
+    pub async fn dead_letter_count(&self, filter: &DeadLetterFilter) -> Result<DeadLetterCount, Error> {
+        read(self.call("select towpath.fn_job_dead_letter_count($1)", &[&filter.as_json()]).await?)
     }
 
     /// Dead letters counted by kind and status.

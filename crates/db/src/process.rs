@@ -293,15 +293,10 @@ impl Database {
         read(self.call(sql, &[&attempt.0.uuid(), &attempt.1, &worker, &key_honoured]).await?)
     }
 
-    /// Keeps a begun attempt for longer.
-    pub async fn process_attempt_extend(
-        &self,
-        attempt: (ProcessId, i32),
-        worker: &str,
-        seconds: i32,
-    ) -> Result<(), Error> {
-        let sql = "select towpath.fn_process_attempt_extend($1, $2, $3, $4)";
-        let answer = self.call(sql, &[&attempt.0.uuid(), &attempt.1, &worker, &seconds]).await?;
+    /// Keeps a begun attempt for one more lease of its kind.
+    pub async fn process_attempt_extend(&self, attempt: (ProcessId, i32), worker: &str) -> Result<(), Error> {
+        let sql = "select towpath.fn_process_attempt_extend($1, $2, $3)";
+        let answer = self.call(sql, &[&attempt.0.uuid(), &attempt.1, &worker]).await?;
         read_field::<Value>(answer, "ok").map(drop)
     }
 

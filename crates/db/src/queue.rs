@@ -94,6 +94,21 @@ pub struct Pause {
     pub reason: String,
 }
 
+/// A pause or a resume that happened.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PauseMove {
+    /// When.
+    pub at: Timestamp,
+    /// The kind.
+    pub job_kind: String,
+    /// `pause` or `resume`.
+    pub action: String,
+    /// Who did it.
+    pub actor: String,
+    /// Why it was paused.
+    pub reason: Option<String>,
+}
+
 /// The outcome of a pause or a resume.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PauseSet {
@@ -223,6 +238,12 @@ impl Database {
     /// Ends a pause.
     pub async fn queue_resume(&self, job_kind: &str, actor: &str) -> Result<PauseSet, Error> {
         read(self.call("select towpath.fn_queue_resume($1, $2)", &[&job_kind, &actor]).await?)
+    }
+
+    /// Who paused and resumed what, newest first; of one kind or of all.
+    pub async fn queue_pause_history(&self, job_kind: Option<&str>) -> Result<Vec<PauseMove>, Error> {
+        let answer = self.call("select towpath.fn_queue_pause_history($1)", &[&job_kind]).await?;
+        read_field(answer, "history")
     }
 
     /// The kinds that are paused.

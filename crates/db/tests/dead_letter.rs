@@ -64,10 +64,12 @@ async fn letters_are_replayed_by_filter() {
     claim(&database).await.lease.fail(&database, Failure::permanent("gone")).await.unwrap();
     database.enqueue(&keyed).await.unwrap();
     let mail = DeadLetterFilter { job_kind: Some("mail".into()), ..Default::default() };
-    let done = database.dead_letter_replay_many(&mail, "tester", 100).await.unwrap();
+    let done = database.dead_letter_replay_many(&mail, "tester", 100, None).await.unwrap();
     assert_eq!((done.replayed.len(), done.conflicts.len()), (3, 1));
-    let again = database.dead_letter_replay_many(&mail, "tester", 100).await.unwrap();
+    let again = database.dead_letter_replay_many(&mail, "tester", 100, None).await.unwrap();
     assert_eq!((again.replayed.len(), again.conflicts.len()), (0, 1));
+    let counted = database.dead_letter_count(&mail).await.unwrap();
+    assert_eq!((counted.count, counted.replayed, counted.kinds["mail"]), (4, 3, 4));
     let open = DeadLetterFilter { replayed: Some(false), ..Default::default() };
     assert_eq!(database.dead_letter_list(&open, 10, None).await.unwrap().dead_letters.len(), 2);
     let summary = database.dead_letter_summary().await.unwrap();
@@ -116,4 +118,29 @@ async fn every_key_of_a_filter_is_understood() {
         DeadLetterFilter { run_id: Some(Uuid::now_v7()), event_domain: Some("x".into()), ..filter };
     assert!(database.dead_letter_list(&elsewhere, 10, None).await.unwrap().dead_letters.is_empty());
     assert!(!elsewhere.is_empty() && DeadLetterFilter::default().is_empty());
+}
+
+/// Q12: letters that cannot be replayed do not keep those behind them from it, however
+/// small the steps are.
+#[tokio::test]
+async fn a_bulk_replay_goes_past_conflicts() {
+    let (_db, database) = with_worker(None).await;
+    for key in ["a", "b", "c"] {
+        let keyed = NewJob::new("mail").idempotency_key(key);
+        database.enqueue(&keyed).await.unwrap();
+        claim(&database).await.lease.fail(&database, Failure::permanent("gone")).await.unwrap();
+        database.enqueue(&keyed.executor("DOT")).await.unwrap();
+    }
+    dead(&database, "mail").await;
+    let all = DeadLetterFilter::default();
+    let (mut cursor, mut replayed, mut conflicts) = (None, 0, 0);
+    loop {
+        let step = database.dead_letter_replay_many(&all, "tester", 2, cursor).await.unwrap();
+        (replayed, conflicts) = (replayed + step.replayed.len(), conflicts + step.conflicts.len());
+        cursor = step.cursor;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!((replayed, conflicts), (1, 3));
 }

@@ -11,42 +11,136 @@ async fn call(db: &TestDb, function: &str) -> Value {
     db.json(&format!("towpath.{function}")).await
 }
 
-/// E01: insert-only for every role, the owner and the superuser among them.
+/// E01: insert-only for every role, the owner and the superuser among them, by every name of the table, and
+/// with the triggers of the session switched off.
 #[tokio::test]
 async fn the_outbox_is_insert_only_for_everybody() {
     let db = TestDb::open().await;
     assert_eq!(call(&db, "fn_event_emit('orders', 'created')").await["ok"], true);
     call(&db, "fn_event_sequence()").await;
-    for role in ["postgres", "towpath_owner"] {
-        let client = db.client_as(role).await;
-        for sql in [
-            "update towpath.event_outbox set actor = 'x'",
-            "delete from towpath.event_outbox",
-            "truncate towpath.event_outbox",
-            "update towpath.event_position set position = 7",
-            "delete from towpath.event_position",
-        ] {
-            let error = client.batch_execute(sql).await.unwrap_err();
-            assert_eq!(error.code().unwrap().code(), "42501", "{role}: {sql}");
-        }
+    // A partition that was made later has the triggers too.
+    db.advance(Duration::from_secs(30 * 86_400)).await;
+    call(&db, "fn_event_partition_tick()").await;
+    assert_eq!(call(&db, "fn_event_emit('orders', 'created')").await["ok"], true);
+    let newest = db.text("select max(tableoid::regclass::text) from towpath.event_outbox").await;
+    for role in [
+        "postgres",
+        "towpath_owner",
+        "workflow_admin",
+        "towpath_producer",
+        "worker_service_user",
+        "towpath_observer",
+    ] {
+        refuses(&db.client_as(role).await, role, &newest).await;
+    }
+    let superuser = db.client().await;
+    superuser.batch_execute("set session_replication_role = replica").await.unwrap();
+    refuses(&superuser, "a superuser without triggers", &newest).await;
+    assert_eq!(db.text("select count(*) from towpath.event_outbox").await, "2");
+}
+
+async fn refuses(client: &tokio_postgres::Client, role: &str, partition: &str) {
+    for sql in [
+        "update towpath.event_outbox set actor = 'x'",
+        "delete from towpath.event_outbox",
+        "truncate towpath.event_outbox",
+        &format!("update {partition} set actor = 'x'"),
+        &format!("delete from {partition}"),
+        &format!("truncate {partition}"),
+        "update towpath.event_position set position = 7",
+        "delete from towpath.event_position",
+        "truncate towpath.event_position",
+        "truncate towpath.route_attempt",
+        "delete from towpath.route_dead_letter",
+    ] {
+        let error = client.batch_execute(sql).await.unwrap_err();
+        assert_eq!(error.code().unwrap().code(), "42501", "{role}: {sql}");
     }
 }
 
-/// E01, Q03: what an event must not carry is refused, at any depth and in any letter case.
+/// E01, Q03: what an event must not carry is refused, at any depth and in any letter case, by every door.
 #[tokio::test]
 async fn bad_events_are_refused() {
     let db = TestDb::open().await;
     for (event, word) in [
-        (r#"fn_event_emit('d', 't', p_payload => '{"a": [{"ToKen": 1}]}')"#, "invalid"),
         ("fn_event_emit('d', 't', p_payload => '[1]')", "invalid"),
         ("fn_event_emit('d', 't', p_payload => jsonb_build_object('a', repeat('x', 70000)))", "invalid"),
         ("fn_event_emit(' ', 't')", "invalid"),
+        ("fn_event_emit('d', ' ')", "invalid"),
+        ("fn_event_emit('d', repeat('t', 201))", "invalid"),
+        ("fn_event_emit('d', 't', p_subject_ref => '')", "invalid"),
+        ("fn_event_emit('d', 't', p_ordering_key => ' ')", "invalid"),
         ("fn_event_emit('d', 't', p_actor => ' ')", "invalid"),
+        ("fn_event_emit('d', 't', p_event_id => gen_random_uuid())", "invalid"),
         ("fn_event_emit('towpath', 'warning')", "not_authorised"),
     ] {
         assert_eq!(call(&db, event).await["error"], word, "{event}");
     }
+    let owner = db.client_as("towpath_owner").await;
+    let denied = [
+        "body",
+        "content",
+        "raw",
+        "vector",
+        "embedding",
+        "secret",
+        "token",
+        "password",
+        "ssn",
+        "personal_data",
+    ];
+    for key in denied {
+        for spelled in
+            [key.to_owned(), key.to_uppercase(), format!("{}{}", key[..1].to_uppercase(), &key[1..])]
+        {
+            let mut payload = json!({spelled.as_str(): 1});
+            for depth in 0..6 {
+                payload = if depth % 2 == 0 { json!({"a": payload}) } else { json!({"b": [0, payload]}) };
+            }
+            let answer = call(&db, &format!("fn_event_emit('d', 't', p_payload => '{payload}')")).await;
+            assert_eq!(answer["error"], "invalid", "{payload}");
+            assert!(answer["detail"].as_str().unwrap().contains(&spelled), "{answer}");
+            let row = json!([{"event_domain": "d", "event_type": "t", "payload": payload}]);
+            assert_eq!(call(&db, &format!("fn_event_emit_many('{row}')")).await["refused"], 1, "{row}");
+            let insert = format!(
+                "insert into towpath.event_outbox (event_id, event_domain, event_type, actor, payload) \
+                 values (towpath._uuid7(0), 'd', 't', 'x', '{payload}')"
+            );
+            let error = owner.batch_execute(&insert).await.unwrap_err();
+            assert_eq!(error.code().unwrap().code(), "23514", "{payload}");
+        }
+    }
     assert_eq!(db.text("select count(*) from towpath.event_outbox").await, "0");
+    let near = r#"fn_event_emit('d', 't', p_payload => '{"tokens": 1, "a": "password: x", "body_ref": 2}')"#;
+    assert_eq!(call(&db, near).await["ok"], true, "only the keys themselves");
+}
+
+/// E03: emitting notifies nobody; a sequencer's pass notifies once, with the last position.
+#[tokio::test]
+async fn one_notification_per_pass() {
+    let db = TestDb::open().await;
+    let (listener, mut connection) = tokio_postgres::connect(&db.url(), tokio_postgres::NoTls).await.unwrap();
+    let heard = tokio::spawn(async move {
+        let mut heard = vec![];
+        while let Some(Ok(message)) = std::future::poll_fn(|context| connection.poll_message(context)).await {
+            if let tokio_postgres::AsyncMessage::Notification(note) = message {
+                heard.push(format!("{} {}", note.channel(), note.payload()));
+            }
+        }
+        heard
+    });
+    listener.batch_execute("listen towpath_event").await.unwrap();
+    for _ in 0..3 {
+        call(&db, "fn_event_emit('d', 't')").await;
+    }
+    call(&db, "fn_event_sequence()").await;
+    call(&db, "fn_event_sequence()").await;
+    call(&db, "fn_event_emit('d', 't')").await;
+    call(&db, "fn_event_sequence()").await;
+    // A notification is handed over before the answer to the next statement.
+    listener.batch_execute("select 1").await.unwrap();
+    drop(listener);
+    assert_eq!(heard.await.unwrap(), ["towpath_event 3", "towpath_event 4"]);
 }
 
 /// E01: an event belongs to the transaction that caused it.

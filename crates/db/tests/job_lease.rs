@@ -31,7 +31,7 @@ async fn only_the_holder_of_the_attempt_is_heard() {
     let queue = Queue::open().await;
     let job_id = queue.enqueue("mail").await;
     let held = queue.claim().await;
-    let row = async || queue.db.text("select v::text from towpath.job_live v").await;
+    let row = async || queue.db.text("select v::text from towpath._job_now v").await;
     let before = row().await;
     let unheld = JobId::from(uuid::Uuid::now_v7());
     for (id, owner, attempt) in [(job_id, "b", 1), (job_id, "a", 2), (job_id, "a", 0), (unheld, "a", 1)] {

@@ -94,7 +94,7 @@ async fn max_parallel_is_never_exceeded_however_many_claim() {
 
 /// Looks at the leases that are held until told to stop; answers how often and how many at most.
 async fn sample(client: tokio_postgres::Client, stop: Arc<AtomicBool>, max: i64) -> (usize, i64) {
-    let sql = "select count(*) from towpath.job_live where state in (1, 2)";
+    let sql = "select count(*) from towpath._job_now where state in (1, 2)";
     let (mut samples, mut most) = (0, 0);
     while !stop.load(Ordering::Relaxed) {
         let live: i64 = client.query_one(sql, &[]).await.unwrap().get(0);

@@ -28,6 +28,10 @@ async fn a_paused_kind_is_not_claimed() {
     assert!(database.queue_backlog().await.unwrap().iter().any(|row| row.job_kind == "mail" && row.paused));
     assert!(database.queue_resume("mail", "tester").await.unwrap().changed);
     claim(&database).await;
+    let history = database.queue_pause_history(Some("mail")).await.unwrap();
+    let moves: Vec<_> = history.iter().map(|moved| (moved.action.as_str(), moved.actor.as_str())).collect();
+    assert_eq!(moves, [("resume", "tester"), ("pause", "tester")], "who did it stays known");
+    assert!(matches!(database.queue_resume("mail", " ").await, Err(Error::Invalid(_))));
     assert!(matches!(database.queue_pause(" ", BY).await, Err(Error::Invalid(_))));
 }
 

@@ -95,7 +95,7 @@ impl Deliver {
                     () = give_up.cancelled() => {}
                 }
                 drop(permit);
-                this.wake.deliveries();
+                this.wake.room();
             });
         }
         let due_in = claimed.next_at.map_or(limits::DELIVERY_POLL_MAX, until);

@@ -1,8 +1,9 @@
 //! The route role: what happens to an event after its commit.
 //!
-//! Three loops, each safe on any number of nodes, none of which keeps a truth of its own:
+//! Four loops, each safe on any number of nodes, none of which keeps a truth of its own:
 //! the [sequencer](sequencer) gives events their positions, route workers carry out what
-//! routes make of them, and the sender delivers webhooks outside of any transaction. Kill
+//! routes make of them, and two senders deliver outside of any transaction: webhooks, and
+//! appends to streams. Kill
 //! it anywhere: positions and cursors move in the database's own transactions, and leases
 //! of deliveries run out.
 
@@ -12,6 +13,7 @@ mod limits;
 mod role;
 mod runner;
 mod sequencer;
+pub mod stream;
 mod trouble;
 mod wake;
 pub mod webhook;

@@ -27,6 +27,12 @@ pub(crate) const WORKERS_EVERY: Duration = Duration::from_secs(5);
 pub(crate) const DELIVERIES_DEFAULT: usize = 64;
 /// The most claimed in one call: bodies are up to 64 KiB each.
 pub(crate) const CLAIM_MAX: usize = 100;
+/// Streams appended to side by side.
+pub(crate) const STREAMS: i32 = 16;
+/// The lease of a stream. A batch of appends takes a fraction of it; it is not renewed.
+pub(crate) const STREAM_LEASE: Duration = Duration::from_secs(30);
+/// A batch that takes longer is ended where it is, well before the lease runs out.
+pub(crate) const STREAM_BATCH_MAX: Duration = Duration::from_secs(10);
 /// The lease of a delivery; renewed while it is sent, so a killed sender's are due again soon.
 pub(crate) const LEASE: Duration = Duration::from_secs(15);
 /// A lease is renewed when a third of it has passed: two renewals may fail in a row.

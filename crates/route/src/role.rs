@@ -12,6 +12,7 @@ use towpath_db::job::LeaseOwner;
 use crate::deliver::Deliver;
 use crate::runner::Runner;
 use crate::sequencer::Sequencer;
+use crate::stream::{self, Streams};
 use crate::wake::Wake;
 use crate::webhook::Sender;
 use crate::{limits, webhook};
@@ -55,6 +56,7 @@ pub struct Role {
     config: Config,
     wake: Arc<Wake>,
     deliver: Arc<Deliver>,
+    streams: Option<Arc<dyn Streams>>,
 }
 
 impl Role {
@@ -77,7 +79,13 @@ impl Role {
             owner: LeaseOwner::new(owner),
             room: Arc::new(Semaphore::new(config.deliveries.max(1))),
         });
-        Role { database, config, wake, deliver }
+        Role { database, config, wake, deliver, streams: None }
+    }
+
+    /// Also delivers to these streams. Without, what routes have for streams waits.
+    pub fn streams(mut self, streams: Arc<dyn Streams>) -> Role {
+        self.streams = Some(streams);
+        self
     }
 
     /// Works until `shutdown`, then ends its passes and lets webhooks under way finish.
@@ -106,8 +114,20 @@ impl Role {
                 () = late(&shutdown) => {}
             }
         };
+        let appends = async {
+            if let Some(streams) = self.streams.clone() {
+                let (database, wake) = (&self.database, &*self.wake);
+                stream::Sender { database, wake, owner: &self.deliver.owner, streams }.run(&shutdown).await;
+            }
+        };
+        let appends = async {
+            tokio::select! {
+                () = appends => {}
+                () = late(&shutdown) => {}
+            }
+        };
         let deliveries = self.deliver.clone().run(&shutdown, self.config.drain);
-        tokio::join!(passes, deliveries);
+        tokio::join!(passes, appends, deliveries);
         tracing::info!("routed");
     }
 }

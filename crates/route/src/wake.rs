@@ -15,13 +15,15 @@ use crate::limits;
 pub(crate) struct Wake {
     /// Changes when there may be events to route.
     events: watch::Sender<u64>,
-    /// There may be something to deliver.
+    /// There may be a webhook to send.
     deliveries: Notify,
+    /// Changes when there may be something for a stream.
+    streams: watch::Sender<u64>,
 }
 
 impl Wake {
     pub(crate) fn new() -> Wake {
-        Wake { events: watch::Sender::new(0), deliveries: Notify::new() }
+        Wake { events: watch::Sender::new(0), deliveries: Notify::new(), streams: watch::Sender::new(0) }
     }
 
     /// Events have been numbered.
@@ -31,7 +33,18 @@ impl Wake {
 
     /// Deliveries have been made.
     pub(crate) fn deliveries(&self) {
+        self.room();
+        self.streams.send_modify(|count| *count += 1);
+    }
+
+    /// There is room for another webhook.
+    pub(crate) fn room(&self) {
         self.deliveries.notify_one();
+    }
+
+    /// Hears of deliveries to streams from now on.
+    pub(crate) fn hear_streams(&self) -> watch::Receiver<u64> {
+        self.streams.subscribe()
     }
 
     /// Hears of events from now on.

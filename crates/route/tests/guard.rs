@@ -31,6 +31,11 @@ async fn send(sender: &Sender, url: &str) -> Report {
     send_once(sender, &request).await
 }
 
+/// A sender that looks names up in a script.
+fn guarded(reach: Reach, script: &Arc<Script>) -> Sender {
+    Sender::with_lookup(reach, &(script.clone() as Arc<dyn Lookup>)).unwrap()
+}
+
 /// Answers one list of addresses after the other; the last one for ever.
 struct Script {
     answers: Mutex<Vec<Vec<IpAddr>>>,
@@ -168,7 +173,7 @@ async fn names_that_lead_inside_are_refused() {
     for address in
         ["127.0.0.1", "10.0.0.1", "169.254.169.254", "::1", "::ffff:10.0.0.1", "fd00::1", "64:ff9b::a00:1"]
     {
-        let sender = Sender::with_lookup(Reach::default(), Script::new(&[&[address]])).unwrap();
+        let sender = guarded(Reach::default(), &Script::new(&[&[address]]));
         let failure = send(&sender, "https://innocent.example/").await.failure.unwrap();
         assert_eq!(failure.class, FailureClass::Forbidden, "{address}: {failure:?}");
     }
@@ -184,7 +189,7 @@ async fn a_name_that_changes_its_mind_is_refused() {
     let inside = Receiver::at(([127, 0, 0, 1], allowed.address.port()).into(), close).await;
     let reach = Reach { local: false, networks: vec!["127.0.0.2/32".parse().unwrap()] };
     let script = Script::new(&[&["127.0.0.2"], &["127.0.0.1"]]);
-    let sender = Sender::with_lookup(reach, script.clone()).unwrap();
+    let sender = guarded(reach, &script);
     let url = format!("http://rebinding.example:{}/", allowed.address.port());
     let first = send(&sender, &url).await;
     assert_eq!(first.failure, None);
@@ -203,7 +208,7 @@ async fn only_the_allowed_addresses_of_a_name_are_dialled() {
     let inside = Receiver::at(([127, 0, 0, 1], allowed.address.port()).into(), ok).await;
     let reach = Reach { local: false, networks: vec!["127.0.0.2/32".parse().unwrap()] };
     let script = Script::new(&[&["127.0.0.1", "127.0.0.2", "::1"]]);
-    let sender = Sender::with_lookup(reach, script).unwrap();
+    let sender = guarded(reach, &script);
     let report = send(&sender, &format!("http://both.example:{}/", allowed.address.port())).await;
     assert_eq!(report.failure, None);
     assert_eq!((allowed.arrived().len(), inside.arrived().len()), (1, 0));

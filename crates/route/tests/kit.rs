@@ -124,7 +124,10 @@ impl Running {
         let (database, _) = db.database_as("worker_service_user").await;
         let reach = Reach { local: true, networks: vec![] };
         let role = Role::new(database, Config { reach, ..config }).unwrap();
-        let shutdown = CancellationToken::new();
+        Running::of(role, CancellationToken::new())
+    }
+
+    pub(crate) fn of(role: Role, shutdown: CancellationToken) -> Running {
         let task = Some(tokio::spawn(role.run(shutdown.clone())));
         Running { shutdown, task }
     }

@@ -9,3 +9,4 @@ mod race;
 mod restore;
 mod role;
 mod sign;
+mod stream;

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
@@ -16,17 +17,20 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::front::Front;
-use crate::io::WriteBound;
+use crate::http1::HandedOver;
+use crate::io::{Resumed, WriteBound};
 use crate::limits;
+use crate::stop::Stop;
 use crate::tls::Tls;
 
-/// Accepts until `shutdown`, then waits for the connections that are busy.
+/// Accepts until `shutdown`, then tells everybody to stop and waits for those who are busy.
 pub(crate) async fn run(
     listener: TcpListener,
     front: Front,
     connections_max: usize,
     tls: Option<Tls>,
     shutdown: CancellationToken,
+    stop: Stop,
 ) {
     let connections = TaskTracker::new();
     let slots = Arc::new(Semaphore::new(connections_max));
@@ -46,13 +50,14 @@ pub(crate) async fn run(
             refuse(stream).await;
             continue;
         };
-        let (front, tls, shutdown) = (front.clone(), tls.clone(), shutdown.clone());
+        let (front, tls, stop) = (front.clone(), tls.clone(), stop.clone());
         connections.spawn(async move {
-            serve(stream, front, tls, shutdown).await;
+            serve(stream, front, tls, stop).await;
             drop(slot);
         });
     }
     drop(listener);
+    stop.now();
     connections.close();
     if tokio::time::timeout(limits::DRAIN_WAIT_MAX, connections.wait()).await.is_err() {
         tracing::warn!(open = connections.len(), "ending connections that did not finish in time");
@@ -68,20 +73,29 @@ async fn refuse(mut stream: TcpStream) {
     let _ = tokio::time::timeout(limits::ACCEPT_REST, stream.write_all(answer.as_bytes())).await;
 }
 
-async fn serve(stream: TcpStream, front: Front, tls: Option<Tls>, shutdown: CancellationToken) {
+async fn serve(stream: TcpStream, front: Front, tls: Option<Tls>, stop: Stop) {
     // Small answers must not wait for the acknowledgement of the one before.
     let _ = stream.set_nodelay(true);
     match tls {
         None => {
             let Some(is_http2) = begins_with_http2(&stream).await else { return };
-            speak(WriteBound::new(stream, limits::WRITE_WAIT_MAX), is_http2, front, shutdown).await;
+            let (stream, read) = match &front.streams {
+                Some(streams) if !is_http2 => match crate::http1::serve(stream, streams, &stop).await {
+                    Some(HandedOver { stream, read }) => (stream, read),
+                    None => return,
+                },
+                _ => (stream, Bytes::new()),
+            };
+            let bound = WriteBound::new(stream, limits::WRITE_WAIT_MAX);
+            // Boxed: few connections come here, and those that do not need no room for it.
+            Box::pin(speak(Resumed::new(read, bound), is_http2, front, stop)).await;
         }
         Some(tls) => {
             let bound = WriteBound::new(stream, limits::WRITE_WAIT_MAX);
             let accepted = tokio::time::timeout(limits::TLS_WAIT_MAX, tls.acceptor().accept(bound)).await;
             let Ok(Ok(secure)) = accepted else { return };
             let is_http2 = secure.get_ref().1.alpn_protocol() == Some(b"h2");
-            speak(secure, is_http2, front, shutdown).await;
+            Box::pin(speak(secure, is_http2, front, stop)).await;
         }
     }
 }
@@ -98,8 +112,8 @@ async fn begins_with_http2(stream: &TcpStream) -> Option<bool> {
     }
 }
 
-/// Answers requests until the peer, its silence or `shutdown` ends it.
-async fn speak<T>(io: T, is_http2: bool, front: Front, shutdown: CancellationToken)
+/// Answers requests until the peer, its silence or the stop ends it.
+async fn speak<T>(io: T, is_http2: bool, front: Front, stop: Stop)
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -118,7 +132,7 @@ where
             tokio::pin!(connection);
             tokio::select! {
                 ended = connection.as_mut() => ended,
-                () = shutdown.cancelled() => {
+                () = stop.set() => {
                     connection.as_mut().graceful_shutdown();
                     connection.await
                 }
@@ -135,7 +149,7 @@ where
             tokio::pin!(connection);
             tokio::select! {
                 ended = connection.as_mut() => ended,
-                () = shutdown.cancelled() => {
+                () = stop.set() => {
                     connection.as_mut().graceful_shutdown();
                     connection.await
                 }

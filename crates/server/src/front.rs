@@ -13,6 +13,7 @@ use towpath_model::stream::name::Place;
 
 use crate::body::Body;
 use crate::stream::Streams;
+use crate::upload::Upload;
 
 /// What answers requests. Cheap to clone, once per connection.
 #[derive(Clone)]
@@ -26,7 +27,7 @@ impl Front {
         if let Some(streams) = &self.streams
             && let Some(place) = Place::parse(request.uri().path())
         {
-            return Ok(streams.answer(place, request).await);
+            return Ok(streams.answer(place, request.map(Upload::Coming)).await);
         }
         let response = self.router.clone().oneshot(request.map(axum::body::Body::new)).await;
         let response = response.unwrap_or_else(|never| match never {});

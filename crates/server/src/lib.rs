@@ -7,14 +7,17 @@ mod accept;
 mod body;
 mod events;
 mod front;
+mod http1;
 mod io;
 mod jobs;
 mod limits;
 pub mod metrics;
 pub mod project;
 mod ready;
+mod stop;
 pub mod stream;
 pub mod tls;
+mod upload;
 
 use std::sync::Arc;
 
@@ -28,6 +31,7 @@ use towpath_streams::Store;
 use front::Front;
 use metrics::Metrics;
 use project::Projects;
+use stop::Stop;
 use stream::{Around, Streams};
 use tls::Tls;
 
@@ -55,8 +59,12 @@ pub struct Config {
 pub async fn run(listener: TcpListener, config: Config, shutdown: CancellationToken) {
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     let address = listener.local_addr().map(|address| format!("{scheme}://{address}")).unwrap_or_default();
+    let stop = Stop::default();
     let opened = match config.streams.clone() {
-        Some((store, settings)) => open(store, settings, &config, address, shutdown.clone()).await.map(Some),
+        Some((store, settings)) => {
+            let ends = (shutdown.clone(), stop.clone());
+            open(store, settings, &config, address, ends).await.map(Some)
+        }
         None => Ok(None),
     };
     // Without its registry nobody knows who may do what: nothing is served then.
@@ -70,7 +78,7 @@ pub async fn run(listener: TcpListener, config: Config, shutdown: CancellationTo
     let connections_max = config.connections_max.unwrap_or(limits::CONNECTIONS_MAX);
     let tls = config.tls.clone();
     let front = Front { streams, router: router(config, projects, shutdown.clone()) };
-    accept::run(listener, front, connections_max, tls, shutdown).await;
+    accept::run(listener, front, connections_max, tls, shutdown, stop).await;
 }
 
 async fn open(
@@ -78,11 +86,11 @@ async fn open(
     settings: stream::Settings,
     config: &Config,
     base_url: String,
-    shutdown: CancellationToken,
+    (shutdown, stop): (CancellationToken, Stop),
 ) -> Result<(Streams, Projects), towpath_streams::Error> {
     let projects = Projects::open(store.clone())?;
     let around = Around { base_url, projects: projects.clone(), metrics: config.metrics.clone() };
-    Ok((Streams::open(store, settings, around, shutdown).await?, projects))
+    Ok((Streams::open(store, settings, around, shutdown, stop).await?, projects))
 }
 
 fn router(config: Config, projects: Option<Projects>, shutdown: CancellationToken) -> Router {

@@ -12,6 +12,17 @@ pub(crate) const IDLE_WAIT_MAX: Duration = Duration::from_secs(75);
 pub(crate) const TLS_WAIT_MAX: Duration = Duration::from_secs(10);
 /// A request's head, which is read into memory before anything is known about it.
 pub(crate) const HEAD_BYTES_MAX: usize = 64 * 1024;
+/// A request's head in our own HTTP/1.1 loop; a larger one goes to hyper. Browsers send one
+/// or two kilobytes.
+pub(crate) const OWN_HEAD_BYTES_MAX: usize = 8 * 1024;
+/// A request's body there; a larger one is better not copied, and goes to hyper.
+pub(crate) const OWN_BODY_BYTES_MAX: usize = 256 * 1024;
+/// What is read at once there: a head and a small body.
+pub(crate) const READ_BYTES: usize = 2 * 1024;
+/// What a client may send ahead of an answer it waits for.
+pub(crate) const AHEAD_BYTES_MAX: usize = 16 * 1024;
+/// What a connection keeps of the buffer for its answers.
+pub(crate) const OUTPUT_BYTES_KEPT: usize = 2 * 1024;
 /// A peer that takes no byte for this long has gone, and holds memory.
 pub(crate) const WRITE_WAIT_MAX: Duration = Duration::from_secs(30);
 /// A request's body must arrive in this time, and it is held in memory until it has.
@@ -69,6 +80,9 @@ pub(crate) const EVENTS_PER_PAGE_MAX: i32 = 1_000;
 pub(crate) const EVENTS_WAIT_MAX: Duration = Duration::from_secs(30);
 /// A waiting read looks by itself this often, because a wake-up may be missed or off.
 pub(crate) const EVENTS_POLL: Duration = Duration::from_secs(1);
+/// A waiting read looks at most this often: a sequencer under load wakes everybody a hundred times a
+/// second, mostly for events of others.
+pub(crate) const EVENTS_LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Reads that wait at once, of all tokens and of one.
 pub(crate) const EVENTS_WAITING_MAX: usize = 256;
 pub(crate) const EVENTS_WAITING_PER_TOKEN_MAX: usize = 32;

@@ -15,7 +15,7 @@ pub struct Batch {
     data: Bytes,
     /// Where each message ends in `data`. The last one is the length of `data`.
     ends: Vec<u32>,
-    rendered: OnceLock<Bytes>,
+    rendered: OnceLock<(u64, Bytes)>,
 }
 
 impl Batch {
@@ -66,8 +66,9 @@ impl Batch {
         Batch::new(self.start.plus(skip), self.data.slice(skip as usize..), ends.collect())
     }
 
-    /// What `render` makes of this batch, made once and shared by everybody who has it.
-    pub fn rendered(&self, render: impl FnOnce(&Batch) -> Bytes) -> Bytes {
+    /// What `render` makes of this batch, made once and shared by everybody who has it. The
+    /// number beside it says for whom it will do.
+    pub fn rendered(&self, render: impl FnOnce(&Batch) -> (u64, Bytes)) -> (u64, Bytes) {
         self.rendered.get_or_init(|| render(self)).clone()
     }
 }

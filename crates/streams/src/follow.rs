@@ -5,10 +5,11 @@
 //! store until it has caught up. Nothing waits for a slow follower.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
 
-use tokio::sync::watch;
 use towpath_model::stream::offset::Offset;
 
 use crate::limits::{FOLLOW_PAGE_BYTES, RECENT_BATCHES_MAX, RECENT_BYTES_MAX, RECENT_BYTES_TOTAL_MAX};
@@ -38,19 +39,22 @@ pub struct Follower {
     offset: Offset,
     pages: Arc<dyn Pages>,
     live: Arc<Live>,
-    news: watch::Receiver<News>,
+    /// Where it waits among the others.
+    seat: usize,
+    /// A page that is being read, because it was not at hand.
+    reading: Option<Answer<'static, Page>>,
 }
 
 /// The store's side of catching up.
 pub(crate) trait Pages: Send + Sync {
     /// Reads from one life of a stream.
-    fn page(&self, id: StreamId, from: Offset, bytes_max: usize) -> Answer<'_, Page>;
+    fn page(&self, id: StreamId, from: Offset, bytes_max: usize) -> Answer<'static, Page>;
 }
 
 impl Follower {
     pub(crate) fn new(id: StreamId, offset: Offset, pages: Arc<dyn Pages>, live: Arc<Live>) -> Follower {
-        let news = live.news.subscribe();
-        Follower { id, offset, pages, live, news }
+        let seat = live.lock().seats.take();
+        Follower { id, offset, pages, live, seat, reading: None }
     }
 
     /// Where the next step begins.
@@ -60,45 +64,66 @@ impl Follower {
 
     /// The stream's tail as last heard of.
     pub fn tail(&self) -> Offset {
-        self.news.borrow().tail
+        self.live.lock().news.tail
     }
 
     /// Whether the stream had ended when last heard of.
     pub fn is_closed(&self) -> bool {
-        self.news.borrow().closed
+        self.live.lock().news.closed
     }
 
     /// Waits for the next step. Nothing is lost if the wait is given up.
     pub async fn next(&mut self) -> Result<Step, Error> {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// The next step, if there is one.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Step, Error>> {
         loop {
-            let news = *self.news.borrow_and_update();
+            if let Some(reading) = &mut self.reading {
+                let read = ready!(reading.as_mut().poll(cx));
+                self.reading = None;
+                let news = self.live.lock().news;
+                return Poll::Ready(match read {
+                    Ok(page) => Ok(self.step(page.batch, news)),
+                    Err(Error::NotFound(_) | Error::Deleted(_)) => Ok(Step::Gone),
+                    Err(error) => Err(error),
+                });
+            }
+            // One look under one lock: either there is something, or whoever brings it knows
+            // whom to wake.
+            let mut live = self.live.lock();
+            let news = live.news;
             if news.gone {
-                return Ok(Step::Gone);
+                return Poll::Ready(Ok(Step::Gone));
             }
             if self.offset < news.tail {
-                return self.more(news).await;
+                let at_hand = live.recent.after(self.offset);
+                drop(live);
+                match at_hand {
+                    Some(batch) => return Poll::Ready(Ok(self.step(batch, news))),
+                    None => self.reading = Some(self.pages.page(self.id, self.offset, FOLLOW_PAGE_BYTES)),
+                }
+                continue;
             }
             if news.closed {
-                return Ok(Step::Closed);
+                return Poll::Ready(Ok(Step::Closed));
             }
-            if self.news.changed().await.is_err() {
-                return Ok(Step::Gone);
-            }
+            live.seats.wait(self.seat, cx.waker());
+            return Poll::Pending;
         }
     }
 
-    async fn more(&mut self, news: News) -> Result<Step, Error> {
-        let batch = match self.live.after(self.offset) {
-            Some(batch) => batch,
-            None => match self.pages.page(self.id, self.offset, FOLLOW_PAGE_BYTES).await {
-                Ok(page) => Arc::new(page.batch),
-                Err(Error::NotFound(_) | Error::Deleted(_)) => return Ok(Step::Gone),
-                Err(error) => return Err(error),
-            },
-        };
+    fn step(&mut self, batch: Arc<Batch>, news: News) -> Step {
         self.offset = batch.end();
         let up_to_date = self.offset >= news.tail;
-        Ok(Step::Data { batch, up_to_date, closed: up_to_date && news.closed })
+        Step::Data { batch, up_to_date, closed: up_to_date && news.closed }
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.live.lock().seats.leave(self.seat);
     }
 }
 
@@ -112,9 +137,47 @@ pub(crate) struct News {
 
 /// One followed stream. It lives as long as somebody follows.
 pub(crate) struct Live {
-    news: watch::Sender<News>,
-    recent: Mutex<Recent>,
+    inner: Mutex<LiveInner>,
     total: Arc<AtomicUsize>,
+}
+
+struct LiveInner {
+    news: News,
+    recent: Recent,
+    seats: Seats,
+}
+
+/// Who waits. A follower takes a seat once and sits down whenever there is nothing for it:
+/// with thousands of them, that must not cost more than writing down whom to wake.
+#[derive(Default)]
+struct Seats {
+    waiting: Vec<Option<Waker>>,
+    free: Vec<usize>,
+}
+
+impl Seats {
+    fn take(&mut self) -> usize {
+        self.free.pop().unwrap_or_else(|| {
+            self.waiting.push(None);
+            self.waiting.len() - 1
+        })
+    }
+
+    fn wait(&mut self, seat: usize, waker: &Waker) {
+        match &mut self.waiting[seat] {
+            Some(known) => known.clone_from(waker),
+            empty => *empty = Some(waker.clone()),
+        }
+    }
+
+    fn leave(&mut self, seat: usize) {
+        self.waiting[seat] = None;
+        self.free.push(seat);
+    }
+
+    fn wake(&mut self) -> Vec<Waker> {
+        self.waiting.iter_mut().filter_map(Option::take).collect()
+    }
 }
 
 #[derive(Default)]
@@ -126,39 +189,49 @@ struct Recent {
 impl Live {
     /// A followed stream that stands at `news`; `total` is what all of them keep.
     pub(crate) fn new(news: News, total: Arc<AtomicUsize>) -> Live {
-        Live { news: watch::Sender::new(news), recent: Mutex::default(), total }
+        let inner = LiveInner { news, recent: Recent::default(), seats: Seats::default() };
+        Live { inner: Mutex::new(inner), total }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, LiveInner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Tells everybody, once. Batches must come in the order of their offsets.
     pub(crate) fn publish(&self, batch: Option<Batch>, news: News) {
-        if let Some(batch) = batch {
-            self.keep(batch);
-        }
-        self.news.send_replace(news);
+        let woken = {
+            let mut live = self.lock();
+            if let Some(batch) = batch {
+                live.recent.keep(batch, &self.total);
+            }
+            live.news = news;
+            live.seats.wake()
+        };
+        woken.into_iter().for_each(Waker::wake);
     }
+}
 
-    fn keep(&self, batch: Batch) {
-        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = recent.bytes;
-        recent.bytes += batch.data().len();
-        recent.batches.push_back(Arc::new(batch));
-        let crowded = self.total.load(Ordering::Relaxed) > RECENT_BYTES_TOTAL_MAX;
-        while recent.batches.len() > RECENT_BATCHES_MAX
-            || (recent.bytes > RECENT_BYTES_MAX && recent.batches.len() > 1)
-            || (crowded && !recent.batches.is_empty())
+impl Recent {
+    fn keep(&mut self, batch: Batch, total: &AtomicUsize) {
+        let before = self.bytes;
+        self.bytes += batch.data().len();
+        self.batches.push_back(Arc::new(batch));
+        let crowded = total.load(Ordering::Relaxed) > RECENT_BYTES_TOTAL_MAX;
+        while self.batches.len() > RECENT_BATCHES_MAX
+            || (self.bytes > RECENT_BYTES_MAX && self.batches.len() > 1)
+            || (crowded && !self.batches.is_empty())
         {
-            let oldest = recent.batches.pop_front().expect("the list is not empty: just checked");
-            recent.bytes -= oldest.data().len();
+            let oldest = self.batches.pop_front().expect("the list is not empty: just checked");
+            self.bytes -= oldest.data().len();
         }
-        self.total.fetch_add(recent.bytes, Ordering::Relaxed);
-        self.total.fetch_sub(before, Ordering::Relaxed);
+        total.fetch_add(self.bytes, Ordering::Relaxed);
+        total.fetch_sub(before, Ordering::Relaxed);
     }
 
     /// The batch that goes on at `offset`, if it is still here.
     fn after(&self, offset: Offset) -> Option<Arc<Batch>> {
-        let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        let position = recent.batches.partition_point(|batch| batch.end() <= offset);
-        let batch = recent.batches.get(position)?;
+        let position = self.batches.partition_point(|batch| batch.end() <= offset);
+        let batch = self.batches.get(position)?;
         match batch.start().cmp(&offset) {
             std::cmp::Ordering::Equal => Some(batch.clone()),
             std::cmp::Ordering::Less => Some(Arc::new(batch.after(offset))),
@@ -169,7 +242,7 @@ impl Live {
 
 impl Drop for Live {
     fn drop(&mut self) {
-        let recent = self.recent.get_mut().unwrap_or_else(PoisonError::into_inner);
-        self.total.fetch_sub(recent.bytes, Ordering::Relaxed);
+        let live = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.total.fetch_sub(live.recent.bytes, Ordering::Relaxed);
     }
 }

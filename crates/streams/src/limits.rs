@@ -25,10 +25,18 @@ pub const QUEUE_BYTES_MAX: usize = 512 << 20;
 /// for the sum.
 pub const COMMIT_BYTES_MAX: usize = 8 << 20;
 
+/// What the committer keeps of a commit's buffer for the next one.
+pub const COMMIT_BYTES_KEPT: usize = 256 << 10;
+/// Changes that a commit makes room for before it looks at them.
+pub const COMMIT_CHANGES_GUESS: usize = 1_024;
+
 /// How long a commit is put off, at most, for those who were just answered to come back. It
 /// is a quarter of the last commit's time if that is less.
 pub const COMMIT_PATIENCE_MAX: Duration = Duration::from_micros(500);
 
+/// Files of the store that are open at a time: a quarter of what a process may have by
+/// default. Others are opened when they are read.
+pub const OPEN_FILES_MAX: usize = 256;
 /// The first segment is small, so that an idle store is small.
 pub const FIRST_SEGMENT_BYTES: u64 = 4 << 20;
 /// Later segments: large enough that sealing them is rare, small enough to zero ahead and
@@ -51,6 +59,11 @@ pub const COMPACTION_BYTES_PER_SECOND: u64 = 64 << 20;
 pub const READ_GAP_BYTES: u32 = 4 << 10;
 /// The largest single read: a few megabytes are as fast as any.
 pub const READ_SPAN_BYTES: u32 = 1 << 20;
+
+/// Pages that were read lately, in memory: what many readers of the same streams share.
+pub const CACHED_PAGES_BYTES_MAX: usize = 32 << 20;
+/// A smaller page is read as quickly as it is found.
+pub const CACHED_PAGE_BYTES_MIN: usize = 1 << 10;
 
 /// Streams visited under one lock by work that visits them all.
 pub const SLOTS_PER_LOCK: usize = 512;

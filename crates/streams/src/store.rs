@@ -260,7 +260,7 @@ pub struct Page {
     /// The stream at that moment.
     pub head: Head,
     /// The messages. Starts where the reader asked, or at the tail if that is before.
-    pub batch: Batch,
+    pub batch: Arc<Batch>,
 }
 
 impl Page {

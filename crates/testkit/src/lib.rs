@@ -10,6 +10,7 @@ pub mod provider;
 pub mod proxy;
 pub mod race;
 pub mod server;
+pub mod statement;
 pub mod victim;
 
 pub use database::TestDb;

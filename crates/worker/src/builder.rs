@@ -160,8 +160,8 @@ impl Builder {
         self
     }
 
-    /// The name of this process in heartbeats; `executor@host` if not said. Processes of one
-    /// executor on one machine should have different ones.
+    /// The name of this process in heartbeats; `executor@host-pid` if not said, so that two
+    /// processes of one executor on one machine have a row each.
     pub fn name(mut self, name: impl Into<String>) -> Builder {
         self.name = Some(name.into());
         self
@@ -176,7 +176,8 @@ impl Builder {
     /// The worker, if it makes sense.
     pub fn build(self) -> std::result::Result<Worker, Error> {
         self.check()?;
-        let name = self.name.unwrap_or_else(|| format!("{}@{}", self.executor, host()));
+        let name =
+            self.name.unwrap_or_else(|| format!("{}@{}-{}", self.executor, host(), std::process::id()));
         // Unique per start: an owner that comes back must not pass for its predecessor.
         let owner = LeaseOwner::new(format!("{name}#{}", uuid::Uuid::now_v7().simple()));
         let mut shared_kinds: Vec<String> = vec![];

@@ -38,6 +38,7 @@ mod held;
 mod limits;
 mod maintain;
 mod pool;
+pub mod process;
 mod pulse;
 pub mod task;
 pub mod testing;

@@ -7,7 +7,7 @@ use std::time::Duration;
 pub(crate) const CONCURRENCY_DEFAULT: usize = 64;
 /// The most jobs claimed ahead of need, per pool. Past it a claim does not get cheaper per
 /// job, and all of these wait for a lease to run out when the process is killed.
-pub(crate) const PREFETCH_MAX: usize = 2_000;
+pub(crate) const PREFETCH_MAX: usize = 4_000;
 /// A job claimed ahead should start within this time, so that it is not kept from an idle
 /// worker elsewhere, nor a more urgent one from its turn.
 pub(crate) const PREFETCH_HORIZON: Duration = Duration::from_millis(200);
@@ -65,6 +65,15 @@ pub(crate) const REFUSED_WAIT: Duration = Duration::from_secs(1);
 pub(crate) const SLOT_TURN: u32 = 32;
 /// A handler's error text, cut to what the database keeps.
 pub(crate) const ERROR_BYTES_MAX: usize = 8_000;
+
+/// Between looks of a supervisor at processes whose time may have come.
+pub(crate) const SUPERVISE_EVERY: Duration = Duration::from_millis(500);
+/// Processes per look: each is one decision and one short transaction.
+pub(crate) const SUPERVISE_PROCESSES: i32 = 50;
+/// Nobody else is given a process for this long after a look; a killed supervisor costs that.
+pub(crate) const SUPERVISE_LEASE_SECONDS: i32 = 30;
+/// The lease of an attempt under way is renewed at least this often, however long it is.
+pub(crate) const ATTEMPT_RENEWAL_MAX: Duration = Duration::from_secs(60);
 
 /// Entries of the reaper's agenda per call.
 pub(crate) const REAP_BATCHES: i32 = 50;

@@ -81,6 +81,12 @@ impl Worker {
                 Err(_) => helper.abort(),
             }
         }
+        let last_word = self.shared.database.heartbeat_end(&self.name, &self.shared.owner);
+        if let Ok(Err(error)) = tokio::time::timeout(limits::LAST_FLUSH_WAIT_MAX, last_word).await
+            && !matches!(error, towpath_db::Error::GateClosed { .. })
+        {
+            tracing::warn!("the heartbeat stays behind and will look stale: {error}");
+        }
         tracing::info!(owner = %self.shared.owner, "worked");
     }
 

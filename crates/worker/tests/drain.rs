@@ -35,7 +35,7 @@ async fn a_stop_releases_what_waits_and_finishes_what_runs() {
     go.add();
     running.stop().await;
     assert_eq!(place.states().await, "queued 899, succeeded 101");
-    let again = "select count(*) from towpath.job_live where attempts - refunded <> 0";
+    let again = "select count(*) from towpath._job_now where attempts - refunded <> 0";
     assert_eq!(place.db.text(again).await, "0", "no attempt of theirs counts");
 }
 

@@ -23,7 +23,7 @@ async fn a_long_job_keeps_its_lease() {
     let running = Running::start(worker);
     begun.until(1).await;
     let mut maintenance = Maintenance::new(place.admin.clone());
-    let owned = "select lease_until > clock_timestamp() from towpath.job_live";
+    let owned = "select lease_until > clock_timestamp() from towpath._job_now";
     for _ in 0..6 {
         tokio::time::sleep(LEASE / 2).await;
         assert_eq!(maintenance.run_once().await.unwrap().reaped, 0);
@@ -65,7 +65,7 @@ async fn the_handler_of_a_cancelled_job_is_told() {
     assert_eq!(place.state(job_id).await, "cancelled", "its success came too late");
 }
 
-/// Q13: a running worker beats, under a name that outlives it.
+/// Q13: a running worker beats, and says when it stops, so that nobody misses it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_beats() {
     let place = Place::open().await;
@@ -80,6 +80,16 @@ async fn a_worker_beats() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     running.stop().await;
+    assert_eq!(place.db.text("select count(*) from towpath.queue_heartbeat").await, "0");
+}
+
+/// Q13: two processes of one executor on one machine have a heartbeat each.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_name_of_a_process_is_its_own() {
+    let place = Place::open().await;
+    let worker = place.builder().handle_kind("x", Options::default(), fine).build().unwrap();
+    let name = format!("-{}#", std::process::id());
+    assert!(worker.owner().as_str().contains(&name), "{}", worker.owner());
 }
 
 /// A worker that cannot renew takes nothing more, and goes on when it can again.

@@ -4,8 +4,12 @@
 
 mod drain;
 mod event;
+#[path = "../examples/process.rs"]
+mod example;
 mod keep;
 mod place;
+mod process;
+mod process_scan;
 mod run;
 mod schedule;
 mod wake;

@@ -1,4 +1,4 @@
-//! `towpath queue health | backlog | pause | resume | forget`.
+//! `towpath queue health | backlog | pause | resume | pauses | forget`.
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::Subcommand;
 use serde_json::json;
-use towpath_db::queue::{Backlog, Pause, QueueHealth};
+use towpath_db::queue::{Backlog, Pause, PauseMove, QueueHealth};
 use towpath_db::{Database, Error};
 use towpath_model::nearest::nearest;
 
@@ -42,6 +42,11 @@ pub(crate) enum Queue {
         #[arg(long, value_name = "ACTOR")]
         by: Option<String>,
     },
+    /// Who paused and resumed what, newest first
+    Pauses {
+        /// Of this kind only
+        kind: Option<String>,
+    },
     /// Forget the heartbeat of an executor that will not come back
     Forget {
         /// Its name, as `queue health` shows it
@@ -68,6 +73,10 @@ pub(crate) async fn run(queue: Queue, settings: &Settings, output: &Output) -> a
                     false => format!("{} was paused already", set.job_kind),
                 });
             }
+            Queue::Pauses { kind } => {
+                let history = database.queue_pause_history(kind.as_deref()).await?;
+                output.show(&history, |history| pauses_in_words(history));
+            }
             Queue::Forget { executor } => forget(&executor, &database, output).await?,
             Queue::Resume { kind, by } => {
                 let set = database.queue_resume(&kind, &by.unwrap_or_else(super::actor)).await?;
@@ -84,6 +93,23 @@ pub(crate) async fn run(queue: Queue, settings: &Settings, output: &Output) -> a
         Ok(ExitCode::SUCCESS)
     })
     .await
+}
+
+fn pauses_in_words(history: &[PauseMove]) -> String {
+    if history.is_empty() {
+        return "nothing was ever paused".into();
+    }
+    let row = |moved: &PauseMove| {
+        let reason = moved.reason.clone().unwrap_or_default();
+        [
+            format!("{:.0}", moved.at),
+            moved.action.clone(),
+            moved.job_kind.clone(),
+            moved.actor.clone(),
+            reason,
+        ]
+    };
+    table(["AT", "WHAT", "KIND", "BY", "WHY"], &history.iter().map(row).collect::<Vec<_>>())
 }
 
 async fn forget(executor: &str, database: &Database, output: &Output) -> anyhow::Result<()> {

@@ -1,9 +1,11 @@
 //! `towpath route`: the route role alone: sequencer, route workers, webhooks.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Args;
 use serde_json::json;
+use towpath_route::stream::Remote;
 use towpath_route::{Config, Role};
 
 use crate::output::Output;
@@ -35,7 +37,8 @@ pub(crate) async fn run(route: Route, settings: &Settings, output: &Output) -> a
             listen: !route.poll_only,
             ..crate::route::config(settings)
         };
-        let role = Role::new(database, config)?;
+        let url = settings.url.clone().unwrap_or_else(|| format!("http://{}", settings.listen));
+        let role = Role::new(database, config)?.streams(Arc::new(Remote::new(&url)?));
         output.show(&json!({ "routing": true }), |_| "towpath routes events".to_owned());
         role.run(shutdown).await;
         Ok(ExitCode::SUCCESS)

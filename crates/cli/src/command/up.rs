@@ -14,6 +14,7 @@ use towpath_db::subscription::SubscriptionSpec;
 use towpath_db::{Attribution, Database, GateMove};
 use towpath_message::Transports;
 use towpath_route::Role;
+use towpath_route::stream::Local;
 use towpath_server::metrics::Metrics;
 use towpath_server::tls::Tls;
 use towpath_streams::embedded::Embedded;
@@ -113,7 +114,8 @@ impl Running {
                 shutdown.clone(),
             )),
         };
-        let role = Role::new(self.database.clone(), crate::route::config(settings))?;
+        let local = Arc::new(Local(Arc::new(self.streams.clone())));
+        let role = Role::new(self.database.clone(), crate::route::config(settings))?.streams(local);
         let route = tokio::spawn(role.run(shutdown.clone()));
         let worker_database = super::work::as_worker(self.database.clone(), settings).await?;
         let worker = super::work::everyday(worker_database, &transports)?;
@@ -121,10 +123,10 @@ impl Running {
         let maintenance = tokio::spawn(Maintenance::new(self.database.clone()).run(shutdown.clone()));
         towpath_server::run(listener, config, shutdown).await;
         drop(doorplate);
+        route.await?;
         streams::shut_down(self.streams).await;
         worker.await?;
         maintenance.await?;
-        route.await?;
         self.database.close();
         if let Some(cluster) = self.cluster {
             cluster.stop().await;

@@ -115,7 +115,7 @@ fn read_moment(text: &str) -> Result<Timestamp, Fault> {
 }
 
 /// `a.b=value` or JSON.
-fn read_payload(text: &str) -> Result<Value, Fault> {
+pub(crate) fn read_payload(text: &str) -> Result<Value, Fault> {
     if text.starts_with('{') {
         return serde_json::from_str(text)
             .map_err(|error| Fault::Invalid(format!("the payload filter is not JSON: {error}")));

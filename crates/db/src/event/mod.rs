@@ -15,6 +15,7 @@ mod route_pass;
 mod sequence;
 #[cfg(feature = "sqlx")]
 pub mod sqlx;
+mod stream_delivery;
 mod subscription;
 
 pub use dead_letter::{LetterReplayed, Letters, LettersReplayed, RouteDeadLetter, RouteDeadLetterPage};
@@ -29,11 +30,14 @@ pub use read::{
     Recipients, RouteAttempt, WouldDecide,
 };
 pub use route::{
-    ModeSet, Replay, Replayed, Route, RoutePut, RouteRetired, RouteSent, RouteSpec, RouteWorkerPut,
-    SecretRotated, Span,
+    ModeSet, Replay, Replayed, Route, RoutePut, RouteRetired, RouteSent, RouteSpec, RouteTest,
+    RouteWorkerPut, SecretRotated, Span,
 };
 pub use route_pass::{Decisions, RouteCursor, RoutePass, RouteWorker, RouteWorkers, Slice};
 pub use sequence::Sequenced;
+pub use stream_delivery::{
+    ClaimedStreams, StreamDelivery, StreamEvent, StreamFailure, StreamOutcome, UnendedStream,
+};
 pub use subscription::{
     EventActor, EventActorSpec, EventGrant, EventGranted, EventSubscription, EventSubscriptionSpec,
 };

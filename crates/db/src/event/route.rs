@@ -1,5 +1,6 @@
 //! Routes: which events go where, in which mode (`sql/functions/route.sql`, `route_replay.sql`).
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::Timestamp;
@@ -182,6 +183,32 @@ pub struct RouteSent {
     pub detail: Option<String>,
 }
 
+/// A made-up webhook and everything needed to send it.
+#[derive(Clone, Deserialize)]
+pub struct RouteTest {
+    /// The route.
+    pub route_name: String,
+    /// Where to.
+    pub url: String,
+    /// The id receivers see.
+    pub webhook_id: String,
+    /// The route's own headers.
+    pub headers: BTreeMap<String, String>,
+    /// How long the receiver may take.
+    pub timeout_seconds: u32,
+    /// What to send.
+    pub body: String,
+    /// Every one of them signs.
+    pub signing_keys: Vec<String>,
+}
+
+/// By hand, so that the keys do not end up in a log.
+impl fmt::Debug for RouteTest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RouteTest({} to {})", self.route_name, self.url)
+    }
+}
+
 /// The outcome of registering a worker.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RouteWorkerPut {
@@ -259,6 +286,12 @@ impl Database {
     ) -> Result<SecretRotated, Error> {
         let sql = "select towpath.fn_route_secret_rotate($1, $2, $3, $4)";
         read(self.call(sql, &[&route_name, &signing_key, &overlap_seconds, &actor]).await?)
+    }
+
+    /// A made-up webhook for a route's receiver, whatever the route's mode; the caller sends it.
+    pub async fn route_test(&self, route_name: &str) -> Result<RouteTest, Error> {
+        let answer = self.call("select towpath.fn_route_test($1)", &[&route_name]).await?;
+        read(answer).map_err(|error| no_such_route(error, route_name))
     }
 
     /// Sends stored events through a route, as a new generation; at most `limit`, and at most 1,000, in

@@ -75,7 +75,8 @@ pub struct Armed {
 
 const CLAIM: &str = "
     select job_id, attempt, max_attempts, job_kind, event_domain, source_ref, target_ref, payload_ref,
-           payload_json, priority, scheduled_at, idempotency_key, actor, run_id, created_at, lease_until, refusal
+           payload_json, priority, scheduled_at, idempotency_key, actor, run_id, created_at, lease_until, refusal,
+           batch_id
       from towpath.fn_job_claim_rows($1, $2, $3, $4, $5)";
 
 impl Database {
@@ -110,6 +111,7 @@ fn read_claimed(row: &Row, owner: &LeaseOwner) -> Result<ClaimedJob, Error> {
             owner: owner.clone(),
             attempt: Attempt::from(row.get::<_, i32>(1)),
             expires_at: row.get(15),
+            batch: row.get(17),
         },
         max_attempts: row.get(2),
         kind: row.get(3),

@@ -112,8 +112,9 @@ impl Database {
         };
         let attempts = attempts_of(leases.iter());
         let (ids, numbers) = columns(&attempts);
-        let sql = "select towpath.fn_job_ack_many($1, $2, $3)";
-        let answer = self.call(sql, &[&ids, &owner.as_str(), &numbers]).await;
+        let batches = batches_of(&leases);
+        let sql = "select towpath.fn_job_ack_many($1, $2, $3, $4)";
+        let answer = self.call(sql, &[&ids, &owner.as_str(), &numbers, &batches]).await;
         lost_of(answer, attempts.len()).map_err(|error| Unfinished { error, attempts: leases })
     }
 
@@ -158,6 +159,15 @@ impl Database {
         let answer = self.call(sql, &[&ids, &owner.as_str(), &numbers]).await;
         lost_of(answer, attempts.len()).map_err(|error| Unfinished { error, attempts: leases })
     }
+}
+
+/// The entries of the lease ledger that have these; none if one of them is not known, and
+/// then the database looks for itself.
+fn batches_of(leases: &[Lease]) -> Option<Vec<i64>> {
+    let mut batches = leases.iter().map(|lease| lease.batch).collect::<Option<Vec<i64>>>()?;
+    batches.sort_unstable();
+    batches.dedup();
+    Some(batches)
 }
 
 fn attempts_of<'a>(leases: impl Iterator<Item = &'a Lease>) -> Vec<(JobId, Attempt)> {

@@ -54,4 +54,11 @@ impl Database {
             .await?;
         read_field(answer, "ticks_total")
     }
+
+    /// The last word of a process: its silence from now on is no failure. Answers whether
+    /// the heartbeat of this name was its own.
+    pub async fn heartbeat_end(&self, executor_name: &str, owner: &LeaseOwner) -> Result<bool, Error> {
+        let sql = "select towpath.fn_queue_heartbeat_end($1, $2)";
+        read_field(self.call(sql, &[&executor_name, &owner.as_str()]).await?, "ended")
+    }
 }

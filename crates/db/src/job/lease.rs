@@ -45,6 +45,8 @@ pub struct Lease {
     pub(super) owner: LeaseOwner,
     pub(super) attempt: Attempt,
     pub(super) expires_at: Timestamp,
+    /// The entry of the lease ledger that has it, if it was claimed by this process.
+    pub(super) batch: Option<i64>,
 }
 
 /// How far a job is. What is `None` stays as it was.
@@ -71,7 +73,7 @@ impl Lease {
     /// A lease whose holder keeps it outside of this process, as an executor on the other
     /// side of HTTP does. The database still checks that it is held.
     pub fn held_elsewhere(job_id: JobId, owner: LeaseOwner, attempt: Attempt) -> Lease {
-        Lease { job_id, owner, attempt, expires_at: Timestamp::MIN }
+        Lease { job_id, owner, attempt, expires_at: Timestamp::MIN, batch: None }
     }
 
     /// The job.

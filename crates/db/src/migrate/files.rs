@@ -48,6 +48,8 @@ pub const MIGRATIONS: &[Migration] = migrations! {
     5 "0005_process",
     6 "0006_comms",
     7 "0007_audit",
+    8 "0008_stream_delivery",
+    9 "0009_lease_ledger",
 };
 
 /// Functions first, because views call them.
@@ -61,6 +63,7 @@ pub const SOURCES: &[Source] = sources! {
     "functions/job_enqueue.sql",
     "functions/job_enqueue_many.sql",
     "functions/job_claim.sql",
+    "functions/job_settle.sql",
     "functions/job_lease.sql",
     "functions/job_finish.sql",
     "functions/job_dead_letter.sql",
@@ -85,6 +88,7 @@ pub const SOURCES: &[Source] = sources! {
     "functions/route_dead_letter.sql",
     "functions/delivery.sql",
     "functions/delivery_finish.sql",
+    "functions/stream_delivery.sql",
     "functions/event_read.sql",
     "functions/event_retention.sql",
     "functions/event_verify.sql",
@@ -101,6 +105,7 @@ pub const SOURCES: &[Source] = sources! {
     "functions/comms_email.sql",
     "functions/comms_sms.sql",
     "functions/comms_read.sql",
+    "views/job_now.sql",
     "views/job_queue.sql",
     "views/job_queue_backlog.sql",
     "views/job_dead_letter_summary.sql",

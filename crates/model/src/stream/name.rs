@@ -91,6 +91,9 @@ impl Place {
                 return Some(Place::Reserved { project: project.into(), rest: rest.to_owned() });
             }
         }
+        if !id.contains('%') {
+            return StreamName::new(project, id).map(Place::Stream);
+        }
         StreamName::new(project, &decode(id)?).map(Place::Stream)
     }
 }

@@ -56,6 +56,18 @@ impl Offset {
         Offset::new(self.0 + bytes)
     }
 
+    /// The text of this offset, without an allocation: every answer carries one.
+    pub fn to_text(self) -> [u8; 2 * HALF + 1] {
+        let mut text = [b'0'; 2 * HALF + 1];
+        text[HALF] = b'_';
+        let mut rest = self.0;
+        for digit in text[HALF + 1..].iter_mut().rev() {
+            *digit = b'0' + (rest % 10) as u8;
+            rest /= 10;
+        }
+        text
+    }
+
     /// Reads the one form an offset is written in; anything else is not an offset.
     pub fn parse(text: &str) -> Option<Offset> {
         let (generation, position) = text.split_once('_')?;
@@ -113,6 +125,8 @@ mod tests {
         fn text_and_number_are_the_same_thing(bytes in 0..=MAX) {
             let offset = Offset::new(bytes);
             prop_assert_eq!(Offset::parse(&offset.to_string()), Some(offset));
+            let text = offset.to_string();
+            prop_assert!(offset.to_text() == *text.as_bytes());
         }
 
         /// S05: clients compare offsets as text.

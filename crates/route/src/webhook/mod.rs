@@ -68,11 +68,11 @@ pub struct Report {
 impl Sender {
     /// A sender that goes where `reach` allows.
     pub fn new(reach: Reach) -> Result<Sender, Error> {
-        Sender::with_lookup(reach, Arc::new(SystemLookup))
+        Sender::with_lookup(reach, &(Arc::new(SystemLookup) as Arc<dyn Lookup>))
     }
 
     /// A sender that looks names up in a way of one's own. The answers are judged all the same.
-    pub fn with_lookup(reach: Reach, lookup: Arc<dyn Lookup>) -> Result<Sender, Error> {
+    pub fn with_lookup(reach: Reach, lookup: &Arc<dyn Lookup>) -> Result<Sender, Error> {
         let reach = Arc::new(reach);
         let client = |scheme: Scheme| {
             reqwest::Client::builder()
@@ -104,7 +104,7 @@ async fn attempt(
 ) -> Result<(), DeliveryFailure> {
     let (url, scheme) = guard::check(request.url, &sender.reach).map_err(|refusal| match refusal {
         guard::Refusal::Unusable(words) => failed(FailureClass::Setup, words),
-        guard::Refusal::Forbidden(forbidden) => failed(FailureClass::Forbidden, forbidden),
+        guard::Refusal::Forbidden(forbidden) => failed(FailureClass::Forbidden, forbidden.to_string()),
     })?;
     let headers = headers(request).map_err(|words| failed(FailureClass::Setup, words))?;
     let client = match scheme {
@@ -171,8 +171,8 @@ async fn beginning(response: &mut reqwest::Response) -> String {
     text.chars().filter(|letter| *letter != '\0').take(limits::ANSWER_CHARS_MAX).collect()
 }
 
-fn failed(class: FailureClass, words: impl ToString) -> DeliveryFailure {
-    DeliveryFailure { class, error: words.to_string(), retry_after: None }
+fn failed(class: FailureClass, words: impl Into<String>) -> DeliveryFailure {
+    DeliveryFailure { class, error: words.into(), retry_after: None }
 }
 
 fn from_reqwest(error: reqwest::Error, wait_max: Duration) -> DeliveryFailure {
@@ -188,7 +188,7 @@ fn from_reqwest(error: reqwest::Error, wait_max: Duration) -> DeliveryFailure {
     let mut cause = error.source();
     while let Some(found) = cause {
         if let Some(forbidden) = inner::<Forbidden>(found) {
-            return failed(FailureClass::Forbidden, forbidden);
+            return failed(FailureClass::Forbidden, forbidden.to_string());
         }
         if let Some(tls) = inner::<rustls::Error>(found) {
             return failed(FailureClass::Tls, format!("no encrypted connection: {tls}"));

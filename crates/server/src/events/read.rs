@@ -82,6 +82,7 @@ async fn follow(events: &Events, reader: &Reader, asked: &Asked, wait: Duration)
     loop {
         // Before the look: a wake-up between a look and the sleep is not lost.
         woken.borrow_and_update();
+        let looked = tokio::time::Instant::now();
         let page = look(events, reader, asked, after).await?;
         let over = tokio::time::Instant::now() >= deadline || events.shutdown.is_cancelled();
         if !page.events.is_empty() || over {
@@ -97,6 +98,8 @@ async fn follow(events: &Events, reader: &Reader, asked: &Asked, wait: Duration)
             () = tokio::time::sleep_until(deadline) => {}
             () = events.shutdown.cancelled() => {}
         }
+        let rest = (looked + limits::EVENTS_LOOK_EVERY).min(deadline);
+        tokio::time::sleep_until(rest).await;
     }
 }
 

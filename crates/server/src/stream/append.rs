@@ -1,60 +1,157 @@
 //! `POST`: append, close, or both.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
-use hyper::body::Incoming;
-use hyper::header::{CONTENT_TYPE, HeaderMap, IF_MATCH};
+use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue, IF_MATCH};
 use hyper::{Request, Response, StatusCode};
 use towpath_model::stream::content_type::{ContentType, Mode};
 use towpath_model::stream::json;
 use towpath_model::stream::name::StreamName;
 use towpath_model::stream::offset::Offset;
 use towpath_model::stream::producer::Producer;
-use towpath_streams::{Append, Appended, Messages};
+use towpath_streams::{Append, Messages};
 
+use super::fanout::Published;
+use super::headers::Cors;
 use super::refusal::{self, Refusal};
-use super::request::{self, header, is_true};
-use super::session::describe_fan_out;
+use super::request::{self, Fields, header, is_true};
 use super::{Answer, Streams, empty, headers};
 use crate::body::Body;
 use crate::limits::SEQ_BYTES_MAX;
+use crate::metrics;
+use crate::upload::Upload;
+
+/// An append as it was asked for, ready to be made or refused.
+pub(crate) struct Wish {
+    name: StreamName,
+    append: Result<Append, Refusal>,
+    cors: Cors,
+}
+
+/// An append that was made.
+pub(crate) struct Done {
+    published: Published,
+    has_data: bool,
+    cors: Cors,
+    /// Whether its answer says how it went out.
+    tells_fan_out: bool,
+}
+
+/// What a field of its answer says.
+pub(crate) enum Value {
+    Text(&'static str),
+    Offset(Offset),
+    Number(u64),
+}
 
 impl Streams {
     /// Appends, and delivers to the sessions that follow. There is no way around the fan-out.
-    pub(super) async fn publish(&self, name: StreamName, request: Request<Incoming>) -> Answer {
+    pub(super) async fn publish(&self, name: StreamName, request: Request<Upload>) -> Answer {
         let (parts, body) = request.into_parts();
-        // An append to a stream nobody follows is answered in the protocol's own words alone.
-        let is_publish = parts.uri.path().contains("/publish/");
-        let append = wish(&parts.headers)?;
+        // A wish that is wrong is refused before its body is waited for.
+        wish(&parts.headers)?;
         let body = request::body(body, self.settings().body_bytes_max).await?;
-        let append = with_body(append, header(&parts.headers, &CONTENT_TYPE)?, body)?;
+        let Wish { name, append, .. } = self.wish(name, &parts.headers, body);
+        let mut done = self.make(name, append?, Cors::Quiet).await?;
+        done.tells_fan_out |= parts.uri.path().contains("/publish/");
+        Ok(done.answer())
+    }
+
+    /// Reads an append whose body is here.
+    pub(crate) fn wish(&self, name: StreamName, fields: &impl Fields, body: Bytes) -> Wish {
+        let append = wish(fields).and_then(|append| with_body(append, header(fields, &CONTENT_TYPE)?, body));
+        Wish { name, append, cors: Cors::of_write(fields) }
+    }
+
+    /// Makes it, or answers why not.
+    pub(crate) async fn commit(&self, Wish { name, append, cors }: Wish) -> Result<Done, Response<Body>> {
+        let began = Instant::now();
+        let done = match append {
+            Ok(append) => self.make(name, append, cors.clone()).await,
+            Err(refusal) => Err(refusal),
+        };
+        let status = done.as_ref().map_or_else(|refusal| refusal.status, Done::status);
+        let measured = metrics::Request { endpoint: "stream", method: "POST" };
+        self.0.metrics.request(measured, status.as_u16(), began.elapsed());
+        done.map_err(|refusal| {
+            let mut response = refusal.into_response();
+            cors.add_to(response.headers_mut());
+            response
+        })
+    }
+
+    async fn make(&self, name: StreamName, append: Append, cors: Cors) -> Result<Done, Refusal> {
         let has_data = !append.messages.is_empty();
         let published = self.fan_outs().publish(name.clone(), append).await?;
         let appended = published.appended;
         if has_data && !appended.is_duplicate {
             self.changed(&name);
         }
-        let mut response = answer(appended, has_data);
-        if published.subscribers > 0 || is_publish {
-            describe_fan_out(response.headers_mut(), &published);
+        // An append to a stream nobody follows is answered in the protocol's own words alone.
+        Ok(Done { published, has_data, cors, tells_fan_out: published.subscribers > 0 })
+    }
+}
+
+impl Done {
+    /// 204, but 200 for a producer's new data: that is how it tells new from duplicate.
+    pub(crate) fn status(&self) -> StatusCode {
+        let appended = &self.published.appended;
+        let is_new = appended.producer.is_some() && !appended.is_duplicate && self.has_data;
+        if is_new { StatusCode::OK } else { StatusCode::NO_CONTENT }
+    }
+
+    /// Every field of its answer.
+    pub(crate) fn fields(&self, mut put: impl FnMut(HeaderName, Value)) {
+        let appended = &self.published.appended;
+        put(headers::NEXT_OFFSET, Value::Offset(appended.tail));
+        if let Some(accepted) = appended.producer {
+            put(headers::PRODUCER_EPOCH, Value::Number(accepted.epoch));
+            put(headers::PRODUCER_SEQ, Value::Number(accepted.seq));
         }
-        Ok(response)
+        if appended.closed {
+            put(headers::CLOSED, Value::Text("true"));
+        }
+        if self.tells_fan_out {
+            let published = &self.published;
+            put(headers::FANOUT_COUNT, Value::Number(published.subscribers as u64));
+            put(headers::FANOUT_SUCCESSES, Value::Number(published.successes as u64));
+            put(headers::FANOUT_FAILURES, Value::Number(published.failures as u64));
+            put(headers::FANOUT_MODE, Value::Text(published.mode.word()));
+        }
+        self.cors.fields(|name, value| put(name, Value::Text(value)));
+    }
+
+    fn answer(&self) -> Response<Body> {
+        let mut response = empty(self.status());
+        let out = response.headers_mut();
+        self.fields(|name, value| {
+            out.insert(
+                name,
+                match value {
+                    Value::Text(text) => HeaderValue::from_static(text),
+                    Value::Offset(offset) => headers::offset(offset),
+                    Value::Number(number) => headers::number(number),
+                },
+            );
+        });
+        response
     }
 }
 
 /// Everything but the body.
-fn wish(headers: &HeaderMap) -> Result<Append, Refusal> {
+fn wish(fields: &impl Fields) -> Result<Append, Refusal> {
     let producer = Producer::parse(
-        header(headers, &headers::PRODUCER_ID)?,
-        header(headers, &headers::PRODUCER_EPOCH)?,
-        header(headers, &headers::PRODUCER_SEQ)?,
+        header(fields, &headers::PRODUCER_ID)?,
+        header(fields, &headers::PRODUCER_EPOCH)?,
+        header(fields, &headers::PRODUCER_SEQ)?,
     )?;
     Ok(Append {
-        close: is_true(headers, &headers::CLOSED),
+        close: is_true(fields, &headers::CLOSED),
         producer,
-        stream_seq: header(headers, &headers::SEQ)?.map(stream_seq).transpose()?,
-        expected_tail: header(headers, &IF_MATCH)?.map(expected_tail).transpose()?,
+        stream_seq: header(fields, &headers::SEQ)?.map(stream_seq).transpose()?,
+        expected_tail: header(fields, &IF_MATCH)?.map(expected_tail).transpose()?,
         ..Append::default()
     })
 }
@@ -95,20 +192,4 @@ pub(super) fn messages(content_type: &ContentType, body: Bytes) -> Result<Messag
         }
         Mode::Text | Mode::Bytes => Ok(Messages::one(body)),
     }
-}
-
-/// 204, but 200 for a producer's new data: that is how it tells new from duplicate.
-fn answer(appended: Appended, has_data: bool) -> Response<Body> {
-    let is_new = appended.producer.is_some() && !appended.is_duplicate && has_data;
-    let mut response = empty(if is_new { StatusCode::OK } else { StatusCode::NO_CONTENT });
-    let headers = response.headers_mut();
-    headers.insert(headers::NEXT_OFFSET, headers::offset(appended.tail));
-    if let Some(accepted) = appended.producer {
-        headers.insert(headers::PRODUCER_EPOCH, headers::number(accepted.epoch));
-        headers.insert(headers::PRODUCER_SEQ, headers::number(accepted.seq));
-    }
-    if appended.closed {
-        headers.insert(headers::CLOSED, headers::TRUE);
-    }
-    response
 }

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Request, StatusCode};
 use serde::Deserialize;
@@ -27,6 +26,7 @@ use super::{Answer, Streams, request, with_body};
 use crate::body::Body;
 use crate::limits::BATCH_MAX;
 use crate::project::Pass;
+use crate::upload::Upload;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -65,7 +65,7 @@ impl Streams {
         &self,
         project: Arc<str>,
         pass: &Pass,
-        request: Request<Incoming>,
+        request: Request<Upload>,
     ) -> Answer {
         let body = request::body(request.into_body(), self.settings().body_bytes_max).await?;
         let batch: Batch<'_> = serde_json::from_slice(&body)

@@ -1,7 +1,6 @@
 //! `PUT`: create a stream, or fork one.
 
 use bytes::Bytes;
-use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderMap, LOCATION};
 use hyper::{Request, StatusCode};
 use towpath_model::stream::content_type::ContentType;
@@ -18,9 +17,10 @@ use super::refusal::Refusal;
 use super::request::{self, header, is_true};
 use super::{Answer, Streams, empty, headers};
 use crate::project::Pass;
+use crate::upload::Upload;
 
 impl Streams {
-    pub(super) async fn create(&self, name: StreamName, pass: &Pass, request: Request<Incoming>) -> Answer {
+    pub(super) async fn create(&self, name: StreamName, pass: &Pass, request: Request<Upload>) -> Answer {
         let (parts, body) = request.into_parts();
         let shape = shape(&name, &parts.headers)?;
         if let Some(fork) = &shape.fork {

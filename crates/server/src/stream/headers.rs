@@ -8,6 +8,7 @@ use hyper::header::{
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use towpath_model::stream::offset::Offset;
 
+use super::request::Fields;
 use crate::body::Body;
 use crate::project::Origins;
 
@@ -62,6 +63,7 @@ const METHODS: &str = "GET, HEAD, POST, PUT, DELETE, OPTIONS";
 /// Of an open project reads always do, because a shared cache may hand them to another client
 /// than the one that asked; writes only when a browser asks, which keeps their answers short.
 /// A registered project lists its origins.
+#[derive(Clone)]
 pub(super) enum Cors {
     /// To all of them.
     Any,
@@ -84,23 +86,32 @@ impl Cors {
         }
     }
 
-    pub(super) fn add_to(self, headers: &mut HeaderMap) {
-        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        headers.insert(RESOURCE_POLICY, HeaderValue::from_static("cross-origin"));
-        let allowed = match self {
-            Cors::Any => HeaderValue::from_static("*"),
+    /// For a write with these fields to an open project.
+    pub(super) fn of_write(fields: &impl Fields) -> Cors {
+        if fields.all(&ORIGIN).next().is_some() { Cors::Any } else { Cors::Quiet }
+    }
+
+    pub(super) fn add_to(&self, headers: &mut HeaderMap) {
+        self.fields(|name, value| drop(headers.insert(name, HeaderValue::from_static(value))));
+        match self {
+            Cors::Any | Cors::Quiet => {}
+            Cors::Listed => drop(headers.insert(VARY, HeaderValue::from_static("origin"))),
             Cors::One(origin) => {
                 headers.insert(VARY, HeaderValue::from_static("origin"));
-                origin
+                headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
+                headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
             }
-            Cors::Listed => {
-                headers.insert(VARY, HeaderValue::from_static("origin"));
-                return;
-            }
-            Cors::Quiet => return,
-        };
-        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, allowed);
-        headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
+        }
+    }
+
+    /// Every field it adds, but for those of a registered project's origins.
+    pub(super) fn fields(&self, mut put: impl FnMut(HeaderName, &'static str)) {
+        put(X_CONTENT_TYPE_OPTIONS, "nosniff");
+        put(RESOURCE_POLICY, "cross-origin");
+        if matches!(self, Cors::Any) {
+            put(ACCESS_CONTROL_ALLOW_ORIGIN, "*");
+            put(ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
+        }
     }
 }
 
@@ -120,7 +131,7 @@ pub(super) fn text(text: &str) -> HeaderValue {
 }
 
 pub(super) fn offset(offset: Offset) -> HeaderValue {
-    text(&offset.to_string())
+    HeaderValue::from_bytes(&offset.to_text()).expect("digits are printable")
 }
 
 pub(super) fn number(number: u64) -> HeaderValue {

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use hyper::body::Incoming;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::{Request, StatusCode};
 use serde_json::{Value, json};
@@ -14,9 +13,10 @@ use super::request::query;
 use super::{Answer, Streams, headers, with_body};
 use crate::body::Body;
 use crate::limits::LIST_MAX;
+use crate::upload::Upload;
 
 impl Streams {
-    pub(super) async fn list_streams(&self, project: Arc<str>, request: &Request<Incoming>) -> Answer {
+    pub(super) async fn list_streams(&self, project: Arc<str>, request: &Request<Upload>) -> Answer {
         let text = request.uri().query();
         let limit = match query(text, "limit")? {
             None => LIST_MAX,

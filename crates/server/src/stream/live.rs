@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::Stream;
 use hyper::StatusCode;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use tokio::time::{Instant, Sleep};
@@ -23,6 +25,7 @@ use super::{Answer, Streams, headers, with_body};
 use crate::body::Body;
 use crate::limits;
 use crate::project::Pass;
+use crate::stop::Stop;
 
 impl Streams {
     /// `live=sse`: events until the stream ends, the client leaves, or its time is up.
@@ -54,7 +57,9 @@ impl Streams {
             beat: beat.min(limits::HEARTBEAT_EVERY),
             alarm: Box::pin(tokio::time::sleep_until(Instant::now())),
             ends_at: Instant::now() + self.settings().sse_lifetime,
-            shutdown: Box::pin(self.0.shutdown.clone().cancelled_owned()),
+            stop: self.0.stop.clone(),
+            stopped: Box::pin(self.0.stop.set()),
+            armed: false,
             ended: match pass {
                 Pass::Open => None,
                 pass => Some(Box::pin(pass.ended())),
@@ -63,7 +68,7 @@ impl Streams {
             _reader: reader,
         };
         events.set_alarm();
-        let body = Body::Events(Box::pin(futures_util::stream::unfold(events, Events::next)));
+        let body = Body::Events(Box::pin(events));
         let mut response = with_body(StatusCode::OK, body);
         let out = response.headers_mut();
         out.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -87,7 +92,10 @@ struct Events {
     /// Set once for many messages: arming a timer for each would cost more than sending it.
     alarm: Pin<Box<Sleep>>,
     ends_at: Instant,
-    shutdown: Pin<Box<WaitForCancellationFutureOwned>>,
+    stop: Stop,
+    stopped: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// Whether `alarm` and `stopped` know whom to wake.
+    armed: bool,
     /// The end of the reader's token, if it needed one.
     ended: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     stage: Stage,
@@ -95,73 +103,103 @@ struct Events {
 }
 
 /// What is sent next.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// A first sign of life, if there is nothing else to send.
     Start,
     /// Whatever comes.
     Follow,
-    /// The control event that belongs to the data just sent.
-    Control(Bytes),
-    /// The control event after which nothing follows.
-    Last(Bytes),
+    /// Nothing.
     Done,
 }
 
+impl Stream for Events {
+    type Item = Bytes;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        self.poll_events(cx)
+    }
+}
+
 impl Events {
-    async fn next(mut self) -> Option<(Bytes, Events)> {
-        loop {
-            match std::mem::replace(&mut self.stage, Stage::Follow) {
-                Stage::Start
-                    if self.follower.offset() == self.follower.tail() && !self.follower.is_closed() =>
-                {
-                    return Some((self.up_to_date(), self));
-                }
-                Stage::Start | Stage::Follow => {}
-                Stage::Control(control) => return Some((control, self)),
-                Stage::Last(control) => {
-                    self.stage = Stage::Done;
-                    return Some((control, self));
-                }
-                Stage::Done => return None,
+    fn poll_events(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        if let Some(ended) = &mut self.ended
+            && ended.as_mut().poll(cx).is_ready()
+        {
+            return Poll::Ready(None);
+        }
+        match std::mem::replace(&mut self.stage, Stage::Follow) {
+            Stage::Start if self.follower.offset() == self.follower.tail() && !self.follower.is_closed() => {
+                return Poll::Ready(Some(self.up_to_date()));
             }
-            let step = tokio::select! {
-                biased;
-                () = over(&mut self.ended) => return None,
-                step = self.follower.next() => step,
-                () = self.alarm.as_mut() => {
-                    if Instant::now() >= self.ends_at || self.streams.store().touch(&self.name).is_err() {
-                        return None;
-                    }
-                    self.set_alarm();
-                    return Some((self.up_to_date(), self));
+            Stage::Start | Stage::Follow => {}
+            Stage::Done => return Poll::Ready(None),
+        }
+        let Poll::Ready(step) = self.follower.poll_next(cx) else { return self.poll_quiet(cx) };
+        Poll::Ready(match step {
+            Ok(Step::Data { batch, up_to_date, closed }) => {
+                if closed {
+                    self.stage = Stage::Done;
                 }
-                () = self.shutdown.as_mut() => return None,
-            };
-            match step {
-                Ok(Step::Data { batch, up_to_date, closed }) => {
-                    self.stage = match (closed, up_to_date) {
-                        (true, _) => Stage::Last(self.control(State::Closed)),
-                        (false, true) => Stage::Control(self.up_to_date()),
-                        (false, false) => {
-                            Stage::Control(self.control(State::Behind { cursor: self.cursor() }))
-                        }
-                    };
-                    let mode = self.mode;
-                    return Some((batch.rendered(|batch| frame(mode, batch)), self));
-                }
-                Ok(Step::Closed) => self.stage = Stage::Last(self.control(State::Closed)),
-                Ok(Step::Gone) => return None,
-                Err(error) => {
-                    tracing::warn!(%error, stream = %self.name, "a live reader must come back");
-                    return None;
-                }
+                Some(self.events_of(&batch, up_to_date, closed))
+            }
+            Ok(Step::Closed) => {
+                self.stage = Stage::Done;
+                Some(self.control(State::Closed))
+            }
+            Ok(Step::Gone) => None,
+            Err(error) => {
+                tracing::warn!(%error, stream = %self.name, "a live reader must come back");
+                None
+            }
+        })
+    }
+
+    /// Nothing came: is it time for a sign of life, or to end? The alarm and the stop are told
+    /// once whom to wake; after that a look at each is enough, so that a message to thousands
+    /// of followers does not arm thousands of timers.
+    fn poll_quiet(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        if self.stop.is_set() || (!self.armed && self.stopped.as_mut().poll(cx).is_ready()) {
+            return Poll::Ready(None);
+        }
+        if self.armed && !self.alarm.is_elapsed() {
+            return Poll::Pending;
+        }
+        self.armed = true;
+        if self.alarm.as_mut().poll(cx).is_pending() {
+            return Poll::Pending;
+        }
+        if Instant::now() >= self.ends_at || self.streams.store().touch(&self.name).is_err() {
+            return Poll::Ready(None);
+        }
+        self.set_alarm();
+        Poll::Ready(Some(self.up_to_date()))
+    }
+
+    /// A batch's data event and the control event that must follow it. Whoever keeps up gets
+    /// the same bytes as everybody else who does: they are made once.
+    fn events_of(&self, batch: &Batch, up_to_date: bool, closed: bool) -> Bytes {
+        if up_to_date && !closed {
+            let (cursor, events) = batch.rendered(|batch| {
+                let cursor = next_cursor(None);
+                (cursor, frame(self.mode, batch, State::UpToDate { cursor }))
+            });
+            if cursor >= self.cursor {
+                return events;
             }
         }
+        let state = match (closed, up_to_date) {
+            (true, _) => State::Closed,
+            (false, true) => State::UpToDate { cursor: self.cursor() },
+            (false, false) => State::Behind { cursor: self.cursor() },
+        };
+        frame(self.mode, batch, state)
     }
 
     fn set_alarm(&mut self) {
         let next = (Instant::now() + self.beat).min(self.ends_at);
         self.alarm.as_mut().reset(next);
+        self.armed = false;
     }
 
     fn up_to_date(&self) -> Bytes {
@@ -179,17 +217,11 @@ impl Events {
     }
 }
 
-async fn over(ended: &mut Option<Pin<Box<dyn Future<Output = ()> + Send>>>) {
-    match ended {
-        Some(ended) => ended.as_mut().await,
-        None => std::future::pending().await,
-    }
-}
-
-/// The data event of a batch, made once for everybody who follows.
-fn frame(mode: Mode, batch: &Batch) -> Bytes {
-    let mut out = Vec::with_capacity(batch.data().len() * 4 / 3 + 32);
+/// The data event of a batch and the control event behind it.
+fn frame(mode: Mode, batch: &Batch, state: State) -> Bytes {
+    let mut out = Vec::with_capacity(batch.data().len() * 4 / 3 + 192);
     sse::write_data(&mut out, mode, &[batch.data()]);
+    sse::write_control(&mut out, Control { next: batch.end(), state });
     out.into()
 }
 

@@ -22,7 +22,6 @@ mod subscription;
 use std::sync::Arc;
 use std::time::Instant;
 
-use hyper::body::Incoming;
 use hyper::{Method, Request, Response, StatusCode};
 use tokio_util::sync::CancellationToken;
 use towpath_model::stream::name::{Place, StreamName};
@@ -31,11 +30,15 @@ use towpath_streams::{Error, Store};
 
 use crate::body::Body;
 use crate::metrics::{self, Metrics};
-use crate::project::{Pass, Projects};
+use crate::project::{Auth, Pass, Projects};
+use crate::stop::Stop;
+use crate::upload::Upload;
+pub(crate) use append::{Done, Value, Wish};
 pub use fanout::FanOutSettings;
 use fanout::FanOuts;
 use live::Readers;
 use refusal::Refusal;
+pub(crate) use request::Fields;
 pub use settings::Settings;
 use subscription::Subscriptions;
 
@@ -55,6 +58,7 @@ struct Inner {
     /// `None` if what is kept of them could not be read.
     subscriptions: Option<Subscriptions>,
     shutdown: CancellationToken,
+    stop: Stop,
 }
 
 /// What streams share with the rest of the server.
@@ -69,18 +73,21 @@ pub(crate) struct Around {
 type Answer = Result<Response<Body>, Refusal>;
 
 impl Streams {
-    /// Opens the streams. The workers behind subscriptions and fan-outs run until `shutdown`.
+    /// Opens the streams. The workers behind subscriptions and fan-outs run until `shutdown`;
+    /// live readers leave at the `stop`.
     pub(crate) async fn open(
         store: Arc<dyn Store>,
         settings: Settings,
         around: Around,
         shutdown: CancellationToken,
+        stop: Stop,
     ) -> Result<Streams, Error> {
         let Around { base_url, projects, metrics } = around;
         let base_url = settings.public_url.clone().unwrap_or(base_url);
         let base_url = base_url.trim_end_matches('/').to_owned();
         let subscriptions = match Subscriptions::open(store.clone(), &settings, base_url.clone()).await {
             Ok(subscriptions) => {
+                store.watch(Arc::new(subscriptions.clone()));
                 tokio::spawn(subscriptions.clone().run(shutdown.clone()));
                 Some(subscriptions)
             }
@@ -103,11 +110,12 @@ impl Streams {
             base_url,
             subscriptions,
             shutdown,
+            stop,
         })))
     }
 
     /// Answers one request.
-    pub(crate) async fn answer(&self, place: Place, request: Request<Incoming>) -> Response<Body> {
+    pub(crate) async fn answer(&self, place: Place, request: Request<Upload>) -> Response<Body> {
         let began = Instant::now();
         let measured = measured(&place, &request);
         let origins = self.0.projects.origins(place.project(), request.headers());
@@ -127,7 +135,7 @@ impl Streams {
 
     /// The right a request comes with. Wakes of the reserved API bring a token of their own,
     /// and its public keys are public.
-    fn admit(&self, place: &Place, request: &Request<Incoming>) -> Result<Pass, Refusal> {
+    fn admit(&self, place: &Place, request: &Request<Upload>) -> Result<Pass, Refusal> {
         if let Place::Reserved { rest, .. } = place
             && subscription::brings_its_own_token(rest)
         {
@@ -136,7 +144,7 @@ impl Streams {
         Ok(self.0.projects.admit(place.project(), request.headers(), self.0.settings.auth)?)
     }
 
-    async fn dispatch(&self, place: Place, pass: Pass, request: Request<Incoming>) -> Answer {
+    async fn dispatch(&self, place: Place, pass: Pass, request: Request<Upload>) -> Answer {
         match place {
             Place::Stream(name) => self.stream(name, pass, request).await,
             Place::List { project } => self.list(project, &pass, request).await,
@@ -151,7 +159,7 @@ impl Streams {
         }
     }
 
-    async fn stream(&self, name: StreamName, pass: Pass, request: Request<Incoming>) -> Answer {
+    async fn stream(&self, name: StreamName, pass: Pass, request: Request<Upload>) -> Answer {
         match *request.method() {
             Method::GET | Method::HEAD => pass.check(Action::Read(&name.id))?,
             _ => pass.check(Action::Write(&name.id))?,
@@ -166,7 +174,7 @@ impl Streams {
         }
     }
 
-    async fn list(&self, project: Arc<str>, pass: &Pass, request: Request<Incoming>) -> Answer {
+    async fn list(&self, project: Arc<str>, pass: &Pass, request: Request<Upload>) -> Answer {
         match *request.method() {
             Method::GET => {
                 pass.check(Action::List)?;
@@ -175,6 +183,11 @@ impl Streams {
             Method::POST => self.append_batch(project, pass, request).await,
             _ => Err(Refusal::method("GET, POST, OPTIONS")),
         }
+    }
+
+    /// Whether a project takes requests without a token.
+    pub(crate) fn is_open(&self, project: &str) -> bool {
+        self.0.settings.auth == Auth::Local && self.0.projects.get(project).is_none()
     }
 
     fn fan_outs(&self) -> &FanOuts {
@@ -192,13 +205,24 @@ impl Streams {
         }
     }
 
+    pub(crate) fn body_bytes_max(&self) -> usize {
+        self.settings().body_bytes_max
+    }
+
+    /// What is said when a body does not come.
+    pub(crate) fn slow_body(&self) -> Response<Body> {
+        let mut response = Refusal::slow_body().into_response();
+        headers::Cors::Any.add_to(response.headers_mut());
+        response
+    }
+
     fn settings(&self) -> &Settings {
         &self.0.settings
     }
 }
 
 /// A request as it is counted.
-fn measured(place: &Place, request: &Request<Incoming>) -> metrics::Request {
+fn measured(place: &Place, request: &Request<Upload>) -> metrics::Request {
     use towpath_model::session::Route;
     let is_live = || request.uri().query().is_some_and(|query| query.contains("live="));
     let endpoint = match place {

@@ -1,7 +1,6 @@
 //! `GET`: catch up, or wait for what comes.
 
 use bytes::Bytes;
-use hyper::body::Incoming;
 use hyper::header::{
     AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH,
 };
@@ -20,9 +19,10 @@ use super::request::{header, query};
 use super::{Answer, Streams, empty, headers, with_body};
 use crate::body::Body;
 use crate::project::{Keeping, Pass};
+use crate::upload::Upload;
 
 impl Streams {
-    pub(super) async fn read(&self, name: StreamName, pass: Pass, request: Request<Incoming>) -> Answer {
+    pub(super) async fn read(&self, name: StreamName, pass: Pass, request: Request<Upload>) -> Answer {
         let text = request.uri().query();
         let keeping = pass.keeping(&name, query(text, "reader_key")?.as_deref());
         let reader_key = pass.reader_key(&name);
@@ -38,7 +38,7 @@ impl Streams {
         name: StreamName,
         pass: Pass,
         keeping: Keeping,
-        request: &Request<Incoming>,
+        request: &Request<Upload>,
     ) -> Answer {
         let text = request.uri().query();
         let offset = query(text, "offset")?;

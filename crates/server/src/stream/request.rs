@@ -9,20 +9,34 @@ use towpath_model::stream::name::decode;
 
 use super::refusal::Refusal;
 use crate::limits;
+use crate::upload::Upload;
+
+/// The header fields of a request, however they were read.
+pub(crate) trait Fields {
+    /// Every value of that name.
+    fn all(&self, name: &HeaderName) -> impl Iterator<Item = &[u8]>;
+}
+
+impl Fields for HeaderMap {
+    fn all(&self, name: &HeaderName) -> impl Iterator<Item = &[u8]> {
+        self.get_all(name).iter().map(HeaderValue::as_bytes)
+    }
+}
 
 /// A header's text; twice or not ASCII is refused.
-pub(super) fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Refusal> {
-    let mut values = headers.get_all(name).iter();
+pub(super) fn header<'a>(fields: &'a impl Fields, name: &HeaderName) -> Result<Option<&'a str>, Refusal> {
+    let mut values = fields.all(name);
     let Some(value) = values.next() else { return Ok(None) };
-    match (value.to_str(), values.next()) {
-        (Ok(text), None) => Ok(Some(text)),
+    let is_text = value.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\t'));
+    match (std::str::from_utf8(value), values.next()) {
+        (Ok(text), None) if is_text => Ok(Some(text)),
         _ => Err(Refusal::invalid(format!("{name} must be sent once, in ASCII"))),
     }
 }
 
 /// Whether `name` says `true` in any letter case. Other values count as absent.
-pub(super) fn is_true(headers: &HeaderMap, name: &HeaderName) -> bool {
-    headers.get(name).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"true"))
+pub(super) fn is_true(fields: &impl Fields, name: &HeaderName) -> bool {
+    fields.all(name).next().is_some_and(|value| value.eq_ignore_ascii_case(b"true"))
 }
 
 /// One query parameter, decoded. Twice is refused; unknown ones are nobody's business.
@@ -60,7 +74,12 @@ pub(super) fn base_url(parts: &hyper::http::request::Parts, own: &str) -> String
 }
 
 /// The whole body, if it is not too large and comes in time.
-pub(super) async fn body(mut body: Incoming, bytes_max: usize) -> Result<Bytes, Refusal> {
+pub(super) async fn body(body: Upload, bytes_max: usize) -> Result<Bytes, Refusal> {
+    let mut body = match body {
+        Upload::Here(bytes) if bytes.len() > bytes_max => return Err(Refusal::too_large(bytes_max)),
+        Upload::Here(bytes) => return Ok(bytes),
+        Upload::Coming(body) => body,
+    };
     if body.is_end_stream() {
         return Ok(Bytes::new());
     }

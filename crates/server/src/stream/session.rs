@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use hyper::body::Incoming;
-use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue};
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -13,13 +12,14 @@ use towpath_model::stream::name::{SESSION_PREFIX, StreamName};
 use towpath_model::token::Action;
 use towpath_streams::{Head, List};
 
-use super::fanout::{Published, Source};
+use super::fanout::Source;
 use super::refusal::Refusal;
 use super::request::{self, query};
 use super::{Answer, Streams, headers, with_body};
 use crate::body::Body;
 use crate::limits::{LIST_MAX, SESSION_BODY_BYTES_MAX};
 use crate::project::Pass;
+use crate::upload::Upload;
 
 impl Streams {
     pub(super) async fn sessions(
@@ -27,7 +27,7 @@ impl Streams {
         project: Arc<str>,
         route: Route,
         pass: &Pass,
-        request: Request<Incoming>,
+        request: Request<Upload>,
     ) -> Answer {
         session::check_project(&project)?;
         let method = request.method().clone();
@@ -71,7 +71,7 @@ impl Streams {
         }
     }
 
-    async fn subscribe(&self, project: &str, pass: &Pass, request: Request<Incoming>) -> Answer {
+    async fn subscribe(&self, project: &str, pass: &Pass, request: Request<Upload>) -> Answer {
         let pair = pair(request).await?;
         let (session, id) = pair_session(project, &pair)?;
         let source = session::source(project, &pair.stream_id)?;
@@ -88,7 +88,7 @@ impl Streams {
         Ok(reply(StatusCode::OK, &json!(body)))
     }
 
-    async fn unsubscribe(&self, project: &str, pass: &Pass, request: Request<Incoming>) -> Answer {
+    async fn unsubscribe(&self, project: &str, pass: &Pass, request: Request<Upload>) -> Answer {
         let pair = pair(request).await?;
         let (session, id) = pair_session(project, &pair)?;
         let source = session::source(project, &pair.stream_id)?;
@@ -158,14 +158,6 @@ impl Streams {
     }
 }
 
-/// How a publish went out, for its publisher.
-pub(super) fn describe_fan_out(out: &mut HeaderMap, published: &Published) {
-    out.insert(headers::FANOUT_COUNT, headers::number(published.subscribers as u64));
-    out.insert(headers::FANOUT_SUCCESSES, headers::number(published.successes as u64));
-    out.insert(headers::FANOUT_FAILURES, headers::number(published.failures as u64));
-    out.insert(headers::FANOUT_MODE, HeaderValue::from_static(published.mode.word()));
-}
-
 fn describe(source: &Source) -> Value {
     json!({
         "streamId": &*source.name.id,
@@ -181,7 +173,7 @@ fn describe(source: &Source) -> Value {
     })
 }
 
-async fn pair(request: Request<Incoming>) -> Result<Pair, Refusal> {
+async fn pair(request: Request<Upload>) -> Result<Pair, Refusal> {
     let body = request::body(request.into_body(), SESSION_BODY_BYTES_MAX).await?;
     serde_json::from_slice(&body).map_err(|error| {
         Refusal::invalid(format!(r#"the body is {{"sessionId": …, "streamId": …}}: {error}"#))

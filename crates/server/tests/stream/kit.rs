@@ -64,6 +64,21 @@ impl Server {
             .await
             .unwrap()
             .unwrap();
+        Server::serving(store, directory, settings, connections_max, tls).await
+    }
+
+    /// A server of a store that the test has made.
+    pub(crate) async fn of(store: Embedded) -> Server {
+        Server::serving(store, Arc::new(tempfile::tempdir().unwrap()), settings(), None, None).await
+    }
+
+    async fn serving(
+        store: Embedded,
+        directory: Arc<TempDir>,
+        settings: Settings,
+        connections_max: Option<usize>,
+        tls: Option<Tls>,
+    ) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();

@@ -1,9 +1,16 @@
 //! S06: every limit has its answer.
 
+use std::io;
+use std::sync::{Arc, Condvar, Mutex};
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use reqwest::Method;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use towpath_server::stream::Settings;
+use towpath_streams::embedded::disk::{Directory, Disk, DiskFile};
+use towpath_streams::embedded::{self, Embedded};
 
 use crate::kit::{Server, header, settings};
 
@@ -106,6 +113,95 @@ async fn streams_of_a_project_are_counted() {
     assert_eq!(server.put("/v1/q/stream/3", "text/plain", "").await.status(), 201);
     server.request(Method::DELETE, "/v1/p/stream/0").send().await.unwrap();
     assert_eq!(server.put("/v1/p/stream/3", "text/plain", "").await.status(), 201);
+}
+
+/// A directory whose files are synced only while the gate is open.
+struct Stalled {
+    inner: Directory,
+    gate: Arc<(Mutex<bool>, Condvar)>,
+}
+
+struct StalledFile {
+    inner: Arc<dyn DiskFile>,
+    gate: Arc<(Mutex<bool>, Condvar)>,
+}
+
+impl Stalled {
+    fn file(&self, inner: Arc<dyn DiskFile>) -> Arc<dyn DiskFile> {
+        Arc::new(StalledFile { inner, gate: self.gate.clone() })
+    }
+}
+
+impl Disk for Stalled {
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        self.inner.create(name).map(|file| self.file(file))
+    }
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        self.inner.open(name).map(|file| self.file(file))
+    }
+    fn names(&self) -> io::Result<Vec<String>> {
+        self.inner.names()
+    }
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.inner.remove(name)
+    }
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.inner.rename(from, to)
+    }
+    fn sync_names(&self) -> io::Result<()> {
+        self.inner.sync_names()
+    }
+}
+
+impl DiskFile for StalledFile {
+    fn len(&self) -> io::Result<u64> {
+        self.inner.len()
+    }
+    fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<()> {
+        self.inner.read_at(buffer, position)
+    }
+    fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<()> {
+        self.inner.write_at(bytes, position)
+    }
+    fn sync(&self) -> io::Result<()> {
+        let (open, opened) = &*self.gate;
+        drop(opened.wait_while(open.lock().unwrap(), |open| !*open).unwrap());
+        self.inner.sync()
+    }
+}
+
+/// A disk that has stopped: what waits for it is bounded, more is 503, reads go on, and what
+/// waited is answered when the disk comes back.
+#[tokio::test]
+async fn more_than_the_disk_takes_is_503() {
+    let directory = tempfile::tempdir().unwrap();
+    let gate = Arc::new((Mutex::new(true), Condvar::new()));
+    let disk = Stalled { inner: Directory::take(directory.path()).unwrap(), gate: gate.clone() };
+    let config = embedded::Config { queue_bytes_max: 100_000, ..embedded::Config::new(directory.path()) };
+    let store = Embedded::open_on(Arc::new(disk), config).unwrap();
+    let server = Server::of(store).await;
+    server.put("/v1/stream/a", "text/plain", "before").await;
+    *gate.0.lock().unwrap() = false;
+
+    let body = "x".repeat(30_000);
+    let appends = (0..12).map(|_| server.post("/v1/stream/a", "text/plain", &body));
+    let mut appends: FuturesUnordered<_> = appends.collect();
+    // Nothing can be acknowledged, so whoever is answered is refused.
+    let first = appends.next().await.unwrap();
+    assert_eq!((first.status().as_u16(), header(&first, "retry-after").as_str()), (503, "1"));
+    assert!(first.text().await.unwrap().contains("busy"));
+    assert_eq!(server.get("/v1/stream/a").await.text().await.unwrap(), "before", "reads go on");
+
+    *gate.0.lock().unwrap() = true;
+    gate.1.notify_all();
+    let mut made = 0;
+    while let Some(answer) = appends.next().await {
+        made += usize::from(answer.status() == 204);
+    }
+    assert!(made >= 4, "what waited was made: {made}");
+    let all = server.get("/v1/stream/a").await.text().await.unwrap();
+    assert_eq!(all.len(), "before".len() + made * body.len(), "and nothing else");
+    assert_eq!(server.post("/v1/stream/a", "text/plain", "after").await.status(), 204);
 }
 
 /// What the server says to a client that has sent `text` and then falls silent, and how many

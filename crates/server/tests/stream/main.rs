@@ -6,6 +6,7 @@
 mod beyond;
 mod defects;
 mod fanout;
+mod http1;
 mod kit;
 mod limits;
 mod live;

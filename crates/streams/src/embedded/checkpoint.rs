@@ -29,13 +29,13 @@ use super::session::{Session, Sub, View};
 use super::shared::{Position, Shared};
 use super::stream::{More, Piece, Stream};
 use crate::Error;
-use crate::limits::SLOTS_PER_LOCK;
 
 const NAME: &str = "checkpoint";
 const NEW_NAME: &str = "checkpoint.new";
 const VERSION: u32 = 2;
-/// Streams are written in frames of about this size.
-const FRAME_BYTES: usize = 256 << 10;
+/// A frame is written when it has so much for each stream that is visited at a time: 256 KiB
+/// by default.
+const FRAME_BYTES_PER_STREAM: usize = 512;
 
 /// What a checkpoint says besides the streams.
 #[derive(Debug, Clone, Default)]
@@ -82,14 +82,14 @@ fn write_all(shared: &Shared, pace: &mut Pace) -> Result<u64, Error> {
     while let Some(from) = next {
         {
             let index = shared.index();
-            let (streams, after) = index.visit(from, SLOTS_PER_LOCK);
+            let (streams, after) = index.visit(from, shared.config.checkpoint_streams);
             for stream in streams {
                 put_stream(&mut frame, stream);
                 count += 1;
             }
             next = after;
         }
-        if frame.len() >= FRAME_BYTES {
+        if frame.len() >= shared.config.checkpoint_streams * FRAME_BYTES_PER_STREAM {
             out.put(&mut frame, pace).map_err(failed)?;
         }
     }

@@ -18,7 +18,7 @@ use super::queue::Wanted;
 use super::shared::{Position, Shared};
 use super::stream::Stream;
 use crate::follow::{Live, News};
-use crate::limits::{COMMIT_BYTES_MAX, COMMIT_PATIENCE_MAX};
+use crate::limits::{COMMIT_BYTES_KEPT, COMMIT_BYTES_MAX, COMMIT_CHANGES_GUESS, COMMIT_PATIENCE_MAX};
 use crate::{Batch, Error, Messages, Watch};
 
 /// The thread that owns the end of the log.
@@ -28,12 +28,14 @@ pub(super) struct Committer {
     commit: u64,
     /// How long it is worth waiting for a fuller commit: a part of what a commit takes.
     patience: Duration,
+    /// The last commit's buffer.
+    buffer: Vec<u8>,
 }
 
 impl Committer {
     /// Goes on behind commit number `commit`.
     pub(super) fn new(shared: Arc<Shared>, log: Log, commit: u64) -> Committer {
-        Committer { shared, log, commit, patience: Duration::ZERO }
+        Committer { shared, log, commit, patience: Duration::ZERO, buffer: Vec::new() }
     }
 
     /// Commits until the queue is shut and empty.
@@ -51,7 +53,9 @@ impl Committer {
     fn commit(&mut self, wanted: &mut VecDeque<Wanted>) {
         let shared = self.shared.clone();
         let index = shared.index();
-        let mut plan = Plan::new(&index, shared.now(), self.commit + 1);
+        let changes = wanted.len().min(COMMIT_CHANGES_GUESS);
+        let buffer = std::mem::take(&mut self.buffer);
+        let mut plan = Plan::new(&index, shared.now(), self.commit + 1, changes, buffer);
         while let Some(next) = wanted.pop_front() {
             if let Some(later) = plan.take(next) {
                 wanted.push_front(later);
@@ -61,19 +65,33 @@ impl Committer {
                 break;
             }
         }
-        let Plan { bytes, records, answers, .. } = plan;
+        let Plan { mut bytes, records, answers, .. } = plan;
         drop(index);
-        let failed = match shared.poisoned() {
-            Some(why) => Some(Error::Poisoned(why)),
-            None if bytes.is_empty() => None,
-            None => self.write(&bytes, &records).err(),
+        let written = match shared.poisoned() {
+            Some(why) => Err(Error::Poisoned(why)),
+            None if bytes.is_empty() => Ok(None),
+            None => self.write(&shared, &bytes, &records).map(Some),
         };
+        let failed = written.as_ref().err();
         for answer in answers {
-            answer(failed.as_ref());
+            answer.tell(failed);
         }
+        // Callers first: waking thousands of followers takes longer than answering a few.
+        if let Ok(Some(heard)) = written {
+            heard.tell();
+        }
+        bytes.clear();
+        bytes.shrink_to(COMMIT_BYTES_KEPT);
+        self.buffer = bytes;
     }
 
-    fn write(&mut self, bytes: &[u8], records: &[(super::record::Record, u32)]) -> Result<(), Error> {
+    /// Makes records durable and visible. Answers whom to tell.
+    fn write<'a>(
+        &mut self,
+        shared: &'a Shared,
+        bytes: &[u8],
+        records: &[(super::record::Record, u32)],
+    ) -> Result<Heard<'a>, Error> {
         // A number is never used twice, not even by a commit that failed: what it left
         // behind the end can then never be taken for a part of another.
         self.commit += 1;
@@ -93,7 +111,7 @@ impl Committer {
             }
         };
         self.shared.full(false);
-        let mut heard = Heard::new(self.shared.watch.get());
+        let mut heard = Heard::new(shared.watch.get());
         let mut index = self.shared.index_mut();
         let segment = self.log.active();
         let is_new = index.segments.insert(segment.number, segment.clone()).is_none();
@@ -102,9 +120,8 @@ impl Committer {
         }
         index.position = Position { segment: segment.number, end: self.log.end(), commit: self.commit };
         drop(index);
-        heard.tell();
         self.shared.written(bytes.len() as u64, is_new);
-        Ok(())
+        Ok(heard)
     }
 }
 

@@ -5,11 +5,12 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::files::Files;
 use crate::Error;
+use crate::limits::OPEN_FILES_MAX;
 
 /// A directory.
 pub trait Disk: Send + Sync + 'static {
@@ -46,6 +47,7 @@ pub trait DiskFile: Send + Sync {
 /// A directory of the file system, owned by this process while this value lives.
 pub struct Directory {
     path: PathBuf,
+    files: Arc<Files>,
     /// Closing it gives the directory back.
     _lock: File,
 }
@@ -53,16 +55,26 @@ pub struct Directory {
 impl Directory {
     /// Makes the directory if need be, and takes it for this process.
     pub fn take(path: impl Into<PathBuf>) -> Result<Directory, Error> {
+        Directory::take_with(path, OPEN_FILES_MAX)
+    }
+
+    /// The same with another number of files that may be open.
+    pub(super) fn take_with(path: impl Into<PathBuf>, open_max: usize) -> Result<Directory, Error> {
         let path = path.into();
         let shown = path.display().to_string();
         fs::create_dir_all(&path).map_err(|error| Error::io(format!("cannot create {shown}"), &error))?;
         let lock = File::options().create(true).truncate(false).write(true).open(path.join("LOCK"));
         let lock = lock.map_err(|error| Error::io(format!("cannot open {shown}/LOCK"), &error))?;
         match lock.try_lock() {
-            Ok(()) => Ok(Directory { path, _lock: lock }),
+            Ok(()) => Ok(Directory { path, files: Files::new(open_max), _lock: lock }),
             Err(TryLockError::WouldBlock) => Err(Error::InUse(shown)),
             Err(TryLockError::Error(error)) => Err(Error::io(format!("cannot lock {shown}"), &error)),
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn files(&self) -> &Files {
+        &self.files
     }
 
     /// Where it is.
@@ -74,11 +86,20 @@ impl Directory {
 impl Disk for Directory {
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         let path = self.path.join(name);
-        Ok(Arc::new(File::options().read(true).write(true).create(true).truncate(true).open(path)?))
+        // Truncating would take the contents from those who hold the old file.
+        self.files.pin(name).or_else(ignore_missing)?;
+        fs::remove_file(&path).or_else(ignore_missing)?;
+        let file = File::options().read(true).write(true).create_new(true).open(&path)?;
+        Ok(self.files.add(name, path, file))
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        Ok(Arc::new(File::options().read(true).write(true).open(self.path.join(name))?))
+        if let Some(file) = self.files.held(name) {
+            return Ok(file);
+        }
+        let path = self.path.join(name);
+        let file = File::options().read(true).write(true).open(&path)?;
+        Ok(self.files.add(name, path, file))
     }
 
     fn names(&self) -> io::Result<Vec<String>> {
@@ -92,10 +113,13 @@ impl Disk for Directory {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
+        self.files.pin(name).or_else(ignore_missing)?;
         fs::remove_file(self.path.join(name))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.files.pin(from)?;
+        self.files.pin(to).or_else(ignore_missing)?;
         fs::rename(self.path.join(from), self.path.join(to))
     }
 
@@ -104,20 +128,9 @@ impl Disk for Directory {
     }
 }
 
-impl DiskFile for File {
-    fn len(&self) -> io::Result<u64> {
-        Ok(self.metadata()?.len())
-    }
-
-    fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<()> {
-        self.read_exact_at(buffer, position)
-    }
-
-    fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<()> {
-        self.write_all_at(bytes, position)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.sync_data()
+fn ignore_missing(error: io::Error) -> io::Result<()> {
+    match error.kind() {
+        io::ErrorKind::NotFound => Ok(()),
+        _ => Err(error),
     }
 }

@@ -16,6 +16,7 @@ use super::Config;
 use super::committer::Committer;
 use super::disk::{Directory, Disk};
 use super::index::Index;
+use super::pages::{Key, PageCache};
 use super::plan::usable;
 use super::queue::{Reply, Wanted};
 use super::reader::Route;
@@ -55,6 +56,14 @@ pub struct Status {
     pub poisoned: Option<String>,
     /// Whether the last write found no room.
     pub disk_full: bool,
+}
+
+/// How a page is come by.
+enum Plan {
+    /// It was read before.
+    Known(Head, Arc<crate::Batch>),
+    /// It must be read.
+    Read { head: Head, key: Key, route: Route, active: u32 },
 }
 
 impl Embedded {
@@ -153,6 +162,33 @@ impl Embedded {
             shared.used.lock().unwrap_or_else(PoisonError::into_inner).push(stream.id);
         }
         Ok(look(&index, stream))
+    }
+
+    /// Plans a read of a stream, or finds what it would give.
+    fn plan(
+        index: &Index,
+        pages: &PageCache,
+        stream: &Stream,
+        from: u64,
+        bytes_max: usize,
+    ) -> Result<Plan, Error> {
+        let (head, key) = (index.head(stream), Key { id: stream.id, from, bytes_max });
+        if let Some(batch) = pages.get(key, head.tail.bytes()) {
+            return Ok(Plan::Known(head, batch));
+        }
+        let route = Route::plan(index, stream, from, bytes_max)?;
+        Ok(Plan::Read { head, key, route, active: index.position.segment })
+    }
+
+    /// Reads as planned.
+    async fn page_of(self, plan: Plan) -> Result<Page, Error> {
+        let (head, key, route, active) = match plan {
+            Plan::Known(head, batch) => return Ok(Page { head, batch }),
+            Plan::Read { head, key, route, active } => (head, key, route, active),
+        };
+        let batch = Arc::new(self.fetch(route, active, key.bytes_max).await?);
+        self.inner.shared.pages.put(key, &batch, head.tail.bytes());
+        Ok(Page { head, batch })
     }
 
     /// Reads along a route, on a thread that may block unless the pages are in memory.
@@ -307,16 +343,12 @@ impl Store for Embedded {
     }
 
     fn read(&self, name: &StreamName, from: Start, bytes_max: usize) -> Answer<'_, Page> {
+        let pages = &self.inner.shared.pages;
         let planned = self.used(name, |index, stream| {
-            let from = from_in(stream, from)?;
-            let route = Route::plan(index, stream, from, bytes_max)?;
-            Ok((index.head(stream), route, index.position.segment))
+            Embedded::plan(index, pages, stream, from_in(stream, from)?, bytes_max)
         });
-        Box::pin(async move {
-            let (head, route, active) = planned.and_then(|planned| planned)?;
-            let batch = self.fetch(route, active, bytes_max).await?;
-            Ok(Page { head, batch })
-        })
+        let store = self.clone();
+        Box::pin(async move { store.page_of(planned.and_then(|planned| planned)?).await })
     }
 
     fn follow(&self, name: &StreamName, from: Start) -> Result<Follower, Error> {
@@ -445,20 +477,18 @@ impl Store for Embedded {
 }
 
 impl Pages for Embedded {
-    fn page(&self, id: StreamId, from: Offset, bytes_max: usize) -> Answer<'_, Page> {
+    fn page(&self, id: StreamId, from: Offset, bytes_max: usize) -> Answer<'static, Page> {
         let shared = &self.inner.shared;
         shared.settle(id.0);
         let index = shared.index();
         let planned = index.get(id.0).filter(|stream| !stream.deleted).map(|stream| {
-            let route = Route::plan(&index, stream, from_in(stream, Start::At(from))?, bytes_max)?;
-            Ok((index.head(stream), route, index.position.segment))
+            Embedded::plan(&index, &shared.pages, stream, from_in(stream, Start::At(from))?, bytes_max)
         });
         drop(index);
+        let store = self.clone();
         Box::pin(async move {
             let missing = || Error::NotFound(StreamName { project: "".into(), id: id.0.to_string().into() });
-            let (head, route, active) = planned.ok_or_else(missing)??;
-            let batch = self.fetch(route, active, bytes_max).await?;
-            Ok(Page { head, batch })
+            store.page_of(planned.ok_or_else(missing)??).await
         })
     }
 }

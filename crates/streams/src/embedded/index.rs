@@ -9,6 +9,7 @@ mod fanout;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use std::hash::BuildHasher;
+use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -37,7 +38,7 @@ pub(super) struct Index {
     hasher: DefaultHashBuilder,
     /// Texts that many streams share.
     types: HashMap<Box<str>, ContentType>,
-    projects: HashMap<Arc<str>, usize>,
+    projects: HashMap<Arc<str>, Project>,
     pub(super) segments: HashMap<u32, Arc<Segment>>,
     /// When to look whether a stream has expired. A renewed life moves its entry then.
     pub(super) ends: BinaryHeap<Reverse<(u64, u64)>>,
@@ -52,6 +53,8 @@ pub(super) struct Index {
     pub(super) behind: BTreeSet<u64>,
     /// Feeds must not forget anything: a checkpoint is being written.
     pub(super) keeps_feeds: bool,
+    /// A checkpoint is being read: names are sorted when all are there.
+    pub(super) is_loading: bool,
     /// The log is being replayed: what nobody needs now, somebody may yet.
     pub(super) is_replaying: bool,
     pub(super) sessions: SessionCounts,
@@ -60,6 +63,14 @@ pub(super) struct Index {
     pub(super) count: usize,
     /// How far the log has come with all this.
     pub(super) position: Position,
+}
+
+/// What a tenant has.
+#[derive(Default)]
+struct Project {
+    streams: usize,
+    /// The ids that are found by name, in order.
+    ids: BTreeSet<Arc<str>>,
 }
 
 /// Where a record was written.
@@ -132,6 +143,7 @@ impl Index {
         }
         let found_by_name = !stream.name.id.is_empty() && rival.is_none_or(|rival| rival < stream.id);
         let (by_name, by_id) = (self.hash_name(&stream.name), self.hasher.hash_one(stream.id));
+        let name = stream.name.clone();
         let slot = self.place(Box::new(stream));
         let (slots, hasher) = (&self.slots, &self.hasher);
         let at = |slot: u32| -> &Stream {
@@ -139,6 +151,9 @@ impl Index {
             stream.expect("tables hold occupied slots only")
         };
         if found_by_name {
+            if !self.is_loading {
+                self.projects.entry(name.project).or_default().ids.insert(name.id);
+            }
             let rehash = |slot: &u32| hasher.hash_one((&*at(*slot).name.project, &*at(*slot).name.id));
             self.by_name.insert_unique(by_name, slot, rehash);
         }
@@ -171,17 +186,52 @@ impl Index {
         }
         match self.projects.get_key_value(&stream.name.project) {
             Some((shared, _)) => stream.name.project = shared.clone(),
-            None => drop(self.projects.insert(stream.name.project.clone(), 0)),
+            None => drop(self.projects.insert(stream.name.project.clone(), Project::default())),
         }
-        *self.projects.entry(stream.name.project.clone()).or_default() += 1;
+        self.projects.entry(stream.name.project.clone()).or_default().streams += 1;
     }
 
     fn forget_name(&mut self, id: u64) {
         let Some(slot) = self.slot_of(id) else { return };
-        let Some(hash) = self.get(id).map(|stream| self.hash_name(&stream.name)) else { return };
+        let Some(name) = self.get(id).map(|stream| stream.name.clone()) else { return };
+        let hash = self.hash_name(&name);
         if let Ok(entry) = self.by_name.find_entry(hash, |found| *found == slot) {
             entry.remove();
+            if let Some(project) = self.projects.get_mut(&name.project) {
+                project.ids.remove(&name.id);
+            }
         }
+    }
+
+    /// Sorts the names of a checkpoint's streams, all at once: that is faster than one by one.
+    pub(super) fn sort_names(&mut self) {
+        self.is_loading = false;
+        let mut ids: HashMap<Arc<str>, Vec<Arc<str>>> = HashMap::new();
+        for slot in &self.by_name {
+            if let Some(stream) = self.slot(*slot) {
+                ids.entry(stream.name.project.clone()).or_default().push(stream.name.id.clone());
+            }
+        }
+        for (project, ids) in ids {
+            self.projects.entry(project).or_default().ids = ids.into_iter().collect();
+        }
+    }
+
+    /// The ids of a project that begin with `prefix` and come behind `after`, so many at most.
+    pub(super) fn ids(
+        &self,
+        project: &str,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Vec<Arc<str>> {
+        let Some(project) = self.projects.get(project) else { return Vec::new() };
+        let from = match after {
+            Some(after) if after >= prefix => Bound::Excluded(after),
+            _ => Bound::Included(prefix),
+        };
+        let ids = project.ids.range::<str, _>((from, Bound::Unbounded));
+        ids.take_while(|id| id.starts_with(prefix)).take(limit).cloned().collect()
     }
 
     fn remove(&mut self, id: u64) -> Option<Box<Stream>> {
@@ -194,9 +244,9 @@ impl Index {
         self.free.push(slot);
         self.count -= 1;
         self.retained.remove(&id);
-        if let Some(count) = self.projects.get_mut(&stream.name.project) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(project) = self.projects.get_mut(&stream.name.project) {
+            project.streams -= 1;
+            if project.streams == 0 {
                 self.projects.remove(&stream.name.project);
             }
         }
@@ -205,7 +255,7 @@ impl Index {
 
     /// How many streams a project has.
     pub(super) fn count_of(&self, project: &str) -> usize {
-        self.projects.get(project).copied().unwrap_or(0)
+        self.projects.get(project).map_or(0, |project| project.streams)
     }
 
     /// Makes a record true. `heard` learns of every stream that changed.

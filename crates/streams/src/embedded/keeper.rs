@@ -133,39 +133,25 @@ fn trim_point(shared: &Shared, id: u64) -> Result<Option<(StreamName, Route)>, E
     Ok(Some((stream.name.clone(), Route::plan(&index, stream, before, 1)?)))
 }
 
-/// A project's streams, in the order of their ids.
-///
-/// There is no sorted list of names in memory: this looks at all streams, a few at a time,
-/// and keeps the first ones. People list; machines know their names.
+/// A project's streams, in the order of their ids, a few under each lock.
 pub(super) fn list(shared: &Shared, list: &List) -> Vec<(StreamName, Head)> {
     let now = shared.now();
     let mut found: Vec<(StreamName, Head)> = Vec::new();
-    let mut next = Some(0);
-    while let Some(from) = next {
+    let mut after: Option<Arc<str>> = list.after.as_deref().map(Into::into);
+    loop {
         let index = shared.index();
-        let (streams, after) = index.visit(from, SLOTS_PER_LOCK);
-        let wanted = streams.filter(|stream| {
-            let Stream { name, deleted, .. } = stream;
-            *name.project == *list.project
-                && name.id.starts_with(&list.prefix)
-                && list.after.as_deref().is_none_or(|after| *name.id > *after)
-                && !deleted
-                && !stream.has_expired(now)
-        });
-        found.extend(wanted.map(|stream| (stream.name.clone(), index.head(stream))));
-        next = after;
-        drop(index);
-        if found.len() > 2 * list.limit + SLOTS_PER_LOCK {
-            keep_first(&mut found, list.limit);
+        let count = (list.limit - found.len()).min(SLOTS_PER_LOCK);
+        let ids = index.ids(&list.project, &list.prefix, after.as_deref(), count);
+        for id in &ids {
+            let name = StreamName { project: list.project.clone(), id: id.clone() };
+            let stream = index.named(&name).filter(|stream| !stream.deleted && !stream.has_expired(now));
+            found.extend(stream.map(|stream| (stream.name.clone(), index.head(stream))));
+        }
+        after = ids.last().cloned();
+        if ids.len() < count || found.len() == list.limit {
+            return found;
         }
     }
-    keep_first(&mut found, list.limit);
-    found
-}
-
-fn keep_first(found: &mut Vec<(StreamName, Head)>, limit: usize) {
-    found.sort_unstable_by(|(a, _), (b, _)| a.id.cmp(&b.id));
-    found.truncate(limit);
 }
 
 /// Asks the committer and waits for its answer, on a thread of our own.

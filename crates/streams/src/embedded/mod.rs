@@ -19,12 +19,14 @@ mod compact;
 pub mod disk;
 mod extents;
 mod feed;
+mod files;
 mod handle;
 mod index;
 mod keeper;
 mod log;
 mod maintain;
 mod moved;
+mod pages;
 mod plan;
 mod queue;
 mod reader;
@@ -44,7 +46,9 @@ use jiff::Timestamp;
 pub use handle::{Embedded, Status};
 pub use recover::Recovery;
 
-use crate::limits::{CHECKPOINT_AFTER_BYTES, COMPACTION_BYTES_PER_SECOND, SEGMENT_BYTES};
+use crate::limits::{
+    CHECKPOINT_AFTER_BYTES, COMPACTION_BYTES_PER_SECOND, QUEUE_BYTES_MAX, SEGMENT_BYTES, SLOTS_PER_LOCK,
+};
 
 /// How the store works. Every value has a default that works.
 #[derive(Clone)]
@@ -55,8 +59,12 @@ pub struct Config {
     pub segment_bytes: u64,
     /// How much log makes a new checkpoint worthwhile.
     pub checkpoint_after_bytes: u64,
+    /// Bytes that may wait for the committer; more is refused as busy.
+    pub queue_bytes_max: usize,
     /// What compaction may read and write a second.
     pub compaction_bytes_per_second: u64,
+    /// How many streams go to a checkpoint at a time, while commits wait.
+    pub checkpoint_streams: usize,
     /// Whether segments, expiry and checkpoints are looked after by threads of the store.
     /// Tests switch this off and call [`Embedded::maintain`] and [`Embedded::keep`].
     pub background: bool,
@@ -71,7 +79,9 @@ impl Config {
             directory: directory.into(),
             segment_bytes: SEGMENT_BYTES,
             checkpoint_after_bytes: CHECKPOINT_AFTER_BYTES,
+            queue_bytes_max: QUEUE_BYTES_MAX,
             compaction_bytes_per_second: COMPACTION_BYTES_PER_SECOND,
+            checkpoint_streams: SLOTS_PER_LOCK,
             background: true,
             clock: Arc::new(Timestamp::now),
         }

@@ -50,8 +50,28 @@ pub(super) struct Plan<'a> {
     metas: HashMap<(String, String), Option<Bytes>>,
 }
 
+/// Told why the whole commit failed, if it did.
+type Ending = dyn FnOnce(Option<&Error>) + Send;
+
 /// Tells a caller how it went, or why all of it failed.
-pub(super) type Answer = Box<dyn FnOnce(Option<&Error>) + Send>;
+pub(super) enum Answer {
+    /// By far the most, and so without an allocation.
+    Append(Reply<Appended>, Result<Appended, Error>),
+    Other(Box<Ending>),
+}
+
+impl Answer {
+    pub(super) fn tell(self, failed: Option<&Error>) {
+        match self {
+            // The caller may have gone away; the change stands all the same.
+            Answer::Append(reply, answer) => drop(reply.send(match failed {
+                Some(error) => Err(error.clone()),
+                None => answer,
+            })),
+            Answer::Other(tell) => tell(failed),
+        }
+    }
+}
 
 /// A decision, or that it must wait for the next commit.
 enum Decided<T> {
@@ -67,7 +87,8 @@ macro_rules! now {
 }
 
 impl<'a> Plan<'a> {
-    pub(super) fn new(index: &'a Index, now: u64, commit: u64) -> Plan<'a> {
+    /// Puts together commit number `commit`, of about `changes` changes, in `bytes`.
+    pub(super) fn new(index: &'a Index, now: u64, commit: u64, changes: usize, bytes: Vec<u8>) -> Plan<'a> {
         Plan {
             index,
             now,
@@ -75,9 +96,9 @@ impl<'a> Plan<'a> {
             next_id: index.next_id,
             next_order: index.next_order,
             last_change: index.last_change,
-            bytes: Vec::new(),
-            records: Vec::new(),
-            answers: Vec::new(),
+            bytes,
+            records: Vec::with_capacity(changes),
+            answers: Vec::with_capacity(changes),
             moved: HashMap::default(),
             names: HashSet::new(),
             fixed: HashSet::new(),
@@ -91,7 +112,7 @@ impl<'a> Plan<'a> {
     pub(super) fn take(&mut self, wanted: Wanted) -> Option<Wanted> {
         match wanted {
             Wanted::Append { name, append, reply } => match self.append(&name, &append) {
-                Decided::Now(answer) => self.answer(reply, answer),
+                Decided::Now(answer) => self.answers.push(Answer::Append(reply, answer)),
                 Decided::Later => return Some(Wanted::Append { name, append, reply }),
             },
             Wanted::AppendAll { appends, reply } => {
@@ -156,13 +177,12 @@ impl<'a> Plan<'a> {
     }
 
     fn answer<T: Send + 'static>(&mut self, reply: Reply<T>, answer: Result<T, Error>) {
-        self.answers.push(Box::new(move |failed| {
-            // The caller may have gone away; the change stands all the same.
+        self.answers.push(Answer::Other(Box::new(move |failed| {
             let _ = reply.send(match failed {
                 Some(error) => Err(error.clone()),
                 None => answer,
             });
-        }));
+        })));
     }
 
     fn write(&mut self, record: Record) {

@@ -13,7 +13,7 @@ use towpath_model::stream::name::StreamName;
 use towpath_model::stream::offset::Offset;
 
 use super::record::Fork;
-use crate::limits::{QUEUE_BYTES_MAX, QUEUE_CHANGES_MAX};
+use crate::limits::QUEUE_CHANGES_MAX;
 use crate::{
     Append, Appended, Create, Created, Error, FanOut, FannedOut, Messages, Published, Retention, Subscribe,
     Subscribed,
@@ -78,10 +78,10 @@ impl Wanted {
     }
 }
 
-#[derive(Default)]
 pub(super) struct Queue {
     waiting: Mutex<Waiting>,
     arrived: Condvar,
+    bytes_max: usize,
 }
 
 #[derive(Default)]
@@ -94,13 +94,18 @@ struct Waiting {
 }
 
 impl Queue {
+    /// An empty queue in which so many bytes may wait.
+    pub(super) fn new(bytes_max: usize) -> Queue {
+        Queue { waiting: Mutex::default(), arrived: Condvar::new(), bytes_max }
+    }
+
     /// Adds a change, or says why not.
     pub(super) fn push(&self, wanted: Wanted) -> Result<(), Error> {
         let mut waiting = self.lock();
         if waiting.shut {
             return Err(Error::ShutDown);
         }
-        if waiting.wanted.len() >= QUEUE_CHANGES_MAX || waiting.bytes >= QUEUE_BYTES_MAX {
+        if waiting.wanted.len() >= QUEUE_CHANGES_MAX || waiting.bytes >= self.bytes_max {
             return Err(Error::Busy("too many changes wait for the disk; try again later"));
         }
         waiting.bytes += wanted.bytes();

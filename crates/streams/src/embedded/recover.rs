@@ -52,7 +52,9 @@ pub(super) fn open(disk: &Arc<dyn Disk>, config: &Config) -> Result<Opened, Erro
     let names = disk.names().map_err(|error| Error::io("cannot list the stream store", &error))?;
     check_version(&**disk, &names)?;
     let mut index = Index::default();
+    index.is_loading = true;
     let summary = checkpoint::read(&**disk, &names, &mut index)?;
+    index.sort_names();
     index.count_forks();
     index.is_replaying = true;
     index.link_sessions();

@@ -8,6 +8,7 @@ use super::Config;
 use super::disk::Disk;
 use super::index::Index;
 use super::maintain::Upkeep;
+use super::pages::PageCache;
 use super::queue::Queue;
 use super::spare::Spares;
 use super::stream::millis;
@@ -26,6 +27,7 @@ pub(super) struct Shared {
     pub(super) disk: Arc<dyn Disk>,
     pub(super) queue: Queue,
     pub(super) spares: Arc<Spares>,
+    pub(super) pages: PageCache,
     /// The next segment's number.
     pub(super) numbers: Arc<AtomicU32>,
     /// Bytes that followed streams keep.
@@ -54,10 +56,11 @@ struct Wake {
 impl Shared {
     pub(super) fn new(config: Config, disk: Arc<dyn Disk>, numbers: u32, index: Index) -> Shared {
         Shared {
+            queue: Queue::new(config.queue_bytes_max),
             config,
             disk,
-            queue: Queue::default(),
             spares: Arc::default(),
+            pages: PageCache::default(),
             numbers: Arc::new(AtomicU32::new(numbers)),
             recent: Arc::default(),
             used: Mutex::default(),

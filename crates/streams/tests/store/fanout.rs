@@ -431,3 +431,35 @@ async fn a_watcher_hears_everything() {
         [told("room", 2), told("session:a", 2), told("room", 4), told("session:a", 4), told("room", 4)];
     assert_eq!(heard, expected);
 }
+
+/// A session may be in a checkpoint before it has taken in what its sources remember: they
+/// must not forget it until the checkpoint is whole.
+#[tokio::test]
+async fn a_checkpoint_in_the_middle_of_deliveries_loses_none() {
+    let (store, disk, clock) = with_sources(&["before"]).await;
+    // So long that the checkpoint is written once it has the session, before the other source.
+    let session = format!("session:{}", "s".repeat(490));
+    subscribe(&store, &session, "before").await;
+    let mut create = plain();
+    create.shape.content_type = Some(json());
+    store.create(name("behind"), create).await.unwrap();
+    subscribe(&store, &session, "behind").await;
+    disk.switch(|switches| switches.checkpoint_writes = Some(1));
+    let checkpoint = std::thread::spawn({
+        let store = store.clone();
+        move || store.checkpoint()
+    });
+    disk.wait_for_checkpoint(|| checkpoint.is_finished());
+    assert!(!checkpoint.is_finished(), "it waits in the middle");
+    let mut expected = Vec::new();
+    for number in 0..40 {
+        let message = format!("{number},");
+        publish(&store, if number % 2 == 0 { "before" } else { "behind" }, &message, INLINE).await;
+        expected.push(message);
+    }
+    disk.switch(|switches| switches.checkpoint_writes = None);
+    checkpoint.join().unwrap().unwrap();
+    let store = open(&disk.image().after_power_cut(0, |_, byte| byte), &clock);
+    assert!(store.recovery().replayed_records > 0, "the checkpoint counts, and the log behind it");
+    assert_eq!(held(&store, &session).await, expected);
+}

@@ -9,7 +9,9 @@ use towpath_model::stream::offset::Offset;
 use towpath_model::stream::producer::Producer;
 use towpath_model::stream::state::ForkPoint;
 use towpath_streams::embedded::Embedded;
-use towpath_streams::{Append, Beyond, Create, Error, FanOut, FanOutMode, Messages, Once, Store, Subscribe};
+use towpath_streams::{
+    Append, Beyond, Create, Error, FanOut, FanOutMode, List, Messages, Once, Store, Subscribe,
+};
 
 use crate::model::{Model, Wrong};
 use crate::sim::SimDisk;
@@ -49,8 +51,18 @@ enum Event {
     Maintain,
     Compact,
     Checkpoint,
+    /// A checkpoint, and what happens while it is being written.
+    CheckpointBeside(Vec<Beside>),
     Restart,
     PowerCut,
+}
+
+#[derive(Debug, Clone)]
+enum Beside {
+    Write(Write),
+    FanOut { id: u8 },
+    Trim { id: u8, part: u8 },
+    Keep,
 }
 
 #[derive(Debug, Clone)]
@@ -102,9 +114,20 @@ fn write() -> impl Strategy<Value = Write> {
     ]
 }
 
+fn beside() -> impl Strategy<Value = Beside> {
+    let id = 0..STREAMS;
+    prop_oneof![
+        12 => write().prop_map(Beside::Write),
+        2 => id.clone().prop_map(|id| Beside::FanOut { id }),
+        1 => (id, any::<u8>()).prop_map(|(id, part)| Beside::Trim { id, part }),
+        1 => Just(Beside::Keep),
+    ]
+}
+
 fn event() -> impl Strategy<Value = Event> {
     let id = 0..STREAMS;
     prop_oneof![
+        2 => prop::collection::vec(beside(), 1..20).prop_map(Event::CheckpointBeside),
         12 => write().prop_map(Event::Write),
         3 => prop::collection::vec(write(), 2..8).prop_map(Event::Burst),
         3 => (id.clone(), 0..STREAMS, prop::option::of(any::<u8>()), 0..4u8, prop::option::of(1..20u8))
@@ -446,9 +469,40 @@ impl Pair {
             self.agree_on_sessions(number);
             self.read(number, 64).await;
         }
+        for (prefix, after) in [("s", None), ("s", Some("s2")), ("session:", None), ("session:", Some("s"))] {
+            let after = after.map(str::to_owned);
+            let list =
+                List { project: "test".into(), prefix: prefix.to_owned(), after: after.clone(), limit: 4 };
+            let said = self.store.list(list).await.unwrap();
+            let said: Vec<String> = said.iter().map(|(name, _)| name.id.to_string()).collect();
+            let expected = self.model.streams.keys().filter(|id| {
+                let is_usable = self.model.usable(id).is_ok();
+                is_usable && id.starts_with(prefix) && after.as_ref().is_none_or(|after| *id > after)
+            });
+            assert_eq!(said, expected.take(4).cloned().collect::<Vec<_>>(), "{prefix}");
+        }
         let said: Vec<_> =
             self.store.list_meta("test").into_iter().map(|(key, value)| (key, value.to_vec())).collect();
         assert_eq!(said, self.model.metas.clone().into_iter().collect::<Vec<_>>());
+    }
+
+    /// Lets a checkpoint go on write by write, and does something else in between.
+    async fn checkpoint_beside(&mut self, besides: &[Beside]) {
+        self.disk.switch(|switches| switches.checkpoint_writes = Some(0));
+        let store = self.store.clone();
+        let checkpoint = std::thread::spawn(move || store.checkpoint());
+        for beside in besides {
+            self.disk.wait_for_checkpoint(|| checkpoint.is_finished());
+            match beside {
+                Beside::Write(write) => self.write(write).await,
+                Beside::FanOut { id } => self.fan_out(*id).await,
+                Beside::Trim { id, part } => self.trim(*id, *part).await,
+                Beside::Keep => assert_eq!(self.store.keep().unwrap(), self.model.keep()),
+            }
+            self.disk.switch(|switches| switches.checkpoint_writes = Some(1));
+        }
+        self.disk.switch(|switches| switches.checkpoint_writes = None);
+        checkpoint.join().unwrap().unwrap();
     }
 
     /// Opens again. A crash may forget that a stream was read, never that it was written.
@@ -485,6 +539,7 @@ impl Pair {
             Event::Maintain => self.store.maintain().unwrap(),
             Event::Compact => self.store.compact().unwrap(),
             Event::Checkpoint => self.store.checkpoint().unwrap(),
+            Event::CheckpointBeside(besides) => self.checkpoint_beside(besides).await,
             Event::Restart => {
                 let disk = self.disk.clone();
                 self.reopen(disk);

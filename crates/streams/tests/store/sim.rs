@@ -25,6 +25,8 @@ struct State {
     before_sync: Option<Image>,
     syncs: usize,
     waiting: usize,
+    /// Somebody waits to write to a checkpoint.
+    checkpointing: bool,
 }
 
 /// What the disk does wrong.
@@ -42,6 +44,8 @@ pub(crate) struct Switches {
     pub(crate) hold_sync: bool,
     /// Every sync remembers the disk as it was before.
     pub(crate) remember: bool,
+    /// So many writes to a checkpoint are let through before the next one waits.
+    pub(crate) checkpoint_writes: Option<usize>,
 }
 
 #[derive(Default, Clone)]
@@ -69,6 +73,14 @@ impl SimDisk {
     pub(crate) fn wait_for_sync(&self) {
         let state = self.lock();
         drop(self.state.1.wait_while(state, |state| state.waiting == 0).unwrap());
+    }
+
+    /// Waits until a checkpoint waits to be let on, or `is_done`.
+    pub(crate) fn wait_for_checkpoint(&self, is_done: impl Fn() -> bool) {
+        let mut state = self.lock();
+        while !state.checkpointing && !is_done() {
+            state = self.state.1.wait_timeout(state, std::time::Duration::from_millis(1)).unwrap().0;
+        }
     }
 
     pub(crate) fn syncs(&self) -> usize {
@@ -154,6 +166,7 @@ impl Image {
 struct SimFile {
     disk: SimDisk,
     file: usize,
+    is_checkpoint: bool,
 }
 
 impl Disk for SimDisk {
@@ -162,12 +175,13 @@ impl Disk for SimDisk {
         state.files.push(Contents::default());
         let file = state.files.len() - 1;
         state.names.insert(name.to_owned(), file);
-        Ok(Arc::new(SimFile { disk: self.clone(), file }))
+        let is_checkpoint = name == "checkpoint.new";
+        Ok(Arc::new(SimFile { disk: self.clone(), file, is_checkpoint }))
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         let file = *self.lock().names.get(name).ok_or(io::ErrorKind::NotFound)?;
-        Ok(Arc::new(SimFile { disk: self.clone(), file }))
+        Ok(Arc::new(SimFile { disk: self.clone(), file, is_checkpoint: false }))
     }
 
     fn names(&self) -> io::Result<Vec<String>> {
@@ -207,6 +221,13 @@ impl DiskFile for SimFile {
 
     fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<()> {
         let mut state = self.disk.lock();
+        if self.is_checkpoint {
+            state.checkpointing = state.switches.checkpoint_writes == Some(0);
+            let waits = |state: &mut State| state.switches.checkpoint_writes == Some(0);
+            state = self.disk.state.1.wait_while(state, waits).unwrap();
+            state.checkpointing = false;
+            state.switches.checkpoint_writes = state.switches.checkpoint_writes.map(|writes| writes - 1);
+        }
         if state.switches.failing_write {
             return Err(io::Error::other("the disk does not like this"));
         }

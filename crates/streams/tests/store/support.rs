@@ -41,6 +41,7 @@ pub(crate) fn config(clock: &Clock) -> Config {
         segment_bytes: 4096,
         checkpoint_after_bytes: 16 << 10,
         compaction_bytes_per_second: u64::MAX,
+        checkpoint_streams: 1,
         background: false,
         clock: Arc::new(move || Timestamp::from_millisecond(clock.millis()).unwrap()),
         ..Config::new("unused")

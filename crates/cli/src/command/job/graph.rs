@@ -25,7 +25,51 @@ pub(crate) enum Graph {
     Show {
         /// Its id
         graph: GraphId,
+        /// As text to draw: dot (Graphviz) or mermaid
+        #[arg(long, value_enum)]
+        draw: Option<Drawing>,
     },
+}
+
+/// A language that programs draw graphs from.
+#[derive(Clone, Copy, clap::ValueEnum)]
+pub(crate) enum Drawing {
+    Dot,
+    Mermaid,
+}
+
+impl Drawing {
+    fn of(self, graph: &Shown) -> String {
+        // Both languages get numbers as names, and what people wrote only as quoted text.
+        let numbers: BTreeMap<JobId, usize> =
+            graph.nodes.iter().enumerate().map(|(number, node)| (node.job_id, number)).collect();
+        let nodes = graph.nodes.iter().enumerate().map(|(number, node)| {
+            let label = quoted(&format!("{}: {}", node.node, node.state));
+            match self {
+                Drawing::Dot => format!("  n{number} [label=\"{label}\"];"),
+                Drawing::Mermaid => format!("  n{number}[\"{label}\"]"),
+            }
+        });
+        let edges = graph.edges.iter().filter_map(|edge| {
+            let (from, to) = (numbers.get(&edge.from)?, numbers.get(&edge.to)?);
+            Some(match (self, edge.on_failure.as_str()) {
+                (Drawing::Dot, "hold") => format!("  n{from} -> n{to} [style=dashed];"),
+                (Drawing::Dot, _) => format!("  n{from} -> n{to};"),
+                (Drawing::Mermaid, "hold") => format!("  n{from} -.-> n{to}"),
+                (Drawing::Mermaid, _) => format!("  n{from} --> n{to}"),
+            })
+        });
+        let body = nodes.chain(edges).collect::<Vec<_>>().join("\n");
+        match self {
+            Drawing::Dot => format!("digraph \"{}\" {{\n{body}\n}}", quoted(&graph.name)),
+            Drawing::Mermaid => format!("flowchart TD\n{body}"),
+        }
+    }
+}
+
+/// Fit to stand between double quotes in either language.
+fn quoted(text: &str) -> String {
+    text.replace(['"', '\\', '\n'], "'")
 }
 
 const EXAMPLE: &str = r#"A graph:
@@ -50,7 +94,13 @@ pub(crate) async fn run(graph: Graph, database: &Database, output: &Output) -> a
                 format!("graph {} {done}\n{}", emitted.graph_id, table(["NODE", "JOB"], &rows))
             });
         }
-        Graph::Show { graph } => output.show(&database.graph_show(graph).await?, in_words),
+        Graph::Show { graph, draw } => {
+            let graph = database.graph_show(graph).await?;
+            output.show(&graph, |graph| match draw {
+                Some(drawing) => drawing.of(graph),
+                None => in_words(graph),
+            });
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

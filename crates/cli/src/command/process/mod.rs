@@ -1,7 +1,8 @@
-//! `towpath process list | show | watch | cancel | resolve | errors`.
+//! `towpath process new | list | show | watch | cancel | resolve | errors`.
 
 mod errors;
 mod list;
+mod new;
 mod show;
 mod watch;
 
@@ -22,6 +23,7 @@ use crate::settings::Settings;
 
 #[derive(Subcommand)]
 pub(crate) enum Process {
+    New(new::New),
     /// Processes, newest first
     List(list::List),
     /// One process with its facts as a timeline
@@ -74,7 +76,11 @@ impl Resolution {
 }
 
 pub(crate) async fn run(process: Process, settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
+    if let Process::New(new) = process {
+        return new::run(&new, output);
+    }
     super::with_database(settings, async |database| match process {
+        Process::New(_) => unreachable!("it needs no database"),
         Process::List(list) => list::run(list, &database, output).await,
         Process::Show { process } => show::run(process, &database, output).await,
         Process::Watch(watch) => watch::run(watch, &database, output).await,

@@ -1,8 +1,9 @@
-//! `towpath routes list | show | add | enable | dry-run | disable | retire | rotate | worker | dlq`.
+//! `towpath routes list | show | add | test | enable | dry-run | disable | retire | rotate | worker | dlq`.
 
 mod add;
 mod dlq;
 mod list;
+mod test;
 mod worker;
 
 use std::process::ExitCode;
@@ -29,6 +30,11 @@ pub(crate) enum Routes {
     },
     /// Make a route, switched off; a webhook gets a signing key, shown once
     Add(Box<add::Add>),
+    /// Send one signed test webhook to a route's receiver, whatever its mode; code 4 if it is not taken
+    Test {
+        /// Its name
+        route: String,
+    },
     /// Let a route deliver
     Enable(Named),
     /// Let a route note what it would do, and deliver nothing
@@ -78,6 +84,7 @@ pub(crate) async fn run(routes: Routes, settings: &Settings, output: &Output) ->
                 output.show(&route, list::in_words);
             }
             Routes::Add(add) => add::run(*add, &database, output).await?,
+            Routes::Test { route } => return test::run(&route, settings, &database, output).await,
             Routes::Enable(named) => set(&named, Mode::Live, &database, output).await?,
             Routes::DryRun(named) => set(&named, Mode::DryRun, &database, output).await?,
             Routes::Disable(named) => set(&named, Mode::Off, &database, output).await?,

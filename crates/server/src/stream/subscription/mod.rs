@@ -19,7 +19,7 @@ use tokio::sync::{Notify, Semaphore};
 use towpath_model::stream::name::StreamName;
 use towpath_model::stream::offset::Offset;
 use towpath_model::stream::subscription::{Change, Subscription};
-use towpath_streams::{Error, Store};
+use towpath_streams::{Error, Store, Watch};
 
 use super::settings::Settings;
 use crate::limits;
@@ -144,6 +144,24 @@ impl Subscriptions {
     fn tail(&self, project: &str, stream: &str) -> Offset {
         let name = StreamName::new(project, stream);
         name.and_then(|name| self.store().head(&name).ok()).map_or(Offset::ZERO, |head| head.tail)
+    }
+}
+
+/// Whatever the way a stream grew: by a request, by a route, by a delivery.
+impl Watch for Subscriptions {
+    fn changed(&self, name: &StreamName, _: Offset, _: bool) {
+        // What subscriptions keep of themselves is nobody's news.
+        if !name.is_reserved() {
+            Subscriptions::changed(self, name);
+        }
+    }
+
+    fn hears_sessions(&self, project: &str) -> bool {
+        if self.0.count.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let all = self.0.all.read().unwrap_or_else(PoisonError::into_inner);
+        all.keys().any(|key| *key.project == *project)
     }
 }
 

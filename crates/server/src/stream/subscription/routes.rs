@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
@@ -19,6 +18,7 @@ use super::{Entry, Journal, Key, State, Subscriptions, now};
 use crate::body::Body;
 use crate::stream::refusal::Refusal as Refused;
 use crate::stream::{Answer, empty, request, with_body};
+use crate::upload::Upload;
 
 /// What a path below `__ds/` asks for.
 enum Route {
@@ -42,7 +42,7 @@ const BODY_BYTES_MAX: usize = 1 << 20;
 
 impl Subscriptions {
     /// Answers a request to `__ds/{rest}`.
-    pub(crate) async fn answer(&self, project: &str, rest: &str, request: Request<Incoming>) -> Answer {
+    pub(crate) async fn answer(&self, project: &str, rest: &str, request: Request<Upload>) -> Answer {
         let Some(route) = Route::parse(project, rest) else {
             return Ok(failure(
                 StatusCode::NOT_FOUND,

@@ -138,12 +138,15 @@ impl Index {
         stream.saved_at.fetch_max(at, Ordering::Relaxed);
         let is_followed = stream.live.strong_count() > 0;
         let Some(session) = stream.session_mut() else { return };
-        if session.changed >= change || session.sub(source).is_some() {
-            return;
+        if session.changed < change {
+            session.changed = change;
+            if session.sub(source).is_none() {
+                session.subs.push(Sub { source, feed, start, since: at, reached });
+            }
         }
-        session.changed = change;
-        session.subs.push(Sub { source, feed, start, since: at, reached });
-        if let Some(feed) = self.feed_mut(feed) {
+        // A checkpoint may have had the session and not the feed: then it is linked here.
+        let Some(Sub { feed, reached, .. }) = session.sub(source).copied() else { return };
+        if let Some(feed) = self.feed_mut(feed).filter(|feed| !feed.sessions.contains(&id)) {
             feed.sessions.insert(id);
             if reached == LATE {
                 feed.late.push(id);
@@ -343,8 +346,10 @@ impl Index {
 
     /// Says anew which bytes of which feed a session needs.
     fn hold_anew(&mut self, id: u64) {
+        let Some(session) = self.get(id).and_then(Stream::session) else { return };
+        let mut needs = session.needs();
+        needs.retain(|(feed, _)| self.feed(*feed).is_some());
         let Some(session) = self.get_mut(id).and_then(Stream::session_mut) else { return };
-        let needs = session.needs();
         let old = std::mem::replace(&mut session.holds, needs.clone());
         for (feed, from) in &needs {
             if let Some(feed) = self.feed_mut(*feed) {
@@ -393,11 +398,14 @@ impl Index {
     /// Ends subscriptions to what has ended while a checkpoint was being written, and has
     /// everybody take in what was delivered, once the log is replayed.
     pub(in crate::embedded) fn settle_all(&mut self) {
-        self.is_replaying = false;
         let sessions: Vec<u64> =
             self.all().filter(|stream| stream.session().is_some()).map(|stream| stream.id).collect();
+        for id in &sessions {
+            self.settle(*id);
+            self.hold_anew(*id);
+        }
+        self.is_replaying = false;
         for id in sessions {
-            self.settle(id);
             let session = self.get(id).and_then(Stream::session);
             let sources: Vec<u64> =
                 session.into_iter().flat_map(|it| &it.subs).map(|sub| sub.source).collect();

@@ -1,0 +1,156 @@
+//! `towpath process new NAME`: the SQL of a new business process, and its test.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use serde_json::json;
+
+use crate::output::Output;
+
+/// The longest name whose functions fit an identifier of PostgreSQL: count_NAME_task_scheduled.
+const NAME_BYTES_MAX: usize = 40;
+const PROCESS: &str = include_str!("template/process.sql");
+const TEST: &str = include_str!("template/test.sql");
+
+/// Write the SQL of a new business process: tables, facts, handlers, supervisor, kickoff, grants
+#[derive(Args)]
+pub(crate) struct New {
+    /// Its name, like send_invoice, or with a schema: billing.send_invoice
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// The kind of job that is an attempt: db_function runs SQL; email, sms or a kind of your own
+    /// worker is run with handlers around it
+    #[arg(long, default_value = "db_function", value_name = "KIND")]
+    task_kind: String,
+    /// Where to write NAME.sql and NAME.test.sql
+    #[arg(long, default_value = ".", value_name = "DIR")]
+    dir: PathBuf,
+}
+
+pub(crate) fn run(new: &New, output: &Output) -> anyhow::Result<ExitCode> {
+    let (schema, name) = new.name.split_once('.').unwrap_or(("business", &new.name));
+    check_name(name)?;
+    check_schema(schema)?;
+    check_kind(&new.task_kind)?;
+    std::fs::create_dir_all(&new.dir).with_context(|| format!("{} cannot be made", new.dir.display()))?;
+    let files = [(format!("{name}.sql"), PROCESS), (format!("{name}.test.sql"), TEST)];
+    let paths: Vec<PathBuf> = files.iter().map(|(file, _)| new.dir.join(file)).collect();
+    for (path, (_, template)) in paths.iter().zip(&files) {
+        write_new(path, &fill(template, schema, name, &new.task_kind))?;
+    }
+    let [sql, test] = [0, 1].map(|at| paths[at].display().to_string());
+    output.show(&json!({ "process_kind": format!("{schema}.{name}"), "sql": sql, "test": test }), |_| {
+        format!(
+            "wrote {sql} and {test}\nnext: psql -v ON_ERROR_STOP=1 -f {sql}, the same with {test}, then\n      \
+             select {schema}.kickoff_{name}_task(({schema}.create_{name}('order:1')->>'{name}_id')::bigint)"
+        )
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+fn check_name(name: &str) -> anyhow::Result<()> {
+    if !is_identifier(name) || name.len() > NAME_BYTES_MAX {
+        bail!(
+            "{name:?} cannot name a process: take a lower-case letter, then letters, digits or _, at most \
+             {NAME_BYTES_MAX} in all; for example: towpath process new send_invoice"
+        );
+    }
+    Ok(())
+}
+
+fn check_schema(schema: &str) -> anyhow::Result<()> {
+    if !is_identifier(schema) || schema.len() > 63 {
+        bail!("{schema:?} cannot name a schema: take a lower-case letter, then letters, digits or _");
+    }
+    // Words that PostgreSQL takes for something else at the beginning of a name.
+    let reserved =
+        ["all", "any", "check", "column", "default", "end", "grant", "group", "order", "table", "user"];
+    if reserved.contains(&schema)
+        || ["towpath", "comms", "information_schema", "public"].contains(&schema)
+        || schema.starts_with("pg_")
+    {
+        bail!("the schema {schema} is not yours alone; take another: towpath process new billing.NAME");
+    }
+    Ok(())
+}
+
+/// A kind stands in an SQL text.
+fn check_kind(kind: &str) -> anyhow::Result<()> {
+    let fine = |c: char| c.is_ascii_alphanumeric() || "_-.:".contains(c);
+    if kind.is_empty() || kind.len() > 200 || !kind.chars().all(fine) {
+        bail!("{kind:?} cannot name a kind of job here: take letters, digits, _, -, . and :");
+    }
+    Ok(())
+}
+
+/// A name that PostgreSQL takes without quotes. A reserved word is none, but a process's name
+/// never begins one in what is written.
+fn is_identifier(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_lowercase())
+        && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+}
+
+fn write_new(path: &Path, text: &str) -> anyhow::Result<()> {
+    use std::io::Write as _;
+    let mut file = std::fs::File::create_new(path)
+        .with_context(|| format!("{} is not overwritten; take another name or --dir", path.display()))?;
+    file.write_all(text.as_bytes()).with_context(|| format!("{} cannot be written", path.display()))
+}
+
+/// The template with its names filled in, and with the parts for this kind of job only.
+fn fill(template: &str, schema: &str, name: &str, task_kind: &str) -> String {
+    let wanted = if task_kind == "db_function" { "-- [db_function]" } else { "-- [handlers]" };
+    let mut keep = true;
+    let mut text = String::with_capacity(template.len());
+    for line in template.lines() {
+        match line {
+            "-- [db_function]" | "-- [handlers]" => keep = line == wanted,
+            "-- [end]" => keep = true,
+            _ if keep => {
+                text.push_str(line);
+                text.push('\n');
+            }
+            _ => {}
+        }
+    }
+    text.replace("{{schema}}", schema).replace("{{name}}", name).replace("{{task_kind}}", task_kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_checked_before_they_reach_sql() {
+        for good in ["a", "send_invoice", "x9"] {
+            assert!(check_name(good).is_ok(), "{good}");
+        }
+        let long = "a".repeat(41);
+        for bad in ["", "9a", "_a", "Send", "a-b", "a b", "a;drop", "a\"", "a'", "ä", &long] {
+            assert!(check_name(bad).is_err(), "{bad}");
+        }
+        for bad in ["towpath", "comms", "public", "pg_temp", "information_schema", "a.b", ""] {
+            assert!(check_schema(bad).is_err(), "{bad}");
+        }
+        for bad in ["", "a'b", "a b", "a\n"] {
+            assert!(check_kind(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn nothing_of_the_template_is_left() {
+        for kind in ["db_function", "email", "mine"] {
+            for template in [PROCESS, TEST] {
+                let text = fill(template, "billing", "send_invoice", kind);
+                assert!(!text.contains("{{") && !text.contains("-- ["), "{kind}");
+                assert_eq!(
+                    text.contains("run_send_invoice"),
+                    kind == "db_function" && template == PROCESS,
+                    "{kind}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! `towpath routes test`: one signed webhook, sent as the route role would send it.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde_json::json;
+use towpath_db::Database;
+use towpath_route::webhook::{Request, Sender, send_once};
+
+use super::known;
+use crate::output::{EXIT_FAILURES, Output};
+use crate::settings::Settings;
+
+pub(crate) async fn run(
+    route: &str,
+    settings: &Settings,
+    database: &Database,
+    output: &Output,
+) -> anyhow::Result<ExitCode> {
+    let test = known(database.route_test(route).await, route, database).await?;
+    let sender = Sender::new(crate::route::reach(settings))?;
+    let request = Request {
+        url: &test.url,
+        webhook_id: &test.webhook_id,
+        headers: &test.headers,
+        timeout: Duration::from_secs(test.timeout_seconds.into()),
+        body: &test.body,
+        signing_keys: &test.signing_keys,
+        generation: 0,
+    };
+    let report = send_once(&sender, &request).await;
+    let failure = report.failure.as_ref();
+    let data = json!({
+        "route_name": route, "webhook_id": test.webhook_id, "url": test.url, "taken": failure.is_none(),
+        "status_code": report.outcome.status_code, "duration_ms": report.outcome.duration.as_millis(),
+        "address": report.outcome.address, "answer": report.outcome.answer,
+        "class": failure.map(|failure| failure.class.word()), "error": failure.map(|failure| &failure.error),
+    });
+    output.show(&data, |_| match failure {
+        None => format!(
+            "{} took it with {} in {} ms",
+            test.url,
+            report.outcome.status_code.unwrap_or(0),
+            report.outcome.duration.as_millis()
+        ),
+        Some(failure) => format!("{} did not take it: {}", test.url, failure.error),
+    });
+    Ok(if failure.is_none() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FAILURES) })
+}

@@ -1,0 +1,70 @@
+//! `/ui/processes/{id}`: one process, its facts as a timeline, and what its supervisor does next.
+
+use askama::Template;
+use axum::extract::{Path, State};
+use axum::http::HeaderMap;
+use axum::response::Response;
+use towpath_db::Database;
+use towpath_db::process::{ProcessFact, ProcessMoved, ProcessWhole};
+use towpath_model::id::ProcessId;
+
+use crate::App;
+use crate::access::Viewer;
+use crate::act::{Action, by};
+use crate::fault::Fault;
+use crate::filters;
+use crate::shell::{self, Shell};
+
+#[derive(Template)]
+#[template(path = "process.html")]
+struct Page {
+    shell: Shell,
+    id: ProcessId,
+    whole: ProcessWhole,
+}
+
+impl Page {
+    /// Whether there is anything to add to a fact.
+    fn has_detail(&self, fact: &ProcessFact) -> bool {
+        match &fact.detail {
+            serde_json::Value::Null => false,
+            serde_json::Value::Object(detail) => !detail.is_empty(),
+            _ => true,
+        }
+    }
+}
+
+pub(crate) async fn show(
+    viewer: Viewer,
+    State(app): State<App>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, Fault> {
+    let id = read_id(&id)?;
+    let whole = app.database.process_show(id).await?;
+    let title = whole.process.process_kind.clone();
+    let shell = Shell::new("/ui/processes", title, viewer, &headers).live("processes");
+    shell::render(&Page { shell, id, whole })
+}
+
+pub(crate) async fn act(
+    State(app): State<App>,
+    Path(id): Path<String>,
+    action: Action,
+) -> Result<Response, Fault> {
+    let id = read_id(&id)?;
+    let target = id.to_string();
+    match action.text("do") {
+        "cancel" => {
+            let work =
+                async |db: Database, who: String, why: String| db.process_cancel(id, by(&who, &why)).await;
+            let said = |moved: ProcessMoved| format!("it is {} now", moved.state);
+            action.perform(&app, ("process cancel", &target), work, said).await
+        }
+        other => Err(Fault::Invalid(format!("a process cannot be asked to {other:?}"))),
+    }
+}
+
+fn read_id(text: &str) -> Result<ProcessId, Fault> {
+    text.parse().map_err(|_| Fault::NotFound(format!("{text:?} is not the id of a process")))
+}

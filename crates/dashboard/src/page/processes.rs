@@ -1,0 +1,65 @@
+//! `/ui/processes`: business processes, newest first.
+
+use askama::Template;
+use axum::extract::{Query, State};
+use axum::http::HeaderMap;
+use axum::response::Response;
+use serde::Deserialize;
+use towpath_db::process::{Process, ProcessFilter};
+use towpath_model::id::ProcessId;
+
+use super::given;
+use crate::App;
+use crate::access::Viewer;
+use crate::fault::Fault;
+use crate::filters::{self, percent};
+use crate::limits::JOBS_PAGE;
+use crate::shell::{self, Shell};
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Asked {
+    kind: String,
+    state: String,
+    r#ref: String,
+    cursor: String,
+}
+
+#[derive(Template)]
+#[template(path = "processes.html")]
+struct Page {
+    shell: Shell,
+    asked: Asked,
+    processes: Vec<Process>,
+    older: Option<ProcessId>,
+    query: String,
+}
+
+pub(crate) async fn show(
+    viewer: Viewer,
+    State(app): State<App>,
+    headers: HeaderMap,
+    Query(asked): Query<Asked>,
+) -> Result<Response, Fault> {
+    let filter = ProcessFilter {
+        process_kind: given(&asked.kind),
+        state: given(&asked.state),
+        reference: given(&asked.r#ref),
+    };
+    let cursor = match given(&asked.cursor) {
+        None => None,
+        Some(text) => Some(text.parse().map_err(|_| Fault::Invalid(format!("{text:?} is not a process")))?),
+    };
+    let page = app.database.process_list(&filter, JOBS_PAGE, cursor).await?;
+    let fields = [("kind", &asked.kind), ("state", &asked.state), ("ref", &asked.r#ref)];
+    let query = fields.into_iter().filter(|(_, value)| !value.trim().is_empty());
+    let query: Vec<_> = query.map(|(name, value)| format!("{name}={}", percent(value.trim()))).collect();
+    let page = Page {
+        shell: Shell::new("/ui/processes", "Processes", viewer, &headers).live("processes"),
+        query: query.join("&"),
+        asked,
+        processes: page.processes,
+        older: page.cursor,
+    };
+    shell::render(&page)
+}

@@ -1,0 +1,155 @@
+//! Deliveries to streams: a stream at a time, in order, under one lease (E08).
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use uuid::Uuid;
+
+use crate::answer::{read, read_field};
+use crate::job::{LeaseOwner, whole_seconds};
+use crate::{Database, Error};
+
+/// A stream that is owed events, and proof of being the one who appends them.
+///
+/// Only a claim creates one, and its end consumes it. Not `Clone` for that reason.
+#[derive(Debug)]
+pub struct StreamDelivery {
+    route_stream_no: i32,
+    attempt: i32,
+    owner: LeaseOwner,
+    /// The route that made it.
+    pub route_name: String,
+    /// The stream's project.
+    pub project: String,
+    /// The stream's id.
+    pub stream: String,
+    /// The name to append under.
+    pub producer: Uuid,
+    /// The highest number there is; a stream that knows a higher one has outlived a restore.
+    pub last_number: i64,
+    /// What to append, in this order.
+    pub events: Vec<StreamEvent>,
+}
+
+/// One event for a stream.
+#[derive(Debug, Clone, Deserialize)]
+pub struct StreamEvent {
+    /// Its place among all that the route ever had for this stream, from 1.
+    pub number: i64,
+    /// JSON, byte for byte the same at every attempt.
+    pub body: String,
+}
+
+/// What a claim found.
+#[derive(Debug)]
+pub struct ClaimedStreams {
+    /// To be appended to now.
+    pub streams: Vec<StreamDelivery>,
+    /// When another one may be claimed.
+    pub next_at: Option<Timestamp>,
+}
+
+/// How far an append came.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StreamOutcome {
+    /// The highest number the stream has now.
+    pub appended: Option<i64>,
+    /// Why the one after it is not.
+    pub failure: Option<StreamFailure>,
+}
+
+/// Why an event could not be appended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamFailure {
+    /// In words.
+    pub error: String,
+    /// Whether trying again is pointless.
+    pub permanent: bool,
+    /// Whether the stream knows numbers that the database has forgotten.
+    pub restored: bool,
+}
+
+/// A lease whose end could not be recorded, given back; asking again is right.
+#[derive(Debug)]
+pub struct UnendedStream {
+    /// What went wrong.
+    pub error: Error,
+    /// The lease.
+    pub delivery: StreamDelivery,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    streams: Vec<Row>,
+    next_at: Option<Timestamp>,
+}
+
+#[derive(Deserialize)]
+struct Row {
+    route_stream_no: i32,
+    attempt: i32,
+    route_name: String,
+    project: String,
+    stream: String,
+    producer: Uuid,
+    last_number: i64,
+    events: Vec<StreamEvent>,
+}
+
+impl Database {
+    /// Takes up to `limit` streams that are owed events, each under a lease.
+    pub async fn stream_delivery_claim(
+        &self,
+        owner: &LeaseOwner,
+        limit: i32,
+        lease: Duration,
+    ) -> Result<ClaimedStreams, Error> {
+        let sql = "select towpath.fn_stream_delivery_claim($1, $2, $3)";
+        let answer: Answer = read(self.call(sql, &[&owner.as_str(), &limit, &whole_seconds(lease)]).await?)?;
+        let with_lease = |row: Row| StreamDelivery {
+            route_stream_no: row.route_stream_no,
+            attempt: row.attempt,
+            owner: owner.clone(),
+            route_name: row.route_name,
+            project: row.project,
+            stream: row.stream,
+            producer: row.producer,
+            last_number: row.last_number,
+            events: row.events,
+        };
+        Ok(ClaimedStreams {
+            streams: answer.streams.into_iter().map(with_lease).collect(),
+            next_at: answer.next_at,
+        })
+    }
+}
+
+impl StreamDelivery {
+    /// Ends the lease and says how far it came.
+    pub async fn end(self, database: &Database, outcome: &StreamOutcome) -> Result<(), UnendedStream> {
+        let sql = "select towpath.fn_stream_delivery_end($1, $2, $3, $4, $5, $6, $7)";
+        let failure = outcome.failure.as_ref();
+        let error = failure.map(|failure| &failure.error);
+        let permanent = failure.is_some_and(|failure| failure.permanent);
+        let restored = failure.is_some_and(|failure| failure.restored);
+        let answered = database
+            .call(
+                sql,
+                &[
+                    &self.route_stream_no,
+                    &self.owner.as_str(),
+                    &self.attempt,
+                    &outcome.appended,
+                    &error,
+                    &permanent,
+                    &restored,
+                ],
+            )
+            .await;
+        match answered.and_then(|answer| read_field::<i64>(answer, "appended")) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(UnendedStream { error, delivery: self }),
+        }
+    }
+}

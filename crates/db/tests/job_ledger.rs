@@ -1,0 +1,144 @@
+//! The lease ledger: `sql/functions/job_settle.sql`, and every way out of a batch of leases.
+
+use std::collections::HashMap;
+
+use towpath_db::job::{Claim, Failure, Lease, LeaseOwner, NewJob};
+use towpath_model::job::{Attempt, JobId};
+
+use crate::queue_place::{EXECUTOR, LEASE, Queue, SECOND};
+
+/// Leases of one claim, by job.
+async fn claim_all(queue: &Queue, owner: &str) -> HashMap<JobId, Lease> {
+    let jobs = queue.claim_as(owner, 1_000).await.unwrap();
+    jobs.into_iter().map(|job| (job.lease.job_id(), job.lease)).collect()
+}
+
+/// Q08–Q11, Q17: jobs of one claim part ways (acked, failed, cancelled, given back, started,
+/// lost) and each ends as if it had been claimed alone.
+#[tokio::test]
+async fn the_jobs_of_one_claim_part_ways() {
+    let queue = Queue::open().await;
+    let mut ids = vec![];
+    for _ in 0..6 {
+        ids.push(queue.enqueue("mail").await);
+    }
+    let mut leases = claim_all(&queue, "a").await;
+    let mut take = |index: usize| leases.remove(&ids[index]).unwrap();
+    for id in &ids {
+        assert_eq!(queue.state(*id).await, "leased", "a claim shows at once");
+    }
+    queue.worker.ack_many(vec![take(0)]).await.unwrap();
+    take(1).fail(&queue.worker, Failure::retry("no")).await.unwrap();
+    queue.db.json(&format!("towpath.fn_job_cancel('{}', 'op')", ids[2])).await;
+    assert!(queue.worker.release(vec![take(3)]).await.unwrap().lost.is_empty());
+    take(4).start(&queue.worker).await.unwrap();
+    let expected = ["succeeded", "retry_waiting", "cancelled", "queued", "in_progress", "leased"];
+    for (id, state) in ids.iter().zip(expected) {
+        assert_eq!(queue.state(*id).await, state);
+    }
+    // The cancelled one's holder hears of it, and what nobody keeps alive comes back.
+    assert_eq!(queue.worker.ack_many(vec![take(2)]).await.unwrap().lost, [ids[2]]);
+    queue.db.advance(LEASE + SECOND).await;
+    assert_eq!(queue.reap().await, 2);
+    assert_eq!(queue.state(ids[5]).await, "retry_waiting");
+    assert_eq!(queue.worker.ack_many(vec![take(5)]).await.unwrap().lost, [ids[5]], "it was taken back");
+    let entries = queue.db.text("select count(*) from towpath.lease_batch").await;
+    assert_eq!(entries, "0", "the reaper leaves no entry behind");
+    let runs = "select string_agg(outcome, ' ' order by outcome) from towpath.job_run";
+    assert_eq!(queue.db.text(runs).await, "cancelled failed lost lost released succeeded");
+}
+
+/// Q08: in a batch every job is fenced by its own attempt, not by one that another job has.
+#[tokio::test]
+async fn attempts_are_not_mixed_up_within_a_batch() {
+    let queue = Queue::open().await;
+    let first = queue.enqueue("mail").await;
+    queue
+        .claim()
+        .await
+        .fail(&queue.worker, Failure { retry_after: Some(SECOND / 1_000), ..Failure::retry("no") })
+        .await
+        .unwrap();
+    let second = queue.enqueue("mail").await;
+    queue.db.advance(SECOND).await;
+    let leases = claim_all(&queue, "a").await;
+    assert_eq!(leases[&first].attempt(), Attempt::from(2));
+    assert_eq!(leases[&second].attempt(), Attempt::from(1));
+    let held = |id, attempt| Lease::held_elsewhere(id, LeaseOwner::new("a"), Attempt::from(attempt));
+    let swapped = vec![held(first, 1), held(second, 2)];
+    assert_eq!(queue.worker.ack_many(swapped).await.unwrap().ended, 0);
+    let ended = queue.worker.ack_many(vec![held(first, 2), held(second, 1)]).await.unwrap();
+    assert_eq!((ended.ended, ended.lost), (2, vec![]));
+}
+
+/// Q08: the number of another owner's batch opens nothing.
+#[tokio::test]
+async fn a_batch_number_is_no_key() {
+    let queue = Queue::open().await;
+    let job_id = queue.enqueue("mail").await;
+    let held = claim_all(&queue, "a").await;
+    let stolen = format!(
+        "towpath.fn_job_ack_many(array['{job_id}'::uuid], 'b', array[1],
+                                 array(select batch_id from towpath.lease_batch))"
+    );
+    let said = queue.db.json(&stolen).await;
+    assert_eq!((&said["acked"], &said["lost"][0]), (&0.into(), &job_id.to_string().into()));
+    assert!(queue.worker.ack_many(held.into_values().collect()).await.unwrap().lost.is_empty());
+}
+
+/// Q07, Q10: a claim of many entries is acked in any order and any portions, once each, and
+/// entries that were acked whole are gone with their jobs.
+#[tokio::test]
+async fn a_large_claim_is_acked_in_portions() {
+    let queue = Queue::open().await;
+    queue.enqueue_times("mail", 1_000).await;
+    let mut leases: Vec<Lease> = claim_all(&queue, "a").await.into_values().collect();
+    assert_eq!(leases.len(), 1_000);
+    let entries = "select count(*) from towpath.lease_batch";
+    assert_eq!(queue.db.text(entries).await, "5", "240 jobs to an entry");
+    let again: Vec<_> = leases.iter().map(|held| (held.job_id(), held.attempt())).collect();
+    while !leases.is_empty() {
+        let rest = leases.split_off(leases.len().min(333));
+        let ended = queue.worker.ack_many(leases).await.unwrap();
+        assert!(ended.lost.is_empty());
+        leases = rest;
+    }
+    assert_eq!(queue.db.text("select count(*) from towpath.job_live").await, "0");
+    assert_eq!(queue.db.text("select count(*) from towpath.job_run").await, "1000");
+    let twice =
+        again.into_iter().map(|(id, attempt)| Lease::held_elsewhere(id, LeaseOwner::new("a"), attempt));
+    assert_eq!(queue.worker.ack_many(twice.collect()).await.unwrap().ended, 0);
+    queue.enqueue_times("mail", 500).await;
+    let leases = claim_all(&queue, "b").await.into_values().collect();
+    queue.worker.ack_many(leases).await.unwrap();
+    assert_eq!(queue.db.text(&format!("{entries} where lease_owner = 'b'")).await, "0");
+}
+
+/// R06: leases that only the ledger knows count when a limit is set on what had none.
+#[tokio::test]
+async fn a_new_limit_counts_what_is_already_leased() {
+    let queue = Queue::open().await;
+    queue.enqueue_times("mail", 30).await;
+    let first = queue.claim_as("a", 10).await.unwrap();
+    queue.subscribe(EXECUTOR, "p_max_parallel => 12, p_enabled => true").await;
+    assert_eq!(queue.claim_as("b", 20).await.unwrap().len(), 2);
+    queue.worker.ack_many(first.into_iter().map(|job| job.lease).collect()).await.unwrap();
+    assert_eq!(queue.claim_as("c", 20).await.unwrap().len(), 10);
+}
+
+/// Q01: one claim takes jobs of different kinds, priorities and attempts, and every one of
+/// them says the right thing about itself.
+#[tokio::test]
+async fn a_mixed_claim_is_written_down_right() {
+    let queue = Queue::open().await;
+    let low = queue.enqueue_job(&NewJob::new("mail").priority(5)).await;
+    let high = queue.enqueue_job(&NewJob::new("report").priority(500)).await;
+    let owner = LeaseOwner::new("a");
+    let claim = Claim { executor: EXECUTOR, kinds: None, limit: 10, owner: &owner, lease: Some(LEASE) };
+    let jobs = queue.worker.claim(&claim).await.unwrap();
+    let said: Vec<_> = jobs.iter().map(|job| (job.lease.job_id(), job.kind.as_str(), job.priority)).collect();
+    assert_eq!(said, [(high, "report", 500), (low, "mail", 5)]);
+    let shown =
+        "select string_agg(concat_ws(' ', state, lease_owner, attempts), ', ') from towpath.job_queue";
+    assert_eq!(queue.db.text(shown).await, "leased a 1, leased a 1");
+}

@@ -1,0 +1,184 @@
+//! Deliveries to streams: the loop that appends what routes have for them, in order.
+//!
+//! Exactly once needs no memory here. The database numbers what a route has for a stream, the
+//! append carries the number as the epoch of an idempotent producer, and the stream itself
+//! refuses a number it has seen (docs/decisions/0007).
+
+mod local;
+mod remote;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+use towpath_db::event::{StreamDelivery, StreamFailure, StreamOutcome, UnendedStream};
+use towpath_db::job::LeaseOwner;
+use towpath_db::{Database, Error};
+use towpath_model::stream::name::StreamName;
+use towpath_model::stream::producer::Producer;
+
+pub use local::Local;
+pub use remote::Remote;
+
+use crate::trouble::Trouble;
+use crate::wake::Wake;
+use crate::{fail_point, limits};
+
+/// Where the streams are.
+pub trait Streams: Send + Sync + 'static {
+    /// Appends one JSON text, making the stream if there is none.
+    fn append(&self, append: Append) -> Appending<'_>;
+}
+
+/// What becomes of an append.
+pub type Appending<'a> = Pin<Box<dyn Future<Output = Result<(), Refused>> + Send + 'a>>;
+
+/// One append.
+#[derive(Debug, Clone)]
+pub struct Append {
+    /// To which stream.
+    pub name: StreamName,
+    /// As which request of which producer.
+    pub producer: Producer,
+    /// JSON.
+    pub body: String,
+}
+
+/// Why an append was not taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refused {
+    /// The stream has seen a higher number already.
+    Seen {
+        /// Which one.
+        newest: u64,
+    },
+    /// It will never take this.
+    Never(String),
+    /// Not now.
+    Later(String),
+}
+
+pub(crate) struct Sender<'a> {
+    pub(crate) database: &'a Database,
+    pub(crate) wake: &'a Wake,
+    pub(crate) owner: &'a LeaseOwner,
+    pub(crate) streams: Arc<dyn Streams>,
+}
+
+impl Sender<'_> {
+    pub(crate) async fn run(&self, shutdown: &CancellationToken) {
+        let mut trouble = Trouble::with("delivering to streams");
+        let mut heard = self.wake.hear_streams();
+        while !shutdown.is_cancelled() {
+            heard.mark_unchanged();
+            let wait = match self.round().await {
+                Ok(None) => {
+                    trouble.over();
+                    continue;
+                }
+                Ok(Some(wait)) => {
+                    trouble.over();
+                    wait
+                }
+                Err(error) => trouble.met(&error),
+            };
+            tokio::select! {
+                () = shutdown.cancelled() => {}
+                _ = heard.changed() => {}
+                () = tokio::time::sleep(wait) => {}
+            }
+        }
+    }
+
+    /// Claims once and appends all of it; answers how long to sleep, or none for not at all.
+    async fn round(&self) -> Result<Option<Duration>, Error> {
+        let claimed =
+            self.database.stream_delivery_claim(self.owner, limits::STREAMS, limits::STREAM_LEASE).await?;
+        let found = !claimed.streams.is_empty();
+        join_all(claimed.streams.into_iter().map(|delivery| self.deliver(delivery))).await;
+        let due_in = claimed.next_at.map_or(limits::DELIVERY_POLL_MAX, |due| {
+            Duration::try_from(due.duration_since(Timestamp::now())).unwrap_or(Duration::ZERO)
+        });
+        let wait = due_in.clamp(limits::DELIVERY_POLL_MIN, limits::DELIVERY_POLL_MAX);
+        Ok((!found).then_some(wait))
+    }
+
+    async fn deliver(&self, mut delivery: StreamDelivery) {
+        fail_point::hit("stream.before_append");
+        let outcome = self.append_all(&delivery).await;
+        fail_point::hit("stream.after_append");
+        if let Some(failure) = &outcome.failure {
+            tracing::warn!(
+                route = delivery.route_name,
+                stream = delivery.stream,
+                "an append failed: {}",
+                failure.error
+            );
+        }
+        let mut trouble = Trouble::with("recording how appends ended");
+        loop {
+            let Err(UnendedStream { error, delivery: again }) = delivery.end(self.database, &outcome).await
+            else {
+                return;
+            };
+            match error {
+                Error::LeaseLost(_) => return,
+                Error::Invalid(words) => return tracing::error!("appends could not be recorded: {words}"),
+                error => tokio::time::sleep(trouble.met(&error)).await,
+            }
+            delivery = again;
+        }
+    }
+
+    /// Appends in order until something fails or time is up.
+    async fn append_all(&self, delivery: &StreamDelivery) -> StreamOutcome {
+        let began = Instant::now();
+        let mut outcome = StreamOutcome::default();
+        for event in &delivery.events {
+            if began.elapsed() > limits::STREAM_BATCH_MAX {
+                break;
+            }
+            let number = u64::try_from(event.number).unwrap_or_default();
+            let append = append(delivery, number, &event.body);
+            let appended = match append {
+                Ok(append) => self.streams.append(append).await,
+                Err(words) => Err(Refused::Never(words)),
+            };
+            match appended {
+                Ok(()) => {}
+                Err(Refused::Seen { newest }) if newest <= delivery.last_number.unsigned_abs() => {}
+                Err(refused) => {
+                    outcome.failure = Some(failure(refused, delivery.last_number));
+                    break;
+                }
+            }
+            outcome.appended = Some(event.number);
+            fail_point::hit("stream.between");
+        }
+        outcome
+    }
+}
+
+fn append(delivery: &StreamDelivery, number: u64, body: &str) -> Result<Append, String> {
+    let name = StreamName::new(&delivery.project, &delivery.stream)
+        .ok_or_else(|| format!("{}/{} cannot be the name of a stream", delivery.project, delivery.stream))?;
+    let producer = Producer::new(&format!("route:{}", delivery.producer), number, 0)
+        .map_err(|invalid| format!("the number {number} cannot be sent: {invalid:?}"))?;
+    Ok(Append { name, producer, body: body.to_owned() })
+}
+
+fn failure(refused: Refused, last_number: i64) -> StreamFailure {
+    let (error, permanent, restored) = match refused {
+        Refused::Never(words) => (words, true, false),
+        Refused::Later(words) => (words, false, false),
+        Refused::Seen { newest } => (
+            format!("the stream has number {newest} and the database only {last_number}: it was restored"),
+            false,
+            true,
+        ),
+    };
+    StreamFailure { error, permanent, restored }
+}

@@ -1,0 +1,167 @@
+//! A request's head, if it is one of ours.
+
+use bytes::Bytes;
+use httparse::{EMPTY_HEADER, Header, Status};
+use hyper::header::{
+    CONNECTION, CONTENT_LENGTH, EXPECT, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING, UPGRADE,
+};
+use hyper::{Method, Request, Uri};
+
+use crate::limits::OWN_HEAD_BYTES_MAX;
+use crate::stream::Fields;
+use crate::upload::Upload;
+
+/// Fields in a request; clients send about ten.
+const FIELDS_MAX: usize = 48;
+
+/// Room for the fields of one request.
+pub(super) fn room<'a>() -> [Header<'a>; FIELDS_MAX] {
+    [EMPTY_HEADER; FIELDS_MAX]
+}
+
+/// How far a request has come.
+pub(super) enum Read<'a> {
+    /// Bytes are missing.
+    More,
+    /// Hyper understands it, or refuses it better.
+    NotOurs,
+    /// The head is here.
+    Whole(Head<'a>),
+}
+
+/// A head, as it lies in the buffer.
+pub(super) struct Head<'a> {
+    pub(super) method: Method,
+    pub(super) path: &'a str,
+    target: &'a str,
+    fields: &'a [Header<'a>],
+    /// How long it is.
+    pub(super) bytes: usize,
+    /// How long the body behind it is.
+    pub(super) body_bytes: usize,
+}
+
+/// Reads the head that `input` begins with.
+pub(super) fn read<'a>(input: &'a [u8], fields: &'a mut [Header<'a>]) -> Read<'a> {
+    let mut request = httparse::Request::new(fields);
+    let bytes = match request.parse(input) {
+        Ok(Status::Complete(bytes)) => bytes,
+        Ok(Status::Partial) if input.len() < OWN_HEAD_BYTES_MAX => return Read::More,
+        Ok(Status::Partial) | Err(_) => return Read::NotOurs,
+    };
+    let (Some(method), Some(target), Some(1)) = (request.method, request.path, request.version) else {
+        return Read::NotOurs;
+    };
+    let Ok(method) = Method::from_bytes(method.as_bytes()) else { return Read::NotOurs };
+    if !target.starts_with('/') || target.contains('#') {
+        return Read::NotOurs;
+    }
+    let path = target.split_once('?').map_or(target, |(path, _)| path);
+    let Some(body_bytes) = body_bytes(request.headers) else { return Read::NotOurs };
+    Read::Whole(Head { method, path, target, fields: request.headers, bytes, body_bytes })
+}
+
+/// How long the body is, if nothing about it is special: one length or none, and nothing
+/// that asks for another way of talking. Anything doubtful is not for this parser to judge.
+fn body_bytes(fields: &[Header<'_>]) -> Option<usize> {
+    let mut length = None;
+    for Header { name, value } in fields {
+        // The first letter and the length tell all but a few fields apart.
+        let is = |known: &HeaderName| name.eq_ignore_ascii_case(known.as_str());
+        if is(&CONTENT_LENGTH) {
+            let text = std::str::from_utf8(value).ok()?;
+            let digits = !text.is_empty() && text.len() < 12 && text.bytes().all(|it| it.is_ascii_digit());
+            if !digits || length.is_some() {
+                return None;
+            }
+            length = Some(text.parse().ok()?);
+        } else if is(&CONNECTION) {
+            if !value.eq_ignore_ascii_case(b"keep-alive") {
+                return None;
+            }
+        } else if is(&TRANSFER_ENCODING) || is(&EXPECT) || is(&UPGRADE) {
+            return None;
+        }
+    }
+    Some(length.unwrap_or(0))
+}
+
+impl Head<'_> {
+    /// The request as every other handler takes it.
+    pub(super) fn request(&self, body: Bytes) -> Option<Request<Upload>> {
+        let mut request = Request::new(Upload::Here(body));
+        *request.method_mut() = self.method.clone();
+        *request.uri_mut() = self.target.parse::<Uri>().ok()?;
+        let mut fields = HeaderMap::with_capacity(self.fields.len());
+        for Header { name, value } in self.fields {
+            let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
+            fields.append(name, HeaderValue::from_bytes(value).ok()?);
+        }
+        *request.headers_mut() = fields;
+        Some(request)
+    }
+}
+
+impl Fields for Head<'_> {
+    fn all(&self, name: &HeaderName) -> impl Iterator<Item = &[u8]> {
+        let named = move |field: &&Header<'_>| field.name.eq_ignore_ascii_case(name.as_str());
+        self.fields.iter().filter(named).map(|field| field.value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_as(text: &str) -> &'static str {
+        let mut fields = room();
+        match read(text.as_bytes(), &mut fields) {
+            Read::More => "more",
+            Read::NotOurs => "not ours",
+            Read::Whole(head) => match (head.body_bytes, head.path) {
+                (5, "/a") => "whole",
+                (0, "/a") => "empty",
+                _ => "wrong",
+            },
+        }
+    }
+
+    /// Two servers must never disagree about where a request ends.
+    #[test]
+    fn only_plain_requests_are_ours() {
+        let with = |field: &str| format!("POST /a?b=c HTTP/1.1\r\nhost: x\r\n{field}\r\n\r\n");
+        assert_eq!(read_as(&with("Content-Length: 5")), "whole");
+        assert_eq!(read_as(&with("connection: Keep-Alive")), "empty");
+        for field in [
+            "content-length: 5\r\ncontent-length: 5",
+            "content-length: 5\r\ncontent-length: 6",
+            "content-length: +5",
+            "content-length: 5, 5",
+            "content-length: 99999999999999999999",
+            "content-length:",
+            "transfer-encoding: chunked",
+            "Transfer-Encoding: identity\r\ncontent-length: 5",
+            "expect: 100-continue",
+            "connection: close",
+            "connection: upgrade\r\nupgrade: h2c",
+        ] {
+            assert_eq!(read_as(&with(field)), "not ours", "{field}");
+        }
+        assert_eq!(read_as("POST /a HTTP/1.0\r\ncontent-length: 5\r\n\r\n"), "not ours");
+        assert_eq!(read_as("POST http://x/a HTTP/1.1\r\ncontent-length: 5\r\n\r\n"), "not ours");
+        assert_eq!(read_as("POST /a HTTP/1.1\r\nbad field: 5\r\n\r\n"), "not ours");
+        assert_eq!(read_as("POST /a HTTP/1.1\r\ncontent-length : 5\r\n\r\n"), "not ours");
+    }
+
+    #[test]
+    fn a_head_that_is_cut_waits_for_the_rest() {
+        let text = "POST /a HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\n";
+        for end in 0..text.len() {
+            assert_eq!(read_as(&text[..end]), "more", "{end}");
+        }
+        assert_eq!(
+            read_as(&format!("POST /a HTTP/1.1\r\nx: {}", "y".repeat(OWN_HEAD_BYTES_MAX))),
+            "not ours"
+        );
+    }
+}

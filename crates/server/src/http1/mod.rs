@@ -1,0 +1,104 @@
+//! HTTP/1.1 for streams, without a framework in between.
+//!
+//! An append costs little more than its system calls, if nothing is hashed, boxed or moved
+//! around it (docs/decisions/0008). So this loop reads plain requests to streams itself. It
+//! understands exactly what it needs; whatever else comes, another path, a body in chunks, a
+//! wish to close, goes to hyper with the connection and every byte that was read of it.
+
+mod answer;
+mod connection;
+mod head;
+
+use bytes::Bytes;
+use hyper::{Method, Request};
+use tokio::net::TcpStream;
+use towpath_model::stream::name::Place;
+
+use crate::limits::OWN_BODY_BYTES_MAX;
+use crate::stop::Stop;
+use crate::stream::{Streams, Wish};
+use crate::upload::Upload;
+use connection::{Connection, Unread};
+use head::{Head, Read};
+
+/// A connection that hyper has to go on with, and what was read of it.
+pub(crate) struct HandedOver {
+    pub(crate) stream: TcpStream,
+    pub(crate) read: Bytes,
+}
+
+/// Answers requests to streams until the connection ends or something else is asked.
+pub(crate) async fn serve(stream: TcpStream, streams: &Streams, stop: &Stop) -> Option<HandedOver> {
+    let mut connection = Connection::new(stream, stop.clone());
+    let body_bytes_max = streams.body_bytes_max().min(OWN_BODY_BYTES_MAX);
+    loop {
+        let answered = match understand(streams, connection.input(), body_bytes_max) {
+            Asked::More => connection.read().await,
+            Asked::NotOurs => return Some(connection.hand_over()),
+            Asked::Body { bytes } => match connection.read_body(bytes).await {
+                Ok(()) => continue,
+                Err(Unread::Late) => connection.answer_late(streams).await,
+                Err(Unread::Gone) => return None,
+            },
+            Asked::Append { bytes, wish } => {
+                connection.take(bytes);
+                connection.answer_append(streams.commit(*wish).await).await
+            }
+            Asked::Other { bytes, place, request } => {
+                connection.take(bytes);
+                let is_head = request.method() == Method::HEAD;
+                // Boxed: thousands of followers rest in this loop without needing its room.
+                connection.answer(is_head, Box::pin(streams.answer(place, *request))).await
+            }
+        };
+        if answered.is_err() {
+            return None;
+        }
+    }
+}
+
+/// What a request comes to, and how many bytes it took.
+enum Asked {
+    /// Its head is not complete.
+    More,
+    /// Its body is not.
+    Body {
+        bytes: usize,
+    },
+    NotOurs,
+    Append {
+        bytes: usize,
+        wish: Box<Wish>,
+    },
+    Other {
+        bytes: usize,
+        place: Place,
+        request: Box<Request<Upload>>,
+    },
+}
+
+fn understand(streams: &Streams, input: &[u8], body_bytes_max: usize) -> Asked {
+    let mut fields = head::room();
+    match head::read(input, &mut fields) {
+        Read::More => Asked::More,
+        Read::NotOurs => Asked::NotOurs,
+        Read::Whole(head) if head.body_bytes > body_bytes_max => Asked::NotOurs,
+        Read::Whole(head) => of_head(streams, &head, input),
+    }
+}
+
+fn of_head(streams: &Streams, head: &Head<'_>, input: &[u8]) -> Asked {
+    let bytes = head.bytes + head.body_bytes;
+    let Some(place) = Place::parse(head.path) else { return Asked::NotOurs };
+    let Some(body) = input.get(head.bytes..bytes) else { return Asked::Body { bytes } };
+    let body = Bytes::copy_from_slice(body);
+    match place {
+        Place::Stream(name) if head.method == Method::POST && streams.is_open(&name.project) => {
+            Asked::Append { bytes, wish: Box::new(streams.wish(name, head, body)) }
+        }
+        place => match head.request(body) {
+            Some(request) => Asked::Other { bytes, place, request: Box::new(request) },
+            None => Asked::NotOurs,
+        },
+    }
+}

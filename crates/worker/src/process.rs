@@ -1,0 +1,170 @@
+//! Processes in Rust: a supervisor that decides, and attempts that are begun once (P11).
+//!
+//! A kind whose `supervisor` is null is supervised by a program. The database keeps the facts, the
+//! locks and the clock; the program looks at the facts and says what comes next. It may be killed
+//! anywhere, and any number of them may run: a decision counts only if nothing has become known
+//! since the facts were read, and at most one attempt is outstanding.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use tokio_util::sync::CancellationToken;
+use towpath_db::process::{Decision, ProcessWhole};
+use towpath_db::{Database, Error};
+use towpath_model::id::ProcessId;
+use towpath_model::message::{Keys, Outcome};
+
+use crate::fetch::jittered;
+use crate::{Context, Failure, Result, limits};
+
+/// Decides what comes next for processes of one kind.
+pub struct Supervisor<D> {
+    database: Database,
+    process_kind: String,
+    decide: D,
+}
+
+impl<D: Fn(&ProcessWhole) -> Decision> Supervisor<D> {
+    /// A supervisor of this kind. `decide` computes from the facts and does nothing else: it may be
+    /// called again for the same ones.
+    pub fn new(database: Database, process_kind: impl Into<String>, decide: D) -> Supervisor<D> {
+        Supervisor { database, process_kind: process_kind.into(), decide }
+    }
+
+    /// Supervises until `shutdown`. What fails is said and tried again.
+    pub async fn run(self, shutdown: CancellationToken) {
+        while !shutdown.is_cancelled() {
+            let wait = match self.run_once().await {
+                Ok(0) => limits::SUPERVISE_EVERY,
+                Ok(_) => continue,
+                Err(Error::GateClosed { .. }) => limits::REFUSED_WAIT,
+                Err(error) => {
+                    tracing::warn!(kind = self.process_kind, "supervision failed, trying again: {error}");
+                    limits::RETRY_MAX
+                }
+            };
+            tokio::select! {
+                () = shutdown.cancelled() => {}
+                () = tokio::time::sleep(jittered(wait)) => {}
+            }
+        }
+    }
+
+    /// Looks at the processes whose time has come and answers how many those were.
+    pub async fn run_once(&self) -> std::result::Result<usize, Error> {
+        let due = self.database.process_due(
+            &self.process_kind,
+            limits::SUPERVISE_PROCESSES,
+            limits::SUPERVISE_LEASE_SECONDS,
+        );
+        let due = due.await?;
+        for whole in &due {
+            let (process_id, decision) = (whole.process.process_id, (self.decide)(whole));
+            match self.database.process_decide(process_id, whole.process.generation, &decision).await {
+                Ok(_) => {}
+                // More is known by now: whoever learned it made the process due again.
+                Err(Error::Conflict(why)) => tracing::debug!(%process_id, "decided too late: {why}"),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(due.len())
+    }
+}
+
+/// The usual decision: one attempt after the other, each after a longer wait, until one was
+/// accepted, one failed for good, or `max_attempts` of the process are used. What nobody knows
+/// the end of goes to a person, unless the other side honours keys.
+pub fn retry(whole: &ProcessWhole, backoff: Duration) -> Decision {
+    let Some(last) = whole.attempts.last() else { return Decision::Attempt { due_at: None } };
+    let tried =
+        whole.attempts.iter().filter(|a| a.outcome.as_deref() != Some("lost") || a.begun_at.is_some());
+    let tried = i32::try_from(tried.count()).unwrap_or(i32::MAX);
+    let uncertain = last.outcome.as_deref() == Some("uncertain")
+        || (last.outcome.as_deref() == Some("lost") && last.begun_at.is_some());
+    match last.outcome.as_deref() {
+        None => Decision::Wait { check_at: last.lease_until.unwrap_or(whole.process.deadline_at) },
+        Some("accepted") => Decision::Succeed { detail: Value::Object(Map::new()) },
+        Some("permanent") => give_up("the last attempt failed for good"),
+        _ if uncertain && !last.key_honoured => {
+            Decision::Hold { why: "nobody knows whether the last attempt took effect".into() }
+        }
+        _ if tried >= whole.process.max_attempts => give_up("every attempt is used"),
+        _ => {
+            let wait = backoff.saturating_mul(1 << tried.clamp(1, 11).saturating_sub(1));
+            let from = last.ended_at.unwrap_or(last.scheduled_at);
+            Decision::Attempt { due_at: from.checked_add(wait).ok() }
+        }
+    }
+}
+
+fn give_up(why: &str) -> Decision {
+    Decision::GiveUp { detail: serde_json::json!({ "why": why }) }
+}
+
+/// The payload of an attempt's job. What the kind calls its ref is in `more`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AttemptTask {
+    /// The process.
+    pub process_id: ProcessId,
+    /// Which attempt of it.
+    pub attempt_no: i32,
+    /// Everything else.
+    #[serde(flatten)]
+    pub more: Map<String, Value>,
+}
+
+/// Why an attempt did not take effect, as far as it matters for what follows.
+#[derive(Debug, Clone)]
+pub struct NotDone {
+    /// What may follow.
+    pub outcome: Outcome,
+    /// What there is to say: references and short words, they become a fact.
+    pub detail: Value,
+}
+
+impl AttemptTask {
+    /// Begins the attempt, acts, and says how it ended. `act` gets the key that is the same for
+    /// every attempt of the process. A second run of the same attempt does nothing.
+    ///
+    /// While `act` runs the attempt's lease is renewed; once it is lost, `act` is dropped.
+    pub async fn act<F, R>(&self, context: &Context, keys: Keys, act: F) -> Result
+    where
+        F: FnOnce(String) -> R,
+        R: Future<Output = std::result::Result<Value, NotDone>>,
+    {
+        let database = context.database();
+        let (attempt, worker) = ((self.process_id, self.attempt_no), context.lease_owner().to_string());
+        let begun = match database.process_attempt_begin(attempt, &worker, keys == Keys::Honoured).await {
+            Ok(begun) => begun,
+            Err(Error::LeaseLost(_) | Error::Conflict(_)) => return Ok(()),
+            Err(Error::NotFound(why) | Error::NotAuthorised(why)) => return Err(Failure::permanent(why)),
+            Err(error) => return Err(error.into()),
+        };
+        let lease = begun.lease_until.duration_since(Timestamp::now()).unsigned_abs();
+        let every = (lease / limits::LEASE_RENEWALS).clamp(limits::PULSE, limits::ATTEMPT_RENEWAL_MAX);
+        let acting = act(begun.idempotency_key);
+        tokio::pin!(acting);
+        let ended = loop {
+            tokio::select! {
+                ended = &mut acting => break ended,
+                () = tokio::time::sleep(every) => {}
+            }
+            if let Err(Error::LeaseLost(_)) = database.process_attempt_extend(attempt, &worker).await {
+                return Ok(());
+            }
+        };
+        let (outcome, detail) = match ended {
+            Ok(detail) => ("accepted", detail),
+            Err(NotDone { outcome: Outcome::Transient, detail }) => ("transient", detail),
+            Err(NotDone { outcome: Outcome::Permanent, detail }) => ("permanent", detail),
+            Err(NotDone { outcome: Outcome::Uncertain, detail }) => ("uncertain", detail),
+        };
+        match database.process_attempt_end(attempt, outcome, &detail).await {
+            Ok(_) | Err(Error::LeaseLost(_)) => Ok(()),
+            // Run again, the attempt is found begun; its lease ends it as lost, and the key helps.
+            Err(error) => Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Processes supervised from Rust.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use towpath_db::process::{Decision, NewProcess};
+use towpath_worker::process::{Supervisor, retry};
+
+use crate::example;
+use crate::place::Place;
+
+/// P11: the documented example runs: a failure, a retry, a success, one terminal fact.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_example_ships_a_parcel() {
+    let place = Place::open().await;
+    example::install(&place.admin).await.unwrap();
+    let whole = example::ship(place.admin.clone(), 7).await.unwrap();
+    let facts: Vec<&str> = whole.facts.iter().map(|fact| fact.fact.as_str()).collect();
+    assert_eq!(facts, ["started", "scheduled", "begun", "failed", "scheduled", "begun", "succeeded"]);
+    assert!(place.admin.process_start(&parcel("7")).await.unwrap().duplicate, "a parcel is shipped once");
+}
+
+/// P07: eight supervisors at once, again and again: one attempt.
+#[tokio::test(flavor = "multi_thread")]
+async fn eight_supervisors_make_one_attempt() {
+    let place = Place::open().await;
+    example::install(&place.admin).await.unwrap();
+    let process_id = place.admin.process_start(&parcel("8")).await.unwrap().process_id;
+    let supervisor =
+        || Supervisor::new(place.worker.clone(), "shop.ship_parcel", |whole| retry(whole, Duration::ZERO));
+    for _ in 0..5 {
+        join_all((0..8).map(|_| async { supervisor().run_once().await.unwrap() })).await;
+    }
+    let whole = place.admin.process_show(process_id).await.unwrap();
+    assert_eq!(whole.attempts.len(), 1, "{whole:?}");
+}
+
+/// P07: the same for the supervisor of e-mails, which is SQL: eight calls by name, one attempt.
+#[tokio::test(flavor = "multi_thread")]
+async fn eight_calls_of_the_mail_supervisor_make_one_attempt() {
+    let place = Place::open().await;
+    let message = serde_json::json!({ "to": "ann@example.org", "subject": "hi", "text": "hello" });
+    let options = towpath_db::message::SendOptions::default();
+    let sent =
+        place.admin.message_send(towpath_db::message::Channel::Email, &message, options).await.unwrap();
+    let payload = serde_json::json!({ "send_email_task_id": sent.more["send_email_task_id"] });
+    for _ in 0..3 {
+        let call = || place.worker.run_function("comms.send_email_supervisor", &payload);
+        for called in join_all((0..8).map(|_| call())).await {
+            assert!(called.unwrap().success);
+        }
+    }
+    let whole = place.admin.process_show(sent.process_id).await.unwrap();
+    assert_eq!(whole.attempts.len(), 1, "{whole:?}");
+}
+
+/// P11: a decision that was made on old facts changes nothing.
+#[tokio::test]
+async fn a_decision_on_old_facts_is_refused() {
+    let place = Place::open().await;
+    example::install(&place.admin).await.unwrap();
+    place.admin.process_start(&parcel("9")).await.unwrap();
+    let due = place.worker.process_due("shop.ship_parcel", 10, 30).await.unwrap();
+    let process = &due[0].process;
+    let attempt = Decision::Attempt { due_at: None };
+    place.worker.process_decide(process.process_id, process.generation, &attempt).await.unwrap();
+    let late = place.worker.process_decide(process.process_id, process.generation, &attempt).await;
+    assert!(matches!(late, Err(towpath_db::Error::Conflict(_))), "{late:?}");
+    assert!(
+        place.worker.process_due("shop.ship_parcel", 10, 30).await.unwrap().is_empty(),
+        "nobody else has it"
+    );
+}
+
+fn parcel(reference: &str) -> NewProcess<'_> {
+    NewProcess { process_kind: "shop.ship_parcel", reference, ..NewProcess::default() }
+}

@@ -1,0 +1,31 @@
+//! Maintenance of processes: the scan, run again and again by every node.
+
+use std::time::Duration;
+
+use towpath_worker::Maintenance;
+
+use crate::place::Place;
+
+const SEND: &str = r#"comms.send_email('{"to": "a@b.example", "subject": "s", "text": "t"}')"#;
+
+/// P07: jobs that vanished are made again by maintenance alone, under the worker's own login; a gate
+/// closed for processes stops nothing else.
+#[tokio::test]
+async fn maintenance_leaves_no_process_behind() {
+    let place = Place::open().await;
+    let sent = place.db.json(SEND).await;
+    place.db.execute("delete from towpath.job_live; delete from towpath.job_ready").await;
+    let mut maintenance = Maintenance::new(place.worker.clone());
+    assert_eq!(maintenance.run_once().await.unwrap().supervised, 0, "its time has not come");
+    place.db.advance(Duration::from_secs(601)).await;
+    place.db.execute("update towpath.config set value = 'false' where key = 'process.enabled'").await;
+    assert_eq!(maintenance.run_once().await.unwrap().supervised, 0, "the rest is done all the same");
+    place.db.execute("update towpath.config set value = 'true' where key = 'process.enabled'").await;
+    assert_eq!(maintenance.run_once().await.unwrap().supervised, 1);
+    let facts = format!(
+        "select string_agg(fact, ' ' order by fact_no) from towpath.process_fact where process_id = '{}'",
+        sent["process_id"].as_str().unwrap()
+    );
+    assert_eq!(place.db.text(&facts).await, "started scheduled lost scheduled");
+    assert_eq!(place.states().await, "queued 1");
+}
