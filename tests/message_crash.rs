@@ -92,7 +92,7 @@ fn the_checker_sees_bad_messages() {
         delivered: 1,
         delivered_max: 1,
     };
-    assert_eq!(violations(&[good.clone()]), Vec::<String>::new());
+    assert_eq!(violations(std::slice::from_ref(&good)), Vec::<String>::new());
     let bad = |change: fn(&mut History), word: &str| {
         let mut history = good.clone();
         change(&mut history);
@@ -320,7 +320,8 @@ impl Place {
         }
         let calls: usize = histories.iter().map(|history| history.calls.len()).sum();
         let stops = self.stops.lock().unwrap();
-        eprintln!(
+        assert!(
+            calls > 0,
             "{} kills, after {stops:?}; {calls} calls of the provider; facts {facts:?}",
             histories.len()
         );

@@ -43,19 +43,21 @@ async fn a_full_disk_is_507_until_there_is_room() {
     };
     assert_eq!(http.put(&url).header("content-type", "text/plain").send().await.unwrap().status(), 201);
 
-    let mut acknowledged = 0;
-    let refusal = loop {
+    // The store itself may give some room back when it first meets the end of the disk, so
+    // the disk counts as full when nothing fits for a while.
+    let (mut acknowledged, mut refused) = (0, 0);
+    while refused < 10 {
         let answer = append(acknowledged).await.unwrap();
-        if answer.status() != 204 {
-            break answer;
+        if answer.status() == 204 {
+            (acknowledged, refused) = (acknowledged + 1, 0);
+            assert!(acknowledged < DISK_MIB << 4, "the disk cannot hold so much");
+            continue;
         }
-        acknowledged += 1;
-        assert!(acknowledged < DISK_MIB << 4, "the disk cannot hold so much");
-    };
-    assert_eq!(refusal.status(), 507);
-    let said = refusal.text().await.unwrap();
-    assert!(said.contains("disk_full") && said.contains("free some space"), "{said}");
-    assert_eq!(append(acknowledged).await.unwrap().status(), 507, "and again");
+        assert_eq!(answer.status(), 507);
+        let said = answer.text().await.unwrap();
+        assert!(said.contains("disk_full") && said.contains("free some space"), "{said}");
+        refused += 1;
+    }
     assert_eq!(stored(&http, &url).await, acknowledged, "reads go on");
 
     // The server's own view of its file system, from outside.

@@ -255,6 +255,10 @@ async fn graphs_are_emitted_and_shown() {
     let emitted: Value = serde_json::from_slice(&output.stdout).unwrap();
     let graph = emitted["graph_id"].as_str().unwrap();
     says(&shell.ok(&["job", "graph", "show", graph]), &["graph nightly", "  b", "a (held if it fails)"]);
+    let drawn = shell.ok(&["job", "graph", "show", graph, "--draw", "mermaid"]);
+    says(&drawn, &["flowchart TD", "n0[\"a: queued\"]", "n0 -.-> n1"]);
+    let drawn = shell.ok(&["job", "graph", "show", graph, "--draw", "dot"]);
+    says(&drawn, &["digraph \"nightly\"", "n0 -> n1 [style=dashed];"]);
     let child = emitted["jobs"]["b"].as_str().unwrap();
     says(&shell.ok(&["job", "why", child]), &["it waits for job", emitted["jobs"]["a"].as_str().unwrap()]);
     shell.claim().await.lease.ack(&shell.database).await.unwrap();

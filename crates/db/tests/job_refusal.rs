@@ -183,3 +183,18 @@ async fn a_producer_enqueues_only_what_it_was_granted() {
     let rows = producer.enqueue_many(&[NewJob::new("mail"), NewJob::new("sms")]).await.unwrap();
     assert!(rows[0].is_ok() && matches!(rows[1], Err(Error::NotAuthorised(_))), "{rows:?}");
 }
+
+/// R07: a refusal lists the whitelist, and lists all of it.
+#[tokio::test]
+async fn a_refused_executor_hears_the_whole_whitelist() {
+    let queue = Queue::open().await;
+    let said = queue.db.json("towpath.fn_job_enqueue('mail', p_executor => 'MOT')").await;
+    let detail = said["detail"].as_str().unwrap();
+    let (_, list) = detail.split_once("whitelist: ").expect(detail);
+    let names: Vec<&str> = list.split(", ").collect();
+    assert_eq!(names.len(), 7);
+    for name in names {
+        let known = queue.db.text(&format!("select towpath._executor_known('{name}')")).await;
+        assert_eq!(known, "true", "{name}");
+    }
+}

@@ -1,7 +1,7 @@
 //! The route role: what happens to an event after its commit.
 //!
 //! Four loops, each safe on any number of nodes, none of which keeps a truth of its own:
-//! the [sequencer](sequencer) gives events their positions, route workers carry out what
+//! the sequencer gives events their positions, route workers carry out what
 //! routes make of them, and two senders deliver outside of any transaction: webhooks, and
 //! appends to streams. Kill
 //! it anywhere: positions and cursors move in the database's own transactions, and leases

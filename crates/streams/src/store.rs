@@ -5,7 +5,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -128,8 +128,9 @@ pub trait Store: Send + Sync + 'static {
     /// All values of a namespace in the order of their keys.
     fn list_meta(&self, namespace: &str) -> Vec<(String, Bytes)>;
 
-    /// Has somebody told of every change from now on. The first one stays.
-    fn watch(&self, watcher: Arc<dyn Watch>);
+    /// Has somebody told of every change from now on, as long as they live. The first one
+    /// stays.
+    fn watch(&self, watcher: Weak<dyn Watch>);
 }
 
 /// A stream to create.

@@ -27,5 +27,5 @@ async fn maintenance_leaves_no_process_behind() {
         sent["process_id"].as_str().unwrap()
     );
     assert_eq!(place.db.text(&facts).await, "started scheduled lost scheduled");
-    assert_eq!(place.states().await, "queued 1");
+    assert_eq!(place.db.text("select count(*) from towpath.job_live").await, "1", "a new job waits");
 }

@@ -165,6 +165,59 @@ async fn replay_some(
     output: &Output,
 ) -> anyhow::Result<ExitCode> {
     let mut done = ReplayedMany::default();
+    for letter in letters {
+        let letter = database.dead_letter_show(*letter).await?.dead_letter_id;
+        done.replayed.push(database.dead_letter_replay(letter, actor).await?);
+    }
+    output.show(&done, |done| {
+        let lines =
+            done.replayed.iter().map(|one| format!("job {} replays {}", one.job_id, one.dead_letter_id));
+        lines.collect::<Vec<_>>().join("\n")
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How many there are, by kind, without touching any.
+async fn preview(
+    filter: &DeadLetterFilter,
+    database: &Database,
+    output: &Output,
+) -> anyhow::Result<ExitCode> {
+    let kinds = count(filter, database).await?;
+    let total: u64 = kinds.values().sum();
+    output.show(&json!({ "would_replay": total, "kinds": kinds }), |_| {
+        if total == 0 {
+            return "no dead letter fits that was not replayed before".into();
+        }
+        let rows: Vec<_> = kinds.iter().map(|(kind, n)| [kind.clone(), n.to_string()]).collect();
+        format!(
+            "{}\n{total} dead letters would be replayed; do it with --yes",
+            table(["KIND", "LETTERS"], &rows)
+        )
+    });
+    Ok(if total == 0 { ExitCode::SUCCESS } else { ExitCode::from(EXIT_TO_DO) })
+}
+
+async fn count(filter: &DeadLetterFilter, database: &Database) -> anyhow::Result<BTreeMap<String, u64>> {
+    let open = DeadLetterFilter { replayed: Some(false), ..filter.clone() };
+    Ok(database.dead_letter_count(&open).await?.kinds)
+}
+
+/// Batch by batch to the end, past letters in conflict. Letters that die again meanwhile are
+/// newer than the start and stay out.
+async fn replay_many(
+    filter: DeadLetterFilter,
+    actor: &str,
+    database: &Database,
+    output: &Output,
+) -> anyhow::Result<ExitCode> {
+    let until = database.schedule_due(1).await?.now;
+    let before = filter.moved_before.map_or(until, |before| before.min(until));
+    let filter = DeadLetterFilter { moved_before: Some(before), ..filter };
+    let total = count(&filter, database).await?.values().sum();
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} replayed, {eta} left");
+    let bar = ProgressBar::new(total).with_style(style.expect("our own template"));
+    let mut done = ReplayedMany::default();
     loop {
         let batch = database.dead_letter_replay_many(&filter, actor, REPLAY_BATCH, done.cursor).await?;
         bar.inc(batch.replayed.len() as u64);

@@ -27,7 +27,7 @@ pub(crate) struct Work {
     /// The executor whose subscriptions decide what is claimed
     #[arg(long, value_name = "NAME", default_value = EXECUTOR)]
     executor: String,
-    /// The name of this process in heartbeats; EXECUTOR@HOST if not given
+    /// The name of this process in heartbeats; EXECUTOR@HOST-PID if not given
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// Jobs to run at once [default: 64]

@@ -178,7 +178,7 @@ impl Connection {
         loop {
             let frame = self.while_here(body.frame()).await?;
             let Some(frame) = frame else { break };
-            let Ok(Ok(data)) = frame.map(|frame| frame.into_data()) else { return Err(Gone) };
+            let Ok(Ok(data)) = frame.map(hyper::body::Frame::into_data) else { return Err(Gone) };
             let (digits, first) = hex(data.len());
             self.send(&[&digits[first..], b"\r\n", &data, b"\r\n"]).await?;
             if self.output.capacity() > 0 {

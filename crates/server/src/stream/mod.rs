@@ -87,7 +87,7 @@ impl Streams {
         let base_url = base_url.trim_end_matches('/').to_owned();
         let subscriptions = match Subscriptions::open(store.clone(), &settings, base_url.clone()).await {
             Ok(subscriptions) => {
-                store.watch(Arc::new(subscriptions.clone()));
+                store.watch(subscriptions.watcher());
                 tokio::spawn(subscriptions.clone().run(shutdown.clone()));
                 Some(subscriptions)
             }

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
+use towpath_model::stream::name::StreamName;
+use towpath_streams::embedded::{self, Embedded};
+use towpath_streams::{Append, Beyond, FanOut, Messages, Store, Subscribe};
 
 use crate::kit::Server;
 
@@ -116,4 +119,35 @@ async fn projects_have_their_own_subscriptions() {
     assert_eq!(server.get("/v1/shop/stream/__ds/subscriptions/s").await.status(), 404);
     server.put("/v1/shop/stream/events/a", "application/json", "[1]").await;
     assert_eq!(claim(&server).await.0, 409);
+}
+
+/// What grows by another way than a request is heard too: here a delivery to a session and an
+/// append of the process itself.
+#[tokio::test]
+async fn deliveries_to_sessions_are_heard() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Embedded::open(embedded::Config::new(directory.path())).unwrap();
+    let server = Server::of(store.clone()).await;
+    server.put("/v1/stream/wake", "application/json", "").await;
+    server.put("/v1/stream/room", "application/json", "").await;
+    let wish = json!({ "type": "pull-wake", "pattern": "*", "wake_stream": "wake" });
+    assert_eq!(server.json(Method::PUT, SUB, wish).await.0, 201);
+    let (session, source) =
+        (StreamName::session("default", "a").unwrap(), StreamName::new("default", "room").unwrap());
+    let subscribe = Subscribe { session, source: source.clone(), ttl_seconds: 60, envelope: false };
+    store.subscribe(subscribe).await.unwrap();
+    let append = Append { messages: Messages::one("1,"), ..Append::default() };
+    let fan_out = FanOut { inline_max: 10, beyond: Beyond::Queue };
+    store.publish(source, append, fan_out).await.unwrap();
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    loop {
+        let (_, found) = server.json(Method::GET, SUB, Value::Null).await;
+        let streams = found["streams"].as_array().into_iter().flatten();
+        let is_pending = |stream: &&Value| stream["path"] == "session:a" && stream["has_pending"] == true;
+        if streams.filter(is_pending).count() == 1 {
+            break;
+        }
+        assert!(std::time::Instant::now() < deadline, "{found}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }

@@ -4,7 +4,7 @@
 //! then answers. Whatever came meanwhile is the next commit.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
@@ -67,31 +67,20 @@ impl Committer {
         }
         let Plan { mut bytes, records, answers, .. } = plan;
         drop(index);
-        let written = match shared.poisoned() {
-            Some(why) => Err(Error::Poisoned(why)),
-            None if bytes.is_empty() => Ok(None),
-            None => self.write(&shared, &bytes, &records).map(Some),
+        let failed = match shared.poisoned() {
+            Some(why) => Some(Error::Poisoned(why)),
+            None if bytes.is_empty() => None,
+            None => self.write(&bytes, &records).err(),
         };
-        let failed = written.as_ref().err();
         for answer in answers {
-            answer.tell(failed);
-        }
-        // Callers first: waking thousands of followers takes longer than answering a few.
-        if let Ok(Some(heard)) = written {
-            heard.tell();
+            answer.tell(failed.as_ref());
         }
         bytes.clear();
         bytes.shrink_to(COMMIT_BYTES_KEPT);
         self.buffer = bytes;
     }
 
-    /// Makes records durable and visible. Answers whom to tell.
-    fn write<'a>(
-        &mut self,
-        shared: &'a Shared,
-        bytes: &[u8],
-        records: &[(super::record::Record, u32)],
-    ) -> Result<Heard<'a>, Error> {
+    fn write(&mut self, bytes: &[u8], records: &[(super::record::Record, u32)]) -> Result<(), Error> {
         // A number is never used twice, not even by a commit that failed: what it left
         // behind the end can then never be taken for a part of another.
         self.commit += 1;
@@ -111,7 +100,7 @@ impl Committer {
             }
         };
         self.shared.full(false);
-        let mut heard = Heard::new(shared.watch.get());
+        let mut heard = Heard::new(self.shared.watch.get().and_then(Weak::upgrade));
         let mut index = self.shared.index_mut();
         let segment = self.log.active();
         let is_new = index.segments.insert(segment.number, segment.clone()).is_none();
@@ -120,8 +109,9 @@ impl Committer {
         }
         index.position = Position { segment: segment.number, end: self.log.end(), commit: self.commit };
         drop(index);
+        heard.tell();
         self.shared.written(bytes.len() as u64, is_new);
-        Ok(heard)
+        Ok(())
     }
 }
 
@@ -136,10 +126,10 @@ impl Drop for Committer {
 }
 
 /// What followers and a watcher will be told, gathered so that each hears once per commit.
-struct Heard<'a> {
+struct Heard {
     by_stream: HashMap<u64, usize>,
     told: Vec<Told>,
-    watch: Option<&'a Arc<dyn Watch>>,
+    watch: Option<Arc<dyn Watch>>,
     announced: Vec<(StreamName, Offset, bool)>,
 }
 
@@ -152,8 +142,8 @@ struct Told {
     news: News,
 }
 
-impl<'a> Heard<'a> {
-    fn new(watch: Option<&'a Arc<dyn Watch>>) -> Heard<'a> {
+impl Heard {
+    fn new(watch: Option<Arc<dyn Watch>>) -> Heard {
         Heard { by_stream: HashMap::new(), told: Vec::new(), watch, announced: Vec::new() }
     }
 
@@ -182,7 +172,7 @@ impl<'a> Heard<'a> {
     }
 }
 
-impl Hear for Heard<'_> {
+impl Hear for Heard {
     fn changed(&mut self, stream: &Stream, start: u64, messages: &Messages) {
         self.announce(stream, stream.tail);
         if let Some(told) = self.entry(stream, start).filter(|_| !messages.is_empty()) {
@@ -204,7 +194,7 @@ impl Hear for Heard<'_> {
     }
 
     fn hears_sessions(&self, project: &str) -> bool {
-        self.watch.is_some_and(|watch| watch.hears_sessions(project))
+        self.watch.as_ref().is_some_and(|watch| watch.hears_sessions(project))
     }
 
     fn announce(&mut self, stream: &Stream, tail: u64) {

@@ -2,7 +2,7 @@
 
 mod fanout;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 
 use bytes::Bytes;
@@ -471,7 +471,7 @@ impl Store for Embedded {
         of_it.map(|((_, key), value)| (key.clone(), value.clone())).collect()
     }
 
-    fn watch(&self, watcher: Arc<dyn Watch>) {
+    fn watch(&self, watcher: Weak<dyn Watch>) {
         let _ = self.inner.shared.watch.set(watcher);
     }
 }

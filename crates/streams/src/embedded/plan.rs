@@ -50,15 +50,14 @@ pub(super) struct Plan<'a> {
     metas: HashMap<(String, String), Option<Bytes>>,
 }
 
-/// Told why the whole commit failed, if it did.
-type Ending = dyn FnOnce(Option<&Error>) + Send;
-
 /// Tells a caller how it went, or why all of it failed.
 pub(super) enum Answer {
     /// By far the most, and so without an allocation.
     Append(Reply<Appended>, Result<Appended, Error>),
-    Other(Box<Ending>),
+    Other(Tell),
 }
+
+type Tell = Box<dyn FnOnce(Option<&Error>) + Send>;
 
 impl Answer {
     pub(super) fn tell(self, failed: Option<&Error>) {

@@ -1,7 +1,9 @@
 //! What the store's threads and handles share.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{
+    Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
+};
 use std::time::Duration;
 
 use super::Config;
@@ -35,7 +37,7 @@ pub(super) struct Shared {
     /// Streams whose renewed life waits to be written down.
     pub(super) used: Mutex<Vec<u64>>,
     /// Who hears of every change.
-    pub(super) watch: OnceLock<Arc<dyn Watch>>,
+    pub(super) watch: OnceLock<Weak<dyn Watch>>,
     /// Log written since the last checkpoint.
     pub(super) since_checkpoint: AtomicU64,
     /// The maintainer's memory; holding it is the right to maintain.

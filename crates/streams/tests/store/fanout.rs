@@ -419,7 +419,8 @@ async fn a_watcher_hears_everything() {
     }
     let (store, ..) = with_sources(&["room"]).await;
     let ear = Arc::new(Ear(Mutex::default()));
-    store.watch(ear.clone());
+    let watcher: Arc<dyn Watch> = ear.clone();
+    store.watch(Arc::downgrade(&watcher));
     subscribe(&store, "session:a", "room").await;
     publish(&store, "room", "1,", INLINE).await;
     store.append(name("room"), bytes(b"2,")).await.unwrap();

@@ -388,7 +388,7 @@ impl Pair {
         loop {
             match self.store.fan_out(source.clone()).await {
                 Ok(step) if step.lag_bytes > 0 => {
-                    assert!(step.bytes > 0, "a step that is not the last moves on")
+                    assert!(step.bytes > 0, "a step that is not the last moves on");
                 }
                 Ok(_) => break assert_eq!(expected, Ok(())),
                 Err(error) => break assert_eq!(Err(Wrong::of(&error)), expected),

@@ -269,7 +269,7 @@ async fn change(store: Embedded, changer: usize, counter: Arc<AtomicU64>) {
 async fn subscribe(store: &Embedded, number: usize, of: usize) {
     say(&format!("subscribe {number} {of}"));
     let (session, source) = (name(&session(number)), name(&source(of)));
-    let envelope = (number + of) % 3 == 0;
+    let envelope = (number + of).is_multiple_of(3);
     let subscribe = Subscribe { session, source, ttl_seconds: 3_600, envelope };
     let start = store.subscribe(subscribe).await.unwrap().start.bytes() / MESSAGE_BYTES;
     say(&format!("subscribed {number} {of} {start}"));

@@ -12,7 +12,7 @@ mod worker;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use jiff::Timestamp;
 use tokio::sync::{Notify, Semaphore};
@@ -100,14 +100,13 @@ impl Subscriptions {
 
     /// A stream grew or went. Costs next to nothing while nobody subscribes.
     pub(crate) fn changed(&self, name: &StreamName) {
-        if self.0.count.load(Ordering::Relaxed) == 0 {
-            return;
-        }
-        let mut grown = self.0.grown.lock().unwrap_or_else(PoisonError::into_inner);
-        if !grown.contains(name) {
-            grown.insert(name.clone());
-            self.0.news.notify_one();
-        }
+        self.0.hear(name);
+    }
+
+    /// For the store, which must not keep this alive: this keeps the store.
+    pub(crate) fn watcher(&self) -> Weak<dyn Watch> {
+        let inner: Arc<dyn Watch> = self.0.clone();
+        Arc::downgrade(&inner)
     }
 
     /// Streams of a project that grew since the worker looked last.
@@ -147,20 +146,33 @@ impl Subscriptions {
     }
 }
 
+impl Inner {
+    fn hear(&self, name: &StreamName) {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut grown = self.grown.lock().unwrap_or_else(PoisonError::into_inner);
+        if !grown.contains(name) {
+            grown.insert(name.clone());
+            self.news.notify_one();
+        }
+    }
+}
+
 /// Whatever the way a stream grew: by a request, by a route, by a delivery.
-impl Watch for Subscriptions {
+impl Watch for Inner {
     fn changed(&self, name: &StreamName, _: Offset, _: bool) {
         // What subscriptions keep of themselves is nobody's news.
         if !name.is_reserved() {
-            Subscriptions::changed(self, name);
+            self.hear(name);
         }
     }
 
     fn hears_sessions(&self, project: &str) -> bool {
-        if self.0.count.load(Ordering::Relaxed) == 0 {
+        if self.count.load(Ordering::Relaxed) == 0 {
             return false;
         }
-        let all = self.0.all.read().unwrap_or_else(PoisonError::into_inner);
+        let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
         all.keys().any(|key| *key.project == *project)
     }
 }

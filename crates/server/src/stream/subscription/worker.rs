@@ -74,10 +74,6 @@ impl Subscriptions {
 
     /// A stream grew for the first time, or went.
     pub(super) fn followed(&self, subscription: &Subscription, name: &StreamName) -> Option<Change> {
-        // A pattern that fits everything must not make a subscription wake itself.
-        if matches!(&subscription.config.kind, Kind::PullWake { wake_stream } if **wake_stream == *name.id) {
-            return None;
-        }
         match self.store().head(name) {
             Ok(_) => subscription.link_matching(&name.id, None),
             Err(_) => {
