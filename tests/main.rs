@@ -5,6 +5,9 @@
 mod errors;
 mod events_cli;
 mod executor_api;
+mod fanout_crash;
+mod fanout_guide;
+mod fanout_remote;
 mod job_crash;
 mod jobs_cli;
 mod message_cli;

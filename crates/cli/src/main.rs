@@ -2,6 +2,8 @@
 
 mod command;
 mod dashboard;
+mod door;
+mod fanout;
 mod input;
 mod logging;
 mod messages;

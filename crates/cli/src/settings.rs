@@ -14,6 +14,7 @@ use clap::{ArgMatches, Args, ValueEnum};
 use serde::Serialize;
 use towpath_model::nearest::nearest;
 
+use crate::fanout::FanOutArgs;
 use crate::messages::MessageSettings;
 use crate::route::RouteSettings;
 use crate::streams::StreamSettings;
@@ -96,6 +97,8 @@ pub(crate) struct Settings {
     #[command(flatten)]
     pub(crate) stream: StreamSettings,
     #[command(flatten)]
+    pub(crate) fan_out: FanOutArgs,
+    #[command(flatten)]
     pub(crate) route: RouteSettings,
 }
 
@@ -113,7 +116,8 @@ const CONFIG: &str = "config";
 /// These hold a password somewhere in an address.
 const SECRET_ADDRESSES: [&str; 2] = ["database_url", "smtp_url"];
 /// These are secrets as a whole.
-const SECRETS: [&str; 4] = ["admin_password", "viewer_password", "resend_api_key", "twilio_auth_token"];
+const SECRETS: [&str; 5] =
+    ["admin_password", "viewer_password", "resend_api_key", "twilio_auth_token", "token"];
 
 /// The settings as clap knows them: key and environment variable.
 fn known() -> Vec<(String, String)> {

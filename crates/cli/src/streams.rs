@@ -1,9 +1,11 @@
 //! Streams on this machine: their settings, and the embedded store they live in.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Args;
+use towpath_server::project::Projects;
 use towpath_server::stream;
 use towpath_server::tls::Tls;
 use towpath_streams::embedded::{self, Embedded};
@@ -63,7 +65,7 @@ impl StreamSettings {
     }
 
     /// As the server takes them.
-    pub(crate) fn for_server(&self) -> stream::Settings {
+    fn for_server(&self) -> stream::Settings {
         stream::Settings {
             long_poll: Duration::from_millis(self.stream_long_poll_ms.into()),
             sse_lifetime: Duration::from_secs(self.stream_sse_seconds.into()),
@@ -73,8 +75,67 @@ impl StreamSettings {
             streams_max: self.stream_count_max as usize,
             public_url: self.public_url.clone(),
             webhook_local: self.webhook_local,
+            ..stream::Settings::default()
         }
     }
+}
+
+/// Everything about streams as the server takes it.
+pub(crate) fn for_server(settings: &Settings) -> stream::Settings {
+    stream::Settings {
+        auth: settings.fan_out.auth(is_public(settings)),
+        fan_out: settings.fan_out.for_server(),
+        ..settings.stream.for_server()
+    }
+}
+
+/// Whether others than this machine can reach the server.
+pub(crate) fn is_public(settings: &Settings) -> bool {
+    !settings.listen.ip().is_loopback()
+}
+
+/// Whether there is a dashboard.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dashboard {
+    /// It is one of the things served.
+    Served,
+    /// There is no database to show.
+    Absent,
+}
+
+/// Reachable from outside, there must be somebody to let in, and a way to tell who it is.
+/// Asked before anything is started; it writes nothing where there is nothing yet.
+pub(crate) async fn require_keys(settings: &Settings, dashboard: Dashboard) -> anyhow::Result<()> {
+    if !is_public(settings) {
+        return Ok(());
+    }
+    let address = settings.listen;
+    if dashboard == Dashboard::Served && settings.admin_password.is_none() {
+        bail!(
+            "{address} can be reached from outside and the dashboard has no password; set one with \
+             TOWPATH_ADMIN_PASSWORD, or listen on 127.0.0.1"
+        );
+    }
+    if !any_key(settings).await? {
+        bail!(
+            "{address} can be reached from outside and no tokens are configured; make a key with \
+             towpath project add NAME, or listen on 127.0.0.1"
+        );
+    }
+    if settings.tls_cert.is_none() {
+        tracing::warn!("{address} can be reached from outside and tokens travel as they are; see --tls-cert");
+    }
+    Ok(())
+}
+
+async fn any_key(settings: &Settings) -> anyhow::Result<bool> {
+    if !settings.data.join("streams").exists() {
+        return Ok(false);
+    }
+    let store = open(settings).await?;
+    let found = Projects::open(Arc::new(store.clone())).map(|projects| projects.any_key());
+    shut_down(store).await;
+    Ok(found?)
 }
 
 /// Opens the store in the data directory.

@@ -4,10 +4,12 @@
 //! no runtime, so that everything in it can be property-tested and held against the SQL.
 
 pub mod address;
+pub mod circuit;
 pub mod config;
 pub mod cron;
 pub mod doctor;
 pub mod event;
+pub mod fanout;
 pub mod function_result;
 pub mod id;
 pub mod job;
@@ -16,4 +18,6 @@ pub mod message;
 pub mod nearest;
 pub mod redact;
 pub mod refusal;
+pub mod session;
 pub mod stream;
+pub mod token;

@@ -11,6 +11,8 @@ mod http1;
 mod io;
 mod jobs;
 mod limits;
+pub mod metrics;
+pub mod project;
 mod ready;
 mod stop;
 pub mod stream;
@@ -27,8 +29,10 @@ use towpath_db::Database;
 use towpath_streams::Store;
 
 use front::Front;
+use metrics::Metrics;
+use project::Projects;
 use stop::Stop;
-use stream::Streams;
+use stream::{Around, Streams};
 use tls::Tls;
 
 /// What the server needs. Each part may be missing; what needs it then answers 404.
@@ -43,6 +47,10 @@ pub struct Config {
     pub connections_max: Option<usize>,
     /// Speaks TLS with this; `None` is plain HTTP.
     pub tls: Option<Tls>,
+    /// Where everybody's numbers are, for `/metrics`.
+    pub metrics: Metrics,
+    /// The token that opens `/admin/v1/projects`; `None` leaves it closed.
+    pub admin_token: Option<String>,
     /// Routes of others, at the root beside ours: the dashboard.
     pub pages: Option<Router>,
 }
@@ -52,20 +60,43 @@ pub async fn run(listener: TcpListener, config: Config, shutdown: CancellationTo
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     let address = listener.local_addr().map(|address| format!("{scheme}://{address}")).unwrap_or_default();
     let stop = Stop::default();
-    let streams = match config.streams.clone() {
+    let opened = match config.streams.clone() {
         Some((store, settings)) => {
-            Some(Streams::open(store, settings, address, shutdown.clone(), stop.clone()).await)
+            let ends = (shutdown.clone(), stop.clone());
+            open(store, settings, &config, address, ends).await.map(Some)
         }
-        None => None,
+        None => Ok(None),
+    };
+    // Without its registry nobody knows who may do what: nothing is served then.
+    let (streams, projects) = match opened {
+        Ok(opened) => opened.unzip(),
+        Err(error) => {
+            tracing::error!(%error, "streams are not served");
+            (None, None)
+        }
     };
     let connections_max = config.connections_max.unwrap_or(limits::CONNECTIONS_MAX);
     let tls = config.tls.clone();
-    let front = Front { streams, router: router(config, shutdown.clone()) };
+    let front = Front { streams, router: router(config, projects, shutdown.clone()) };
     accept::run(listener, front, connections_max, tls, shutdown, stop).await;
 }
 
-fn router(config: Config, shutdown: CancellationToken) -> Router {
+async fn open(
+    store: Arc<dyn Store>,
+    settings: stream::Settings,
+    config: &Config,
+    base_url: String,
+    (shutdown, stop): (CancellationToken, Stop),
+) -> Result<(Streams, Projects), towpath_streams::Error> {
+    let projects = Projects::open(store.clone())?;
+    let around = Around { base_url, projects: projects.clone(), metrics: config.metrics.clone() };
+    Ok((Streams::open(store, settings, around, shutdown, stop).await?, projects))
+}
+
+fn router(config: Config, projects: Option<Projects>, shutdown: CancellationToken) -> Router {
     let pages = config.pages.clone().unwrap_or_default();
+    let metrics = Router::new().route("/metrics", get(metrics::answer)).with_state(config.metrics.clone());
+    let admin = projects.zip(config.admin_token.clone());
     let api = config.database.clone().map(|database| {
         let jobs = jobs::router(database.clone(), shutdown.clone());
         Router::new().nest("/jobs", jobs).nest("/events", events::router(database, shutdown))
@@ -75,7 +106,12 @@ fn router(config: Config, shutdown: CancellationToken) -> Router {
         .route("/ready", get(ready::ready))
         .fallback(ready::not_found)
         .with_state(config)
+        .merge(metrics)
         .merge(pages);
+    let router = match admin {
+        Some((projects, token)) => router.nest("/admin/v1/projects", project::router(projects, token)),
+        None => router,
+    };
     match api {
         Some(api) => router.nest("/api/v1", api),
         None => router,

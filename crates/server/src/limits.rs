@@ -88,3 +88,20 @@ pub(crate) const EVENTS_WAITING_MAX: usize = 256;
 pub(crate) const EVENTS_WAITING_PER_TOKEN_MAX: usize = 32;
 /// How long to wait before listening again when the connection broke.
 pub(crate) const LISTEN_REST: Duration = Duration::from_secs(1);
+/// Sources looked at in one pass of the fan-out worker; the next pass sees the rest.
+pub(crate) const LAGGING_MAX: usize = 10_000;
+/// How often the fan-out worker looks by itself; publishes wake it.
+pub(crate) const FANOUT_POLL: Duration = Duration::from_secs(1);
+/// It does not look more often than this when an open circuit is about to be probed.
+pub(crate) const FANOUT_REST_MIN: Duration = Duration::from_millis(10);
+/// Sources that are drained at once.
+pub(crate) const DRAINS_MAX: usize = 16;
+/// What is read of a source at a time for sessions on another server.
+pub(crate) const FANOUT_PAGE_BYTES: usize = 256 << 10;
+/// Locks of sources kept in memory before unused ones are thrown away.
+pub(crate) const TURNS_MAX: usize = 10_000;
+/// How often sessions that were put aside are looked at, and how long one rests at most.
+pub(crate) const FOLLOW_UP_EVERY: Duration = Duration::from_millis(500);
+pub(crate) const FOLLOW_UP_REST_MAX: Duration = Duration::from_secs(60);
+/// The body of a request about sessions: two ids.
+pub(crate) const SESSION_BODY_BYTES_MAX: usize = 4 << 10;

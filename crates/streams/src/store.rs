@@ -84,6 +84,9 @@ pub trait Store: Send + Sync + 'static {
     /// too, delivers nothing twice. There is more while `lag_bytes` is not 0.
     fn fan_out(&self, source: StreamName) -> Answer<'_, FannedOut>;
 
+    /// The same, and never beyond `until`: for who delivers somewhere else up to there first.
+    fn fan_out_until(&self, source: StreamName, until: Offset) -> Answer<'_, FannedOut>;
+
     /// Leaves out what a source's subscribers wait for, and answers how many bytes that were.
     fn skip(&self, source: StreamName) -> Answer<'_, u64>;
 

@@ -12,11 +12,13 @@ mod maintain;
 mod message;
 mod migrate;
 mod process;
+mod project;
 mod queue;
 mod route;
 mod routes;
 mod schedule;
 mod serve;
+mod session;
 mod stream;
 mod subscriptions;
 mod up;
@@ -38,7 +40,19 @@ pub(crate) enum Command {
     /// Run the HTTP server alone; without a database it serves streams
     Serve,
     /// Streams of a running server
+    #[command(alias = "streams")]
     Stream(stream::Stream),
+    /// Publish a message to a stream and to every session that follows it
+    Publish(session::Publish),
+    /// Let a session follow a stream
+    Subscribe(session::Subscribe),
+    /// Let a session no longer follow a stream
+    Unsubscribe(session::Unsubscribe),
+    /// Sessions of a running server
+    Sessions(session::Sessions),
+    /// Projects: their keys, tokens and origins
+    #[command(subcommand)]
+    Project(project::Project),
     /// Run jobs until interrupted
     Work(work::Work),
     /// Keep the queue in shape until interrupted: reaper, schedules, partitions, retention
@@ -108,6 +122,11 @@ pub(crate) async fn run(
         Command::Up(up) => up::run(up, settings, origins, output).await,
         Command::Serve => serve::run(settings, origins, output).await,
         Command::Stream(stream) => stream::run(stream, settings, output).await,
+        Command::Publish(wish) => session::publish(wish, settings, output).await,
+        Command::Subscribe(wish) => session::subscribe(wish, settings, output).await,
+        Command::Unsubscribe(wish) => session::unsubscribe(wish, settings, output).await,
+        Command::Sessions(sessions) => session::sessions(sessions, settings, output).await,
+        Command::Project(project) => project::run(project, settings, output).await,
         Command::Work(work) => work::run(work, settings, output).await,
         Command::Maintain(maintain) => maintain::run(maintain, settings, output).await,
         Command::Route(route) => route::run(route, settings, output).await,

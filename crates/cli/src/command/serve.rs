@@ -5,9 +5,12 @@ use std::sync::Arc;
 
 use serde_json::json;
 use towpath_db::Database;
+use towpath_server::metrics::Metrics;
 
+use crate::door::Door;
 use crate::output::Output;
 use crate::settings::{Origins, Settings};
+use crate::streams::Dashboard;
 use crate::{dashboard, shutdown, streams};
 
 /// Without a database it serves streams alone.
@@ -15,6 +18,8 @@ pub(crate) async fn run(settings: &Settings, origins: &Origins, output: &Output)
     let shutdown = shutdown::on_signal()?;
     tracing::info!("towpath {}: {}", env!("CARGO_PKG_VERSION"), origins.in_words());
     let tls = streams::tls(settings)?;
+    let dashboard = if settings.database_url.is_some() { Dashboard::Served } else { Dashboard::Absent };
+    streams::require_keys(settings, dashboard).await?;
     let listener = super::up::listen(settings).await?;
     let store = streams::open(settings).await?;
     let database = match &settings.database_url {
@@ -24,17 +29,22 @@ pub(crate) async fn run(settings: &Settings, origins: &Origins, output: &Output)
     let scheme = if tls.is_some() { "https" } else { "http" };
     let address = format!("{scheme}://{}", listener.local_addr()?);
     tracing::info!("ready at {address}; Ctrl-C stops it");
+    let door = Door::new(&address);
+    let doorplate = door.show(&settings.data)?;
     output.show(&json!({ "ready": address }), |_| format!("towpath is ready: {address}/v1/stream/"));
     let config = towpath_server::Config {
         database: database.clone(),
-        streams: Some((Arc::new(store.clone()), settings.stream.for_server())),
+        streams: Some((Arc::new(store.clone()), streams::for_server(settings))),
         connections_max: Some(settings.connections_max as usize),
         tls,
+        metrics: Metrics::new(),
+        admin_token: Some(door.token),
         pages: database
             .clone()
             .map(|database| dashboard::router(settings, database, Arc::new(store.clone()), shutdown.clone())),
     };
     towpath_server::run(listener, config, shutdown).await;
+    drop(doorplate);
     if let Some(database) = database {
         database.close();
     }

@@ -15,15 +15,18 @@ use towpath_db::{Attribution, Database, GateMove};
 use towpath_message::Transports;
 use towpath_route::Role;
 use towpath_route::stream::Local;
+use towpath_server::metrics::Metrics;
 use towpath_server::tls::Tls;
 use towpath_streams::embedded::Embedded;
 use towpath_worker::Maintenance;
 
 use super::migrate::report_in_words;
 use super::work::EXECUTOR;
+use crate::door::Door;
 use crate::output::Output;
 use crate::session::cluster_config;
 use crate::settings::{Origins, Settings};
+use crate::streams::Dashboard;
 use crate::{dashboard, shutdown, streams};
 
 #[derive(Args)]
@@ -42,6 +45,7 @@ pub(crate) async fn run(
     let shutdown = shutdown::on_signal()?;
     tracing::info!("towpath {}: {}", env!("CARGO_PKG_VERSION"), origins.in_words());
     let tls = streams::tls(settings)?;
+    streams::require_keys(settings, Dashboard::Served).await?;
     let transports = match up.dev {
         true => settings.message.transports_or_log()?,
         false => settings.message.transports()?,
@@ -93,12 +97,16 @@ impl Running {
         let scheme = if tls.is_some() { "https" } else { "http" };
         let address = format!("{scheme}://{}", listener.local_addr()?);
         tracing::info!("ready at {address}; Ctrl-C stops it");
+        let door = Door::new(&address);
+        let doorplate = door.show(&settings.data)?;
         output.show(&json!({ "ready": address }), |_| format!("towpath is ready: {address}/ui"));
         let config = towpath_server::Config {
             database: Some(self.database.clone()),
-            streams: Some((Arc::new(self.streams.clone()), settings.stream.for_server())),
+            streams: Some((Arc::new(self.streams.clone()), streams::for_server(settings))),
             connections_max: Some(settings.connections_max as usize),
             tls,
+            metrics: Metrics::new(),
+            admin_token: Some(door.token),
             pages: Some(dashboard::router(
                 settings,
                 self.database.clone(),
@@ -114,6 +122,7 @@ impl Running {
         let worker = tokio::spawn(worker.run(shutdown.clone()));
         let maintenance = tokio::spawn(Maintenance::new(self.database.clone()).run(shutdown.clone()));
         towpath_server::run(listener, config, shutdown).await;
+        drop(doorplate);
         route.await?;
         streams::shut_down(self.streams).await;
         worker.await?;
@@ -129,12 +138,6 @@ impl Running {
 
 pub(super) async fn listen(settings: &Settings) -> anyhow::Result<TcpListener> {
     let address = settings.listen;
-    if !address.ip().is_loopback() {
-        bail!(
-            "{address} can be reached from outside and no tokens are configured; \
-             listen on 127.0.0.1 and put a proxy with access control in front"
-        );
-    }
     TcpListener::bind(address).await.with_context(|| {
         format!("cannot listen on {address}; stop what uses the port or choose another with --listen")
     })

@@ -6,6 +6,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::session;
+
 /// Where a stream lives.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StreamName {
@@ -24,6 +26,13 @@ pub enum Place {
     List {
         /// The tenant.
         project: Arc<str>,
+    },
+    /// Sessions and publishing.
+    Session {
+        /// The tenant.
+        project: Arc<str>,
+        /// What is asked of them.
+        route: session::Route,
     },
     /// The reserved API of the protocol; the rest of the path, not yet decoded.
     Reserved {
@@ -58,7 +67,20 @@ impl Place {
         let project = decode(project).filter(|project| is_project(project))?;
         match rest.strip_prefix("stream/") {
             Some(id) => Place::of(&project, id),
-            None => (rest == "streams").then(|| Place::List { project: project.into() }),
+            None if rest == "streams" => Some(Place::List { project: project.into() }),
+            None => {
+                session::Route::parse(rest).map(|route| Place::Session { project: project.into(), route })
+            }
+        }
+    }
+
+    /// The tenant.
+    pub fn project(&self) -> &str {
+        match self {
+            Place::Stream(name) => &name.project,
+            Place::List { project } | Place::Session { project, .. } | Place::Reserved { project, .. } => {
+                project
+            }
         }
     }
 
@@ -114,7 +136,7 @@ impl StreamName {
         };
         match Place::parse(path)? {
             Place::Stream(name) => Some(name),
-            Place::List { .. } | Place::Reserved { .. } => None,
+            Place::List { .. } | Place::Session { .. } | Place::Reserved { .. } => None,
         }
     }
 

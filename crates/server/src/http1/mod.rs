@@ -93,7 +93,7 @@ fn of_head(streams: &Streams, head: &Head<'_>, input: &[u8]) -> Asked {
     let Some(body) = input.get(head.bytes..bytes) else { return Asked::Body { bytes } };
     let body = Bytes::copy_from_slice(body);
     match place {
-        Place::Stream(name) if head.method == Method::POST => {
+        Place::Stream(name) if head.method == Method::POST && streams.is_open(&name.project) => {
             Asked::Append { bytes, wish: Box::new(streams.wish(name, head, body)) }
         }
         place => match head.request(body) {

@@ -1,6 +1,7 @@
 //! `POST`: append, close, or both.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue, IF_MATCH};
@@ -10,14 +11,16 @@ use towpath_model::stream::json;
 use towpath_model::stream::name::StreamName;
 use towpath_model::stream::offset::Offset;
 use towpath_model::stream::producer::Producer;
-use towpath_streams::{Append, Appended, Messages};
+use towpath_streams::{Append, Messages};
 
+use super::fanout::Published;
 use super::headers::Cors;
 use super::refusal::{self, Refusal};
 use super::request::{self, Fields, header, is_true};
 use super::{Answer, Streams, empty, headers};
 use crate::body::Body;
 use crate::limits::SEQ_BYTES_MAX;
+use crate::metrics;
 use crate::upload::Upload;
 
 /// An append as it was asked for, ready to be made or refused.
@@ -29,9 +32,11 @@ pub(crate) struct Wish {
 
 /// An append that was made.
 pub(crate) struct Done {
-    appended: Appended,
+    published: Published,
     has_data: bool,
     cors: Cors,
+    /// Whether its answer says how it went out.
+    tells_fan_out: bool,
 }
 
 /// What a field of its answer says.
@@ -42,13 +47,16 @@ pub(crate) enum Value {
 }
 
 impl Streams {
-    pub(super) async fn append(&self, name: StreamName, request: Request<Upload>) -> Answer {
+    /// Appends, and delivers to the sessions that follow. There is no way around the fan-out.
+    pub(super) async fn publish(&self, name: StreamName, request: Request<Upload>) -> Answer {
         let (parts, body) = request.into_parts();
         // A wish that is wrong is refused before its body is waited for.
         wish(&parts.headers)?;
         let body = request::body(body, self.settings().body_bytes_max).await?;
-        let Wish { name, append, cors } = self.wish(name, &parts.headers, body);
-        Ok(self.make(name, append?, cors).await?.answer())
+        let Wish { name, append, .. } = self.wish(name, &parts.headers, body);
+        let mut done = self.make(name, append?, Cors::Quiet).await?;
+        done.tells_fan_out |= parts.uri.path().contains("/publish/");
+        Ok(done.answer())
     }
 
     /// Reads an append whose body is here.
@@ -59,10 +67,14 @@ impl Streams {
 
     /// Makes it, or answers why not.
     pub(crate) async fn commit(&self, Wish { name, append, cors }: Wish) -> Result<Done, Response<Body>> {
+        let began = Instant::now();
         let done = match append {
-            Ok(append) => self.make(name, append, cors).await,
+            Ok(append) => self.make(name, append, cors.clone()).await,
             Err(refusal) => Err(refusal),
         };
+        let status = done.as_ref().map_or_else(|refusal| refusal.status, Done::status);
+        let measured = metrics::Request { endpoint: "stream", method: "POST" };
+        self.0.metrics.request(measured, status.as_u16(), began.elapsed());
         done.map_err(|refusal| {
             let mut response = refusal.into_response();
             cors.add_to(response.headers_mut());
@@ -72,30 +84,41 @@ impl Streams {
 
     async fn make(&self, name: StreamName, append: Append, cors: Cors) -> Result<Done, Refusal> {
         let has_data = !append.messages.is_empty();
-        let appended = self.store().append(name.clone(), append).await?;
+        let published = self.fan_outs().publish(name.clone(), append).await?;
+        let appended = published.appended;
         if has_data && !appended.is_duplicate {
             self.changed(&name);
         }
-        Ok(Done { appended, has_data, cors })
+        // An append to a stream nobody follows is answered in the protocol's own words alone.
+        Ok(Done { published, has_data, cors, tells_fan_out: published.subscribers > 0 })
     }
 }
 
 impl Done {
     /// 204, but 200 for a producer's new data: that is how it tells new from duplicate.
     pub(crate) fn status(&self) -> StatusCode {
-        let is_new = self.appended.producer.is_some() && !self.appended.is_duplicate && self.has_data;
+        let appended = &self.published.appended;
+        let is_new = appended.producer.is_some() && !appended.is_duplicate && self.has_data;
         if is_new { StatusCode::OK } else { StatusCode::NO_CONTENT }
     }
 
     /// Every field of its answer.
     pub(crate) fn fields(&self, mut put: impl FnMut(HeaderName, Value)) {
-        put(headers::NEXT_OFFSET, Value::Offset(self.appended.tail));
-        if let Some(accepted) = self.appended.producer {
+        let appended = &self.published.appended;
+        put(headers::NEXT_OFFSET, Value::Offset(appended.tail));
+        if let Some(accepted) = appended.producer {
             put(headers::PRODUCER_EPOCH, Value::Number(accepted.epoch));
             put(headers::PRODUCER_SEQ, Value::Number(accepted.seq));
         }
-        if self.appended.closed {
+        if appended.closed {
             put(headers::CLOSED, Value::Text("true"));
+        }
+        if self.tells_fan_out {
+            let published = &self.published;
+            put(headers::FANOUT_COUNT, Value::Number(published.subscribers as u64));
+            put(headers::FANOUT_SUCCESSES, Value::Number(published.successes as u64));
+            put(headers::FANOUT_FAILURES, Value::Number(published.failures as u64));
+            put(headers::FANOUT_MODE, Value::Text(published.mode.word()));
         }
         self.cors.fields(|name, value| put(name, Value::Text(value)));
     }

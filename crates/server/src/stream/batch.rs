@@ -17,6 +17,7 @@ use towpath_model::stream::content_type::ContentType;
 use towpath_model::stream::name::StreamName;
 use towpath_model::stream::offset::Offset;
 use towpath_model::stream::producer::Producer;
+use towpath_model::token::Action;
 use towpath_streams::{Append, Appended, Error};
 
 use super::append::{messages, stream_seq};
@@ -24,6 +25,7 @@ use super::refusal::Refusal;
 use super::{Answer, Streams, request, with_body};
 use crate::body::Body;
 use crate::limits::BATCH_MAX;
+use crate::project::Pass;
 use crate::upload::Upload;
 
 #[derive(Deserialize)]
@@ -59,7 +61,12 @@ struct By {
 }
 
 impl Streams {
-    pub(super) async fn append_batch(&self, project: Arc<str>, request: Request<Upload>) -> Answer {
+    pub(super) async fn append_batch(
+        &self,
+        project: Arc<str>,
+        pass: &Pass,
+        request: Request<Upload>,
+    ) -> Answer {
         let body = request::body(request.into_body(), self.settings().body_bytes_max).await?;
         let batch: Batch<'_> = serde_json::from_slice(&body)
             .map_err(|error| Refusal::invalid(format!("not a batch: {error}")))?;
@@ -73,10 +80,14 @@ impl Streams {
                 append.map_err(|refusal| Refusal::invalid(format!("append {index}: {}", refusal.detail)))?,
             );
         }
+        for (name, _) in &appends {
+            pass.check(Action::Write(&name.id))?;
+        }
         let names: Vec<StreamName> = appends.iter().map(|(name, _)| name.clone()).collect();
         let results = self.store().append_all(appends).await?;
         for (name, _) in names.iter().zip(&results).filter(|(_, result)| result.is_ok()) {
             self.changed(name);
+            self.fan_outs().grew(name);
         }
         let results: Vec<Value> = results.into_iter().map(describe).collect();
         let mut response = with_body(StatusCode::OK, Body::from(json!({ "results": results }).to_string()));

@@ -9,18 +9,23 @@ use towpath_model::stream::json;
 use towpath_model::stream::name::StreamName;
 use towpath_model::stream::offset::Offset;
 use towpath_model::stream::state::{ForkPoint, Shape};
+use towpath_model::token::Action;
 use towpath_streams::{Create, Created, Messages, Retention};
 
 use super::append::messages;
 use super::refusal::Refusal;
 use super::request::{self, header, is_true};
 use super::{Answer, Streams, empty, headers};
+use crate::project::Pass;
 use crate::upload::Upload;
 
 impl Streams {
-    pub(super) async fn create(&self, name: StreamName, request: Request<Upload>) -> Answer {
+    pub(super) async fn create(&self, name: StreamName, pass: &Pass, request: Request<Upload>) -> Answer {
         let (parts, body) = request.into_parts();
         let shape = shape(&name, &parts.headers)?;
+        if let Some(fork) = &shape.fork {
+            pass.check(Action::Read(&fork.source.id))?;
+        }
         let retention = retention(&parts.headers)?;
         let body = request::body(body, self.settings().body_bytes_max).await?;
         let messages = self.first_messages(&shape, body)?;
@@ -37,7 +42,7 @@ impl Streams {
     }
 
     /// A project that is full takes no new stream; one that is there may be created again.
-    fn refuse_one_more(&self, name: &StreamName) -> Result<(), Refusal> {
+    pub(super) fn refuse_one_more(&self, name: &StreamName) -> Result<(), Refusal> {
         let max = self.settings().streams_max;
         match self.store().count(&name.project) >= max && self.store().head(name).is_err() {
             true => Err(Refusal::too_many("streams", max)),

@@ -24,11 +24,18 @@ use super::refusal::Refusal;
 use super::{Answer, Streams, headers, with_body};
 use crate::body::Body;
 use crate::limits;
+use crate::project::Pass;
 use crate::stop::Stop;
 
 impl Streams {
     /// `live=sse`: events until the stream ends, the client leaves, or its time is up.
-    pub(super) fn events(&self, name: StreamName, start: Start, sent_cursor: Option<&str>) -> Answer {
+    pub(super) fn events(
+        &self,
+        name: StreamName,
+        pass: Pass,
+        start: Start,
+        sent_cursor: Option<&str>,
+    ) -> Answer {
         let reader = self.0.readers.enter(&name.project)?;
         let head = self.store().head(&name)?;
         refuse_beyond(start, head.tail)?;
@@ -53,6 +60,10 @@ impl Streams {
             stop: self.0.stop.clone(),
             stopped: Box::pin(self.0.stop.set()),
             armed: false,
+            ended: match pass {
+                Pass::Open => None,
+                pass => Some(Box::pin(pass.ended())),
+            },
             stage: Stage::Start,
             _reader: reader,
         };
@@ -85,6 +96,8 @@ struct Events {
     stopped: Pin<Box<WaitForCancellationFutureOwned>>,
     /// Whether `alarm` and `stopped` know whom to wake.
     armed: bool,
+    /// The end of the reader's token, if it needed one.
+    ended: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     stage: Stage,
     _reader: Reader,
 }
@@ -110,6 +123,11 @@ impl Stream for Events {
 
 impl Events {
     fn poll_events(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        if let Some(ended) = &mut self.ended
+            && ended.as_mut().poll(cx).is_ready()
+        {
+            return Poll::Ready(None);
+        }
         match std::mem::replace(&mut self.stage, Stage::Follow) {
             Stage::Start if self.follower.offset() == self.follower.tail() && !self.follower.is_closed() => {
                 return Poll::Ready(Some(self.up_to_date()));

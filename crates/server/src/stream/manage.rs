@@ -8,10 +8,11 @@ use towpath_model::stream::name::StreamName;
 use towpath_model::stream::offset::Offset;
 
 use super::{Answer, Streams, empty, headers};
+use crate::project::Pass;
 
 impl Streams {
     /// What is known of a stream. Looking does not renew its life.
-    pub(super) fn head(&self, name: &StreamName) -> Answer {
+    pub(super) fn head(&self, name: &StreamName, pass: &Pass) -> Answer {
         let head = self.store().head(name)?;
         let mut response = empty(StatusCode::OK);
         let out = response.headers_mut();
@@ -20,6 +21,9 @@ impl Streams {
         out.insert(headers::NEXT_OFFSET, headers::offset(head.tail));
         let tag = PageTag { life: head.id.0, from: Offset::ZERO, to: head.tail, is_the_end: head.closed };
         out.insert(ETAG, headers::text(&tag.to_string()));
+        if let Some(key) = pass.reader_key(name) {
+            out.insert(headers::READER_KEY, headers::text(&key));
+        }
         if head.closed {
             out.insert(headers::CLOSED, headers::TRUE);
         }

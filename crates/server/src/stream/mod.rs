@@ -7,6 +7,7 @@
 mod append;
 mod batch;
 mod create;
+mod fanout;
 mod headers;
 mod list;
 mod live;
@@ -14,20 +15,27 @@ mod manage;
 mod read;
 mod refusal;
 mod request;
+mod session;
 mod settings;
 mod subscription;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use hyper::{Method, Request, Response, StatusCode};
 use tokio_util::sync::CancellationToken;
 use towpath_model::stream::name::{Place, StreamName};
-use towpath_streams::Store;
+use towpath_model::token::Action;
+use towpath_streams::{Error, Store};
 
 use crate::body::Body;
+use crate::metrics::{self, Metrics};
+use crate::project::{Auth, Pass, Projects};
 use crate::stop::Stop;
 use crate::upload::Upload;
 pub(crate) use append::{Done, Value, Wish};
+pub use fanout::FanOutSettings;
+use fanout::FanOuts;
 use live::Readers;
 use refusal::Refusal;
 pub(crate) use request::Fields;
@@ -42,6 +50,9 @@ struct Inner {
     store: Arc<dyn Store>,
     settings: Settings,
     readers: Readers,
+    projects: Projects,
+    fan_outs: FanOuts,
+    metrics: Metrics,
     /// Where this server is reached.
     base_url: String,
     /// `None` if what is kept of them could not be read.
@@ -50,20 +61,28 @@ struct Inner {
     stop: Stop,
 }
 
+/// What streams share with the rest of the server.
+pub(crate) struct Around {
+    /// Where this server is reached, unless the settings know better.
+    pub(crate) base_url: String,
+    pub(crate) projects: Projects,
+    pub(crate) metrics: Metrics,
+}
+
 /// What every handler answers: a response, or a refusal that becomes one.
 type Answer = Result<Response<Body>, Refusal>;
 
 impl Streams {
-    /// Opens the streams; `base_url` is where this server is reached unless the settings
-    /// know better. The worker behind subscriptions runs until `shutdown`; live readers leave
-    /// at the `stop`.
+    /// Opens the streams. The workers behind subscriptions and fan-outs run until `shutdown`;
+    /// live readers leave at the `stop`.
     pub(crate) async fn open(
         store: Arc<dyn Store>,
         settings: Settings,
-        base_url: String,
+        around: Around,
         shutdown: CancellationToken,
         stop: Stop,
-    ) -> Streams {
+    ) -> Result<Streams, Error> {
+        let Around { base_url, projects, metrics } = around;
         let base_url = settings.public_url.clone().unwrap_or(base_url);
         let base_url = base_url.trim_end_matches('/').to_owned();
         let subscriptions = match Subscriptions::open(store.clone(), &settings, base_url.clone()).await {
@@ -77,44 +96,102 @@ impl Streams {
                 None
             }
         };
+        let fan_outs = FanOuts::new(store.clone(), settings.fan_out.clone(), &metrics)?;
+        tokio::spawn(fan_outs.clone().work(shutdown.clone()));
+        tokio::spawn(fan_outs.clone().clean(shutdown.clone()));
         let readers = Readers::new(settings.live_readers_max);
-        Streams(Arc::new(Inner { store, settings, readers, base_url, subscriptions, shutdown, stop }))
+        Ok(Streams(Arc::new(Inner {
+            store,
+            settings,
+            readers,
+            projects,
+            fan_outs,
+            metrics,
+            base_url,
+            subscriptions,
+            shutdown,
+            stop,
+        })))
     }
 
     /// Answers one request.
     pub(crate) async fn answer(&self, place: Place, request: Request<Upload>) -> Response<Body> {
-        let cors = headers::Cors::wanted(&request);
-        let answer = match place {
-            _ if request.method() == Method::OPTIONS => Ok(headers::preflight()),
-            Place::Stream(name) => self.stream(name, request).await,
-            Place::List { project } => self.list(project, request).await,
-            Place::Reserved { project, rest } => match &self.0.subscriptions {
-                Some(subscriptions) => subscriptions.answer(&project, &rest, request).await,
-                None => Err(subscription::unavailable()),
+        let began = Instant::now();
+        let measured = measured(&place, &request);
+        let origins = self.0.projects.origins(place.project(), request.headers());
+        let cors = headers::Cors::wanted(&request, origins);
+        let answer = match *request.method() {
+            Method::OPTIONS => Ok(headers::preflight()),
+            _ => match self.admit(&place, &request) {
+                Ok(pass) => self.dispatch(place, pass, request).await,
+                Err(refusal) => Err(refusal),
             },
         };
         let mut response = answer.unwrap_or_else(Refusal::into_response);
         cors.add_to(response.headers_mut());
+        self.0.metrics.request(measured, response.status().as_u16(), began.elapsed());
         response
     }
 
-    async fn stream(&self, name: StreamName, request: Request<Upload>) -> Answer {
+    /// The right a request comes with. Wakes of the reserved API bring a token of their own,
+    /// and its public keys are public.
+    fn admit(&self, place: &Place, request: &Request<Upload>) -> Result<Pass, Refusal> {
+        if let Place::Reserved { rest, .. } = place
+            && subscription::brings_its_own_token(rest)
+        {
+            return Ok(Pass::Open);
+        }
+        Ok(self.0.projects.admit(place.project(), request.headers(), self.0.settings.auth)?)
+    }
+
+    async fn dispatch(&self, place: Place, pass: Pass, request: Request<Upload>) -> Answer {
+        match place {
+            Place::Stream(name) => self.stream(name, pass, request).await,
+            Place::List { project } => self.list(project, &pass, request).await,
+            Place::Session { project, route } => self.sessions(project, route, &pass, request).await,
+            Place::Reserved { project, rest } => {
+                pass.check(if rest.ends_with("/claim") { Action::Work } else { Action::Manage })?;
+                match &self.0.subscriptions {
+                    Some(subscriptions) => subscriptions.answer(&project, &rest, request).await,
+                    None => Err(subscription::unavailable()),
+                }
+            }
+        }
+    }
+
+    async fn stream(&self, name: StreamName, pass: Pass, request: Request<Upload>) -> Answer {
         match *request.method() {
-            Method::POST => self.append(name, request).await,
-            Method::GET => self.read(name, request).await,
-            Method::PUT => self.create(name, request).await,
-            Method::HEAD => self.head(&name),
+            Method::GET | Method::HEAD => pass.check(Action::Read(&name.id))?,
+            _ => pass.check(Action::Write(&name.id))?,
+        }
+        match *request.method() {
+            Method::POST => self.publish(name, request).await,
+            Method::GET => self.read(name, pass, request).await,
+            Method::PUT => self.create(name, &pass, request).await,
+            Method::HEAD => self.head(&name, &pass),
             Method::DELETE => self.delete(name).await,
             _ => Err(Refusal::method("GET, HEAD, POST, PUT, DELETE, OPTIONS")),
         }
     }
 
-    async fn list(&self, project: Arc<str>, request: Request<Upload>) -> Answer {
+    async fn list(&self, project: Arc<str>, pass: &Pass, request: Request<Upload>) -> Answer {
         match *request.method() {
-            Method::GET => self.list_streams(project, &request).await,
-            Method::POST => self.append_batch(project, request).await,
+            Method::GET => {
+                pass.check(Action::List)?;
+                self.list_streams(project, &request).await
+            }
+            Method::POST => self.append_batch(project, pass, request).await,
             _ => Err(Refusal::method("GET, POST, OPTIONS")),
         }
+    }
+
+    /// Whether a project takes requests without a token.
+    pub(crate) fn is_open(&self, project: &str) -> bool {
+        self.0.settings.auth == Auth::Local && self.0.projects.get(project).is_none()
+    }
+
+    fn fan_outs(&self) -> &FanOuts {
+        &self.0.fan_outs
     }
 
     fn store(&self) -> &dyn Store {
@@ -135,13 +212,35 @@ impl Streams {
     /// What is said when a body does not come.
     pub(crate) fn slow_body(&self) -> Response<Body> {
         let mut response = Refusal::slow_body().into_response();
-        headers::Cors::always().add_to(response.headers_mut());
+        headers::Cors::Any.add_to(response.headers_mut());
         response
     }
 
     fn settings(&self) -> &Settings {
         &self.0.settings
     }
+}
+
+/// A request as it is counted.
+fn measured(place: &Place, request: &Request<Upload>) -> metrics::Request {
+    use towpath_model::session::Route;
+    let is_live = || request.uri().query().is_some_and(|query| query.contains("live="));
+    let endpoint = match place {
+        Place::Stream(_) if is_live() => "stream_live",
+        Place::Stream(_) => "stream",
+        Place::List { .. } => "streams",
+        Place::Reserved { .. } => "reserved",
+        Place::Session { route, .. } => match route {
+            Route::Subscribe => "subscribe",
+            Route::Unsubscribe => "unsubscribe",
+            Route::Publish(_) => "publish",
+            Route::Session(_) => "session",
+            Route::Touch(_) => "session_touch",
+            Route::Sessions => "sessions",
+            Route::Sources => "sources",
+        },
+    };
+    metrics::Request { endpoint, method: metrics::method(request.method()) }
 }
 
 /// A response without a body.

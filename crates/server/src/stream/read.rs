@@ -11,36 +11,62 @@ use towpath_model::stream::cursor;
 use towpath_model::stream::etag::{self, PageTag};
 use towpath_model::stream::name::StreamName;
 use towpath_model::stream::offset::{Offset, Start};
+use towpath_model::token::Invalid as InvalidToken;
 use towpath_streams::Step;
 
 use super::refusal::Refusal;
 use super::request::{header, query};
 use super::{Answer, Streams, empty, headers, with_body};
 use crate::body::Body;
+use crate::project::{Keeping, Pass};
 use crate::upload::Upload;
 
 impl Streams {
-    pub(super) async fn read(&self, name: StreamName, request: Request<Upload>) -> Answer {
+    pub(super) async fn read(&self, name: StreamName, pass: Pass, request: Request<Upload>) -> Answer {
+        let text = request.uri().query();
+        let keeping = pass.keeping(&name, query(text, "reader_key")?.as_deref());
+        let reader_key = pass.reader_key(&name);
+        let mut response = self.read_with(name, pass, keeping, &request).await?;
+        if let Some(key) = reader_key {
+            response.headers_mut().insert(headers::READER_KEY, headers::text(&key));
+        }
+        Ok(response)
+    }
+
+    async fn read_with(
+        &self,
+        name: StreamName,
+        pass: Pass,
+        keeping: Keeping,
+        request: &Request<Upload>,
+    ) -> Answer {
         let text = request.uri().query();
         let offset = query(text, "offset")?;
         let start = offset.as_deref().map(start).transpose()?;
         let live = query(text, "live")?;
         match (live.as_deref(), start) {
-            (None, start) => self.catch_up(&name, start.unwrap_or(Start::Beginning), request.headers()).await,
+            (None, start) => {
+                let start = start.unwrap_or(Start::Beginning);
+                self.catch_up(&name, start, keeping, request.headers()).await
+            }
             (Some("long-poll" | "sse"), None) => Err(Refusal::invalid("a live read needs an offset")),
             (Some("long-poll"), Some(start)) => {
                 let cursor = query(text, "cursor")?;
-                self.long_poll(&name, start, cursor.as_deref(), request.headers()).await
+                let poll = self.long_poll(&name, start, cursor.as_deref(), keeping, request.headers());
+                tokio::select! {
+                    answer = poll => answer,
+                    () = pass.ended() => Err(InvalidToken::Expired.into()),
+                }
             }
             (Some("sse"), Some(start)) => {
                 let cursor = query(text, "cursor")?;
-                self.events(name, start, cursor.as_deref())
+                self.events(name, pass, start, cursor.as_deref())
             }
             (Some(_), _) => Err(Refusal::invalid("live is long-poll or sse")),
         }
     }
 
-    async fn catch_up(&self, name: &StreamName, start: Start, asked: &HeaderMap) -> Answer {
+    async fn catch_up(&self, name: &StreamName, start: Start, keeping: Keeping, asked: &HeaderMap) -> Answer {
         let read = self.store().read(name, start, self.settings().page_bytes_max).await?;
         refuse_beyond(start, read.head.tail)?;
         let page = Page {
@@ -52,6 +78,7 @@ impl Streams {
             up_to_date: read.is_up_to_date(),
             is_the_end: read.is_the_end(),
             kind: if start == Start::Now { Kind::Now } else { Kind::CatchUp },
+            keeping,
         };
         page.answer(asked)
     }
@@ -62,6 +89,7 @@ impl Streams {
         name: &StreamName,
         start: Start,
         sent_cursor: Option<&str>,
+        keeping: Keeping,
         asked: &HeaderMap,
     ) -> Answer {
         let _reader = self.0.readers.enter(&name.project)?;
@@ -86,6 +114,7 @@ impl Streams {
                     up_to_date,
                     is_the_end: closed,
                     kind: Kind::LongPoll { cursor },
+                    keeping,
                 };
                 page.answer(asked)
             }
@@ -145,6 +174,7 @@ struct Page<'a> {
     up_to_date: bool,
     is_the_end: bool,
     kind: Kind,
+    keeping: Keeping,
 }
 
 enum Kind {
@@ -189,17 +219,17 @@ impl Page<'_> {
 
     /// A page that more data cannot change may be kept; the tail must be asked for again,
     /// which is cheap with its tag. A long poll's answer is kept for its cursor's interval.
-    /// Whoever shows a token gets pages for itself alone.
+    /// Where a token is needed, pages are the reader's alone, and it must ask again, unless the
+    /// URL holds the reader key: then nobody finds them in a cache who was not told.
     fn caching(&self, asked: &HeaderMap) -> HeaderValue {
-        let private = asked.contains_key(AUTHORIZATION);
         let is_final = !self.up_to_date || self.is_the_end;
-        HeaderValue::from_static(match (&self.kind, private) {
-            (Kind::Now, _) => "no-store",
-            (Kind::LongPoll { .. }, true) => "private, max-age=20",
-            (Kind::LongPoll { .. }, false) => "public, max-age=20",
-            (Kind::CatchUp, true) if is_final => "private, max-age=60, stale-while-revalidate=300",
-            (Kind::CatchUp, false) if is_final => "public, max-age=60, stale-while-revalidate=300",
-            (Kind::CatchUp, _) => "no-cache",
+        let private = asked.contains_key(AUTHORIZATION);
+        HeaderValue::from_static(match (&self.kind, self.keeping, private) {
+            (Kind::Now, _, _) => "no-store",
+            (_, Keeping::Own, _) => "private, no-cache",
+            (Kind::LongPoll { .. }, _, _) => "public, max-age=20",
+            (Kind::CatchUp, _, _) if is_final => "public, max-age=60, stale-while-revalidate=300",
+            (Kind::CatchUp, _, _) => "no-cache",
         })
     }
 }

@@ -1,12 +1,16 @@
 //! Refusals: from everything that can go wrong to a status, a word and what to do.
 
-use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use hyper::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
+};
 use hyper::{Response, StatusCode};
 use serde_json::json;
+use towpath_model::session;
 use towpath_model::stream::content_type;
 use towpath_model::stream::offset::Offset;
 use towpath_model::stream::state::Refusal as Append;
 use towpath_model::stream::{expiry, json as json_mode, producer};
+use towpath_model::token::{Denied, Invalid as InvalidToken};
 use towpath_streams::Error;
 
 use super::headers;
@@ -158,6 +162,27 @@ fn with_producer(refusal: Refusal, why: Append) -> Refusal {
             .with(headers::PRODUCER_EXPECTED_SEQ, headers::number(expected))
             .with(headers::PRODUCER_RECEIVED_SEQ, headers::number(received)),
         _ => refusal,
+    }
+}
+
+/// No right at all: 401, and how to get one.
+impl From<InvalidToken> for Refusal {
+    fn from(invalid: InvalidToken) -> Refusal {
+        Refusal::new(StatusCode::UNAUTHORIZED, "unauthorized", invalid.detail())
+            .with(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
+    }
+}
+
+/// A right, but not this one: 403.
+impl From<Denied> for Refusal {
+    fn from(denied: Denied) -> Refusal {
+        Refusal::new(StatusCode::FORBIDDEN, "forbidden", denied.detail())
+    }
+}
+
+impl From<session::Invalid> for Refusal {
+    fn from(invalid: session::Invalid) -> Refusal {
+        Refusal::invalid(invalid.detail())
     }
 }
 

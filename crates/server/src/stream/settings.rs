@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use super::fanout::FanOutSettings;
+use crate::project::Auth;
+
 /// Bounds and waits of the stream routes.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -22,6 +25,10 @@ pub struct Settings {
     pub public_url: Option<String>,
     /// Webhooks of subscriptions may go to this machine, by http. For development.
     pub webhook_local: bool,
+    /// Who needs a token.
+    pub auth: Auth,
+    /// Sessions and their fan-out.
+    pub fan_out: FanOutSettings,
 }
 
 impl Default for Settings {
@@ -35,6 +42,8 @@ impl Default for Settings {
             streams_max: 1_000_000,
             public_url: None,
             webhook_local: false,
+            auth: Auth::default(),
+            fan_out: FanOutSettings::default(),
         }
     }
 }

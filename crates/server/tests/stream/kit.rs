@@ -11,6 +11,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use towpath_server::Config;
+use towpath_server::metrics::Metrics;
 use towpath_server::stream::Settings;
 use towpath_server::tls::Tls;
 use towpath_streams::embedded::{self, Embedded};
@@ -24,6 +25,9 @@ pub(crate) struct Server {
     shutdown: CancellationToken,
     directory: Arc<TempDir>,
 }
+
+/// What opens the registry of projects.
+pub(crate) const ADMIN: &str = "admin";
 
 /// Short waits, so that tests do not wait.
 pub(crate) fn settings() -> Settings {
@@ -79,10 +83,11 @@ impl Server {
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
         let config = Config {
-            database: None,
             streams: Some((Arc::new(store.clone()), settings.clone())),
             connections_max,
             tls,
+            metrics: Metrics::new(),
+            admin_token: Some(ADMIN.to_owned()),
             ..Config::default()
         };
         let running = tokio::spawn(towpath_server::run(listener, config, shutdown.clone()));
@@ -126,10 +131,62 @@ impl Server {
         self.request(Method::GET, path).send().await.unwrap()
     }
 
+    pub(crate) async fn get_with(&self, path: &str, token: &str) -> Response {
+        self.request(Method::GET, path).bearer_auth(token).send().await.unwrap()
+    }
+
+    /// Creates a stream of JSON.
+    pub(crate) async fn put_with(&self, path: &str, token: &str) -> Response {
+        let request = self.request(Method::PUT, path).header("content-type", "application/json");
+        request.bearer_auth(token).send().await.unwrap()
+    }
+
+    /// Publishes, and answers the status and the four words about the fan-out.
+    pub(crate) async fn publish(&self, path: &str, content_type: &str, body: &str) -> (u16, [String; 4]) {
+        let answer = self.post(path, content_type, body).await;
+        let names = ["count", "successes", "failures", "mode"];
+        let words = names.map(|name| header(&answer, &format!("stream-fanout-{name}")));
+        (answer.status().as_u16(), words)
+    }
+
+    /// Subscribes and answers the body; it must work.
+    pub(crate) async fn subscribe(&self, project: &str, session: &str, stream: &str) -> Value {
+        let body = serde_json::json!({ "sessionId": session, "streamId": stream });
+        let (status, answer) = self.json(Method::POST, &format!("/v1/{project}/subscribe"), body).await;
+        assert_eq!(status, 200, "{answer}");
+        answer
+    }
+
+    /// Everything in a stream of JSON.
+    pub(crate) async fn values(&self, path: &str) -> Value {
+        self.get(path).await.json().await.unwrap()
+    }
+
+    /// Asks until `fine`, for at most half a minute.
+    pub(crate) async fn until<T>(&self, ask: impl AsyncFn() -> T, fine: impl Fn(&T) -> bool) -> T
+    where
+        T: std::fmt::Debug,
+    {
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+        loop {
+            let answer = ask().await;
+            if fine(&answer) {
+                return answer;
+            }
+            assert!(tokio::time::Instant::now() < deadline, "it stayed {answer:?}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
     pub(crate) async fn json(&self, method: Method, path: &str, body: Value) -> (u16, Value) {
         let response = self.request(method, path).json(&body).send().await.unwrap();
         (response.status().as_u16(), response.json().await.unwrap_or_default())
     }
+}
+
+/// The id of a session.
+pub(crate) fn session(number: u32) -> String {
+    format!("0190f5a4-5c2e-7bb0-9f33-{number:012}")
 }
 
 pub(crate) fn header(response: &Response, name: &str) -> String {

@@ -4,8 +4,12 @@
 #![expect(clippy::unwrap_used, reason = "a failing step fails the test")]
 
 mod beyond;
+mod defects;
+mod fanout;
 mod http1;
 mod kit;
 mod limits;
 mod live;
+mod project;
 mod subscription;
+mod token;

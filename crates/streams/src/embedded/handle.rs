@@ -406,7 +406,11 @@ impl Store for Embedded {
     }
 
     fn fan_out(&self, source: StreamName) -> Answer<'_, FannedOut> {
-        Box::pin(self.fan_out_step(source))
+        Box::pin(self.fan_out_step(source, None))
+    }
+
+    fn fan_out_until(&self, source: StreamName, until: Offset) -> Answer<'_, FannedOut> {
+        Box::pin(self.fan_out_step(source, Some(until)))
     }
 
     fn skip(&self, source: StreamName) -> Answer<'_, u64> {

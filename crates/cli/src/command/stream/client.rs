@@ -7,28 +7,47 @@ use serde_json::{Value, json};
 use crate::settings::Settings;
 
 /// The server, and the project in it.
-pub(super) struct Client {
+pub(in crate::command) struct Client {
     http: reqwest::Client,
     base: Url,
     project: String,
+    token: Option<String>,
 }
 
 impl Client {
-    pub(super) fn new(settings: &Settings, project: String) -> anyhow::Result<Client> {
+    pub(in crate::command) fn new(settings: &Settings, project: String) -> anyhow::Result<Client> {
         let base = settings.url.clone().unwrap_or_else(|| format!("http://{}", settings.listen));
         let base = base.parse().with_context(|| format!("{base} is not a URL"))?;
-        Ok(Client { http: reqwest::Client::builder().no_proxy().build()?, base, project })
+        let token = settings.fan_out.token.clone();
+        Ok(Client { http: reqwest::Client::builder().no_proxy().build()?, base, project, token })
     }
 
-    pub(super) fn request(&self, method: Method, stream: &str) -> RequestBuilder {
-        self.http.request(method, self.url(stream))
+    pub(in crate::command) fn request(&self, method: Method, stream: &str) -> RequestBuilder {
+        self.with_token(method, self.url(stream))
     }
 
-    pub(super) fn delete(&self, stream: &str) -> RequestBuilder {
+    /// A request for what is at `/v1/{project}/{path}`.
+    pub(in crate::command) fn at(&self, method: Method, path: &str) -> RequestBuilder {
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        let mut url = self.base.clone();
+        url.set_path(&format!("/v1/{}/{}", self.project, towpath_model::stream::name::encode(path)));
+        url.set_query((!query.is_empty()).then_some(query));
+        self.with_token(method, url)
+    }
+
+    fn with_token(&self, method: Method, url: Url) -> RequestBuilder {
+        let request = self.http.request(method, url);
+        match &self.token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        }
+    }
+
+    pub(in crate::command) fn delete(&self, stream: &str) -> RequestBuilder {
         self.request(Method::DELETE, stream)
     }
 
-    pub(super) fn list(&self, query: &[(&str, Option<String>)]) -> RequestBuilder {
+    pub(in crate::command) fn list(&self, query: &[(&str, Option<String>)]) -> RequestBuilder {
         let mut url = self.base.clone();
         url.set_path(&format!("/v1/{}/streams", self.project));
         for (key, value) in query {
@@ -36,26 +55,26 @@ impl Client {
                 url.query_pairs_mut().append_pair(key, value);
             }
         }
-        self.http.get(url)
+        self.with_token(Method::GET, url)
     }
 
     /// The path of a stream, as other requests name it.
-    pub(super) fn path(&self, stream: &str) -> String {
+    pub(in crate::command) fn path(&self, stream: &str) -> String {
         self.url(stream).path().to_owned()
     }
 
-    pub(super) fn url(&self, stream: &str) -> Url {
+    pub(in crate::command) fn url(&self, stream: &str) -> Url {
         let mut url = self.base.clone();
         url.set_path(&format!("/v1/{}/stream/{}", self.project, towpath_model::stream::name::encode(stream)));
         url
     }
 
     /// Sends, and turns a refusal into an error that says what the server said.
-    pub(super) async fn send(&self, request: RequestBuilder) -> anyhow::Result<Response> {
+    pub(in crate::command) async fn send(&self, request: RequestBuilder) -> anyhow::Result<Response> {
         self.send_built(request.build()?).await
     }
 
-    pub(super) async fn send_built(&self, request: reqwest::Request) -> anyhow::Result<Response> {
+    pub(in crate::command) async fn send_built(&self, request: reqwest::Request) -> anyhow::Result<Response> {
         let response =
             self.http.execute(request).await.with_context(|| {
                 format!("cannot reach {}; is towpath running there? see --url", self.base)
@@ -71,12 +90,12 @@ impl Client {
     }
 }
 
-pub(super) fn header(response: &Response, name: &str) -> Option<String> {
+pub(in crate::command) fn header(response: &Response, name: &str) -> Option<String> {
     response.headers().get(name)?.to_str().ok().map(str::to_owned)
 }
 
 /// What an answer says about a stream.
-pub(super) fn describe(stream: &str, response: &Response) -> Value {
+pub(in crate::command) fn describe(stream: &str, response: &Response) -> Value {
     json!({
         "stream": stream,
         "next_offset": header(response, "stream-next-offset"),

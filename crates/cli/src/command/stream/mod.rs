@@ -1,6 +1,6 @@
 //! `towpath stream …`: streams of a running server, from the command line.
 
-mod client;
+pub(super) mod client;
 mod read;
 mod write;
 

@@ -25,7 +25,7 @@ use super::settings::Settings;
 use crate::limits;
 use journal::{Journal, Key};
 use keys::Keys;
-pub(super) use routes::unavailable;
+pub(super) use routes::{brings_its_own_token, unavailable};
 use webhook::{Reach, Sender};
 
 /// All subscriptions of this server. Cheap to clone.

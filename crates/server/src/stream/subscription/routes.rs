@@ -331,6 +331,15 @@ fn refused(refusal: Refusal) -> Response<Body> {
     }
 }
 
+/// Whether a path below `__ds/` is for whoever was woken, with the token of that wake, or for
+/// everybody. Those paths check it themselves.
+pub(crate) fn brings_its_own_token(rest: &str) -> bool {
+    matches!(
+        Route::parse("", rest),
+        Some(Route::Keys | Route::Act(_, Action::Callback | Action::Ack | Action::Release))
+    )
+}
+
 /// The reserved API when it could not be opened.
 pub(crate) fn unavailable() -> Refused {
     Refused::from(Error::Busy("subscriptions could not be read when the server started"))

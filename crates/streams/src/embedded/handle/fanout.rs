@@ -34,8 +34,15 @@ impl Embedded {
     }
 
     /// Reads what waits, if somebody wants it in envelopes, and moves the cursor over it.
-    pub(super) async fn fan_out_step(&self, name: StreamName) -> Result<FannedOut, Error> {
-        let due = self.due(&name)?;
+    pub(super) async fn fan_out_step(
+        &self,
+        name: StreamName,
+        until: Option<Offset>,
+    ) -> Result<FannedOut, Error> {
+        let mut due = self.due(&name)?;
+        if let Some(until) = until {
+            due.to = due.to.min(until.bytes()).max(due.cursor);
+        }
         let (to, wrapped) = match due.has_wrapped && due.cursor < due.to {
             true => self.wrap_some(&name, &due).await?,
             false => (due.to, None),

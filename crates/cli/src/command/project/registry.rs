@@ -1,0 +1,109 @@
+//! The registry of projects: the running server's, or the store's where none runs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use reqwest::{Method, RequestBuilder};
+use serde_json::{Value, json};
+use towpath_server::project::{Change, Mint, Projects};
+use towpath_streams::embedded::Embedded;
+
+use crate::door::Door;
+use crate::settings::Settings;
+use crate::streams;
+
+pub(super) enum Registry {
+    /// Changes are in effect with the server's answer.
+    Running { http: reqwest::Client, door: Door },
+    /// No server runs here.
+    Stored { projects: Projects, store: Embedded },
+}
+
+impl Registry {
+    pub(super) async fn open(settings: &Settings) -> anyhow::Result<Registry> {
+        if let Some(door) = Door::find(&settings.data) {
+            // The certificate of a server on this machine names another host.
+            let http = reqwest::Client::builder()
+                .no_proxy()
+                .danger_accept_invalid_certs(true)
+                .timeout(Duration::from_secs(10))
+                .build()?;
+            let registry = Registry::Running { http, door };
+            if registry.is_reached().await {
+                return Ok(registry);
+            }
+        }
+        let store = streams::open(settings).await.context(
+            "no server answers on this data directory, and its streams cannot be opened; \
+             run this where the server runs, with its --data",
+        )?;
+        let projects = Projects::open(Arc::new(store.clone()))?;
+        Ok(Registry::Stored { projects, store })
+    }
+
+    pub(super) async fn close(self) {
+        if let Registry::Stored { store, .. } = self {
+            streams::shut_down(store).await;
+        }
+    }
+
+    pub(super) async fn list(&self) -> anyhow::Result<Value> {
+        match self {
+            Registry::Running { .. } => Ok(self.ask(Method::GET, "", None).await?["projects"].take()),
+            Registry::Stored { projects, .. } => {
+                let list = projects.list();
+                Ok(list.iter().map(|(name, record)| record.describe(name)).collect())
+            }
+        }
+    }
+
+    pub(super) async fn change(&self, project: &str, change: Change) -> anyhow::Result<Value> {
+        match self {
+            Registry::Running { .. } => self.ask(Method::POST, project, Some(json!(change))).await,
+            Registry::Stored { projects, .. } => {
+                let after = projects.change(project, change).await?;
+                Ok(after.map_or(Value::Null, |record| record.describe(project)))
+            }
+        }
+    }
+
+    pub(super) async fn mint(&self, project: &str, mint: &Mint) -> anyhow::Result<String> {
+        match self {
+            Registry::Running { .. } => {
+                let answer = self.ask(Method::POST, &format!("{project}/token"), Some(json!(mint))).await?;
+                Ok(answer["token"].as_str().context("the server answered without a token")?.to_owned())
+            }
+            Registry::Stored { projects, .. } => Ok(projects.mint(project, mint)?),
+        }
+    }
+
+    async fn is_reached(&self) -> bool {
+        match self.request(Method::GET, "") {
+            Some(request) => request.send().await.is_ok_and(|response| response.status().is_success()),
+            None => false,
+        }
+    }
+
+    fn request(&self, method: Method, path: &str) -> Option<RequestBuilder> {
+        let Registry::Running { http, door } = self else { return None };
+        let slash = if path.is_empty() { "" } else { "/" };
+        let url = format!("{}/admin/v1/projects{slash}{path}", door.url);
+        Some(http.request(method, url).bearer_auth(&door.token))
+    }
+
+    async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> anyhow::Result<Value> {
+        let request = self.request(method, path).context("only a running server is asked")?;
+        let request = match body {
+            Some(body) => request.json(&body),
+            None => request,
+        };
+        let response = request.send().await.context("the server does not answer")?;
+        let status = response.status();
+        let body: Value = response.json().await.unwrap_or_default();
+        match status.is_success() {
+            true => Ok(body),
+            false => bail!("{}", body["detail"].as_str().unwrap_or("the server refused")),
+        }
+    }
+}

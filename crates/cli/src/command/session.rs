@@ -1,0 +1,264 @@
+//! `towpath sessions | subscribe | unsubscribe | publish`: fan-out from the command line.
+
+use std::io::{IsTerminal, Read};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand};
+use jiff::Timestamp;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::stream::client::{Client, header};
+use crate::output::{Output, table};
+use crate::settings::Settings;
+
+#[derive(Args)]
+pub(crate) struct Sessions {
+    /// The project
+    #[arg(long, default_value = "default", global = true)]
+    project: String,
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Sessions of the project
+    List {
+        /// Only ids behind this one
+        #[arg(long)]
+        after: Option<String>,
+        /// At most this many
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1000))]
+        limit: u16,
+    },
+    /// Streams that sessions follow, and how far behind each is
+    Sources,
+    /// One session and what it follows
+    Show {
+        /// The session
+        session: String,
+    },
+    /// Let a session live longer
+    Touch {
+        /// The session
+        session: String,
+    },
+    /// End a session with its stream and its subscriptions
+    Delete {
+        /// The session
+        session: String,
+    },
+}
+
+#[derive(Args)]
+pub(crate) struct Subscribe {
+    /// The project
+    #[arg(long, default_value = "default")]
+    project: String,
+    /// The session, a UUID
+    session: String,
+    /// The stream it follows
+    stream: String,
+    /// Wrap messages in {stream, offset, data}, to tell several streams apart
+    #[arg(long)]
+    envelope: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct Unsubscribe {
+    /// The project
+    #[arg(long, default_value = "default")]
+    project: String,
+    /// The session
+    session: String,
+    /// The stream it no longer follows
+    stream: String,
+}
+
+#[derive(Args)]
+pub(crate) struct Publish {
+    /// The project
+    #[arg(long, default_value = "default")]
+    project: String,
+    /// The stream
+    stream: String,
+    /// What to publish; standard input if it is left out
+    message: Option<String>,
+    /// Its type [default: the stream's]
+    #[arg(long)]
+    content_type: Option<String>,
+}
+
+pub(crate) async fn sessions(
+    sessions: Sessions,
+    settings: &Settings,
+    output: &Output,
+) -> anyhow::Result<ExitCode> {
+    let client = Client::new(settings, sessions.project)?;
+    match sessions.action {
+        Action::List { after, limit } => {
+            let mut path = format!("sessions?limit={limit}");
+            if let Some(after) = after {
+                path.push_str(&format!("&after={after}"));
+            }
+            let list = ask(&client, Method::GET, &path, None).await?;
+            output.show(&list, list_in_words);
+        }
+        Action::Sources => {
+            let list = ask(&client, Method::GET, "sources", None).await?;
+            output.show(&list, sources_in_words);
+        }
+        Action::Show { session } => {
+            let shown = ask(&client, Method::GET, &format!("session/{session}"), None).await?;
+            output.show(&shown, session_in_words);
+        }
+        Action::Touch { session } => {
+            let touched = ask(&client, Method::POST, &format!("session/{session}/touch"), None).await?;
+            output
+                .show(&touched, |touched| format!("{session} lives until {}", moment(&touched["expiresAt"])));
+        }
+        Action::Delete { session } => {
+            let deleted = ask(&client, Method::DELETE, &format!("session/{session}"), None).await?;
+            output.show(&deleted, |_| format!("{session} is deleted"));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) async fn subscribe(
+    wish: Subscribe,
+    settings: &Settings,
+    output: &Output,
+) -> anyhow::Result<ExitCode> {
+    let client = Client::new(settings, wish.project)?;
+    let mut body = json!({ "sessionId": wish.session, "streamId": wish.stream });
+    if wish.envelope {
+        body["envelope"] = json!(true);
+    }
+    let answer = ask(&client, Method::POST, "subscribe", Some(body)).await?;
+    output.show(&answer, |answer| {
+        let path = answer["sessionStreamPath"].as_str().unwrap_or_default();
+        format!("{} follows {}; read it at {path}", wish.session, wish.stream)
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) async fn unsubscribe(
+    wish: Unsubscribe,
+    settings: &Settings,
+    output: &Output,
+) -> anyhow::Result<ExitCode> {
+    let client = Client::new(settings, wish.project)?;
+    let body = json!({ "sessionId": wish.session, "streamId": wish.stream });
+    let answer = ask(&client, Method::DELETE, "unsubscribe", Some(body)).await?;
+    output.show(&answer, |answer| match answer["unsubscribed"] == true {
+        true => format!("{} no longer follows {}", wish.session, wish.stream),
+        false => format!("{} did not follow {}", wish.session, wish.stream),
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) async fn publish(wish: Publish, settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
+    let client = Client::new(settings, wish.project)?;
+    let content_type = match wish.content_type {
+        Some(content_type) => content_type,
+        None => {
+            let head = client.send(client.request(Method::HEAD, &wish.stream)).await?;
+            header(&head, "content-type").context("the server names no content type")?
+        }
+    };
+    let data = match wish.message {
+        Some(data) => data.into_bytes(),
+        None if std::io::stdin().is_terminal() => {
+            bail!("nothing to publish; give it as an argument or pipe it in")
+        }
+        None => {
+            tokio::task::spawn_blocking(|| {
+                let mut data = vec![];
+                std::io::stdin().lock().read_to_end(&mut data).map(|_| data)
+            })
+            .await??
+        }
+    };
+    let request = client.at(Method::POST, &format!("publish/{}", wish.stream));
+    let response = client.send(request.header("content-type", content_type).body(data)).await?;
+    let number = |name: &str| header(&response, name).and_then(|text| text.parse::<u64>().ok());
+    let answer = json!({
+        "stream": wish.stream,
+        "next_offset": header(&response, "stream-next-offset"),
+        "count": number("stream-fanout-count"),
+        "successes": number("stream-fanout-successes"),
+        "failures": number("stream-fanout-failures"),
+        "mode": header(&response, "stream-fanout-mode"),
+    });
+    output.show(&answer, |answer| {
+        let mode = answer["mode"].as_str().unwrap_or("-");
+        format!("{}: {} sessions, {mode}, {} delivered", wish.stream, answer["count"], answer["successes"])
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn ask(client: &Client, method: Method, path: &str, body: Option<Value>) -> anyhow::Result<Value> {
+    let request = client.at(method, path);
+    let request = match body {
+        Some(body) => request.json(&body),
+        None => request,
+    };
+    client.send(request).await?.json().await.context("the answer is not JSON")
+}
+
+fn list_in_words(list: &Value) -> String {
+    let rows: Vec<_> = list["sessions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|session| {
+            let streams: Vec<&str> =
+                session["streams"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+            let id = session["sessionId"].as_str().unwrap_or("-").to_owned();
+            [id, moment(&session["expiresAt"]), streams.join(", ")]
+        })
+        .collect();
+    table(["SESSION", "EXPIRES", "STREAMS"], &rows)
+}
+
+fn sources_in_words(list: &Value) -> String {
+    let rows: Vec<_> = list["sources"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|source| {
+            let text = |name: &str| source[name].as_str().unwrap_or("-").to_owned();
+            let number = |name: &str| source[name].to_string();
+            [text("streamId"), number("subscribers"), number("lagBytes"), text("circuit"), text("nextOffset")]
+        })
+        .collect();
+    table(["STREAM", "SESSIONS", "LAG BYTES", "CIRCUIT", "NEXT OFFSET"], &rows)
+}
+
+fn session_in_words(session: &Value) -> String {
+    let text = |name: &str| session[name].as_str().unwrap_or("-").to_owned();
+    let rows: Vec<_> = session["subscriptions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|one| {
+            let stream = one["streamId"].as_str().unwrap_or("-").to_owned();
+            [stream, moment(&one["subscribedAt"]), one["startOffset"].as_str().unwrap_or("-").to_owned()]
+        })
+        .collect();
+    format!(
+        "{} until {}, read at {}\n{}",
+        text("sessionId"),
+        moment(&session["expiresAt"]),
+        text("sessionStreamPath"),
+        table(["STREAM", "SINCE", "FROM OFFSET"], &rows)
+    )
+}
+
+fn moment(milliseconds: &Value) -> String {
+    let at = milliseconds.as_i64().and_then(|number| Timestamp::from_millisecond(number).ok());
+    at.map_or_else(|| "-".to_owned(), |at| at.to_string())
+}

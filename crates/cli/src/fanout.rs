@@ -1,0 +1,104 @@
+//! Settings of sessions and their fan-out, under the names of the source document.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use towpath_model::circuit;
+use towpath_model::fanout::Limits;
+use towpath_server::project::Auth;
+use towpath_server::stream;
+
+/// Settings of sessions.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct FanOutArgs {
+    /// Who needs a token: registered projects, or everybody; a public address always means everybody
+    #[arg(long, global = true, env = "TOWPATH_AUTH", value_name = "WHO", default_value = "registered")]
+    pub(crate) auth: Who,
+    /// Token that commands send to the server
+    #[arg(long, global = true, env = "TOWPATH_TOKEN", value_name = "TOKEN", hide_env_values = true)]
+    pub(crate) token: Option<String>,
+    /// How long a session lives without being used
+    #[arg(long, global = true, env = "TOWPATH_SESSION_TTL_SECONDS", value_name = "SECONDS",
+          default_value_t = 1800, value_parser = clap::value_parser!(u32).range(1..=31_536_000))]
+    session_ttl_seconds: u32,
+    /// How often to report which sessions ended
+    #[arg(long, global = true, env = "TOWPATH_SESSION_CLEAN_SECONDS", value_name = "SECONDS",
+          default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    session_clean_seconds: u32,
+    /// Server with the streams of sessions, if it is another one
+    #[arg(long, global = true, env = "TOWPATH_SESSIONS_URL", value_name = "URL")]
+    sessions_url: Option<String>,
+    /// Let the worker deliver to many sessions; without it they are skipped
+    #[arg(long, global = true, env = "TOWPATH_FANOUT_QUEUE", value_name = "BOOL", num_args = 0..=1,
+          require_equals = true, default_value_t = true, default_missing_value = "true",
+          action = clap::ArgAction::Set)]
+    fanout_queue: bool,
+    /// More sessions than this are delivered to by the worker
+    #[arg(
+        long,
+        global = true,
+        env = "TOWPATH_FANOUT_QUEUE_THRESHOLD",
+        value_name = "N",
+        default_value_t = 200
+    )]
+    fanout_queue_threshold: u32,
+    /// With the queue off, more sessions than this are skipped
+    #[arg(long, global = true, env = "TOWPATH_MAX_INLINE_FANOUT", value_name = "N", default_value_t = 1000)]
+    max_inline_fanout: u32,
+    /// Deliveries of one source to another server that are under way at a time
+    #[arg(long, global = true, env = "TOWPATH_FANOUT_BATCH_SIZE", value_name = "N", default_value_t = 50,
+          value_parser = clap::value_parser!(u16).range(1..=1000))]
+    fanout_batch_size: u16,
+    /// How long one delivery to another server may take
+    #[arg(long, global = true, env = "TOWPATH_FANOUT_RPC_TIMEOUT_MS", value_name = "MS",
+          default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=600_000))]
+    fanout_rpc_timeout_ms: u32,
+    /// Batches with failures, one after the other, that open a source's circuit
+    #[arg(long, global = true, env = "TOWPATH_CIRCUIT_BREAKER_FAILURE_THRESHOLD", value_name = "N",
+          default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    circuit_breaker_failure_threshold: u32,
+    /// How long an open circuit rests before it is tried
+    #[arg(long, global = true, env = "TOWPATH_CIRCUIT_BREAKER_RECOVERY_MS", value_name = "MS",
+          default_value_t = 60_000, value_parser = clap::value_parser!(u32).range(1..=86_400_000))]
+    circuit_breaker_recovery_ms: u32,
+}
+
+/// Who needs a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Who {
+    /// Whoever uses a registered project.
+    Registered,
+    /// Everybody.
+    Everybody,
+}
+
+impl FanOutArgs {
+    /// As the server takes them.
+    pub(crate) fn for_server(&self) -> stream::FanOutSettings {
+        let milliseconds = |number: u32| Duration::from_millis(number.into());
+        stream::FanOutSettings {
+            limits: Limits {
+                queue_threshold: self.fanout_queue_threshold as usize,
+                queue: self.fanout_queue,
+                inline_max: self.max_inline_fanout as usize,
+            },
+            circuit: circuit::Limits {
+                failures_max: self.circuit_breaker_failure_threshold,
+                recovery: milliseconds(self.circuit_breaker_recovery_ms),
+            },
+            session_ttl_seconds: self.session_ttl_seconds.into(),
+            clean_every: Duration::from_secs(self.session_clean_seconds.into()),
+            sessions_url: self.sessions_url.clone(),
+            batch: self.fanout_batch_size.into(),
+            delivery_wait_max: milliseconds(self.fanout_rpc_timeout_ms),
+        }
+    }
+
+    /// Reachable from outside, everybody needs one.
+    pub(crate) fn auth(&self, is_public: bool) -> Auth {
+        match self.auth {
+            Who::Registered if !is_public => Auth::Local,
+            _ => Auth::Required,
+        }
+    }
+}

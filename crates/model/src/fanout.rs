@@ -1,0 +1,126 @@
+//! How a publish reaches the sessions that follow its stream.
+
+use std::fmt;
+
+/// What happens to a message on its way to the sessions, in the words of
+/// `Stream-Fanout-Mode`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Delivered before the publish is answered.
+    Inline,
+    /// The worker delivers it from the source's cursor.
+    Queued,
+    /// As queued, because deliveries keep failing; it goes on after a probe succeeds.
+    CircuitOpen,
+    /// Not delivered: too many sessions, and the queue is switched off.
+    Skipped,
+}
+
+impl Mode {
+    /// All of them.
+    pub const ALL: [Mode; 4] = [Mode::Inline, Mode::Queued, Mode::CircuitOpen, Mode::Skipped];
+
+    /// The word in the header.
+    pub fn word(self) -> &'static str {
+        match self {
+            Mode::Inline => "inline",
+            Mode::Queued => "queued",
+            Mode::CircuitOpen => "circuit-open",
+            Mode::Skipped => "skipped",
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// The thresholds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// More subscribers than this are the worker's business.
+    pub queue_threshold: usize,
+    /// Whether there is a worker for them.
+    pub queue: bool,
+    /// Without one, more subscribers than this are skipped.
+    pub inline_max: usize,
+}
+
+/// What counts when a message is published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    /// Sessions that follow the source.
+    pub subscribers: usize,
+    /// Earlier messages wait: this one must not overtake them.
+    pub is_behind: bool,
+    /// The source's breaker lets deliveries through.
+    pub circuit_admits: bool,
+}
+
+/// Decides how a message goes out.
+pub fn mode(standing: Standing, limits: Limits) -> Mode {
+    let Standing { subscribers, is_behind, circuit_admits } = standing;
+    if limits.queue && subscribers > limits.queue_threshold {
+        return Mode::Queued;
+    }
+    if !limits.queue && subscribers > limits.inline_max {
+        return Mode::Skipped;
+    }
+    match (circuit_admits, is_behind) {
+        (false, _) => Mode::CircuitOpen,
+        (true, true) => Mode::Queued,
+        (true, false) => Mode::Inline,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ON: Limits = Limits { queue_threshold: 200, queue: true, inline_max: 1000 };
+    const OFF: Limits = Limits { queue: false, ..ON };
+
+    fn with(subscribers: usize) -> Standing {
+        Standing { subscribers, is_behind: false, circuit_admits: true }
+    }
+
+    /// F03: the thresholds of the source document, at their edges.
+    #[test]
+    fn thresholds_decide() {
+        assert_eq!(mode(with(0), ON), Mode::Inline);
+        assert_eq!(mode(with(200), ON), Mode::Inline);
+        assert_eq!(mode(with(201), ON), Mode::Queued);
+        assert_eq!(mode(with(201), OFF), Mode::Inline);
+        assert_eq!(mode(with(1000), OFF), Mode::Inline);
+        assert_eq!(mode(with(1001), OFF), Mode::Skipped);
+    }
+
+    /// F03: an open circuit holds inline deliveries back; what is queued waits in any case.
+    #[test]
+    fn an_open_circuit_holds_back() {
+        let open = |subscribers| Standing { circuit_admits: false, ..with(subscribers) };
+        assert_eq!(mode(open(1), ON), Mode::CircuitOpen);
+        assert_eq!(mode(open(201), ON), Mode::Queued);
+        assert_eq!(mode(open(1), OFF), Mode::CircuitOpen);
+    }
+
+    proptest! {
+        /// F03: a message is skipped only where the queue is off and the bound is passed, and
+        /// never overtakes one that waits.
+        #[test]
+        fn skipping_and_overtaking_are_rare(
+            subscribers in 0usize..3000, is_behind: bool, circuit_admits: bool, queue: bool,
+            queue_threshold in 0usize..2000, inline_max in 0usize..2000,
+        ) {
+            let limits = Limits { queue_threshold, queue, inline_max };
+            let mode = mode(Standing { subscribers, is_behind, circuit_admits }, limits);
+            prop_assert_eq!(mode == Mode::Skipped, !queue && subscribers > inline_max);
+            prop_assert!(!(is_behind && mode == Mode::Inline));
+            prop_assert!(circuit_admits || mode != Mode::Inline);
+        }
+    }
+}

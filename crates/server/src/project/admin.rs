@@ -1,0 +1,88 @@
+//! `/admin/v1/projects`: the registry over HTTP, for whoever can read the data directory.
+//!
+//! The token is made at every start and written to a file there that only its owner reads;
+//! `towpath project` takes it from the file. No project's token opens this, and this token
+//! opens nothing else.
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use axum::extract::{Path, Request, State};
+use axum::http::header::AUTHORIZATION;
+use axum::http::{HeaderValue, StatusCode};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use serde_json::{Value, json};
+
+use super::record::{Change, ChangeError, Record};
+use super::{Mint, Projects};
+
+#[derive(Clone)]
+struct Admin {
+    projects: Projects,
+    token: String,
+}
+
+/// The routes, behind the token.
+pub(crate) fn router(projects: Projects, token: String) -> Router {
+    let admin = Admin { projects, token };
+    Router::new()
+        .route("/", get(list))
+        .route("/{project}", get(show).post(change))
+        .route("/{project}/token", axum::routing::post(mint))
+        .layer(middleware::from_fn_with_state(admin.clone(), guard))
+        .with_state(admin)
+}
+
+async fn guard(State(admin): State<Admin>, request: Request, next: Next) -> Response {
+    let given = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes);
+    let given = given.and_then(|value| value.strip_prefix(b"Bearer ")).unwrap_or_default();
+    match verify_slices_are_equal(given, admin.token.as_bytes()) {
+        Ok(()) => next.run(request).await,
+        Err(_) => {
+            let detail = "this needs the token from server.json in the server's data directory";
+            (StatusCode::UNAUTHORIZED, Json(json!({ "error": "unauthorized", "detail": detail })))
+                .into_response()
+        }
+    }
+}
+
+async fn list(State(admin): State<Admin>) -> Json<Value> {
+    let projects: Vec<Value> =
+        admin.projects.list().iter().map(|(name, record)| record.describe(name)).collect();
+    Json(json!({ "projects": projects }))
+}
+
+async fn show(State(admin): State<Admin>, Path(project): Path<String>) -> Result<Json<Value>, ChangeError> {
+    let found = admin.projects.get(&project).ok_or_else(|| ChangeError::Unknown(project.clone()))?;
+    Ok(Json(found.record.describe(&project)))
+}
+
+async fn change(
+    State(admin): State<Admin>,
+    Path(project): Path<String>,
+    Json(change): Json<Change>,
+) -> Result<Json<Value>, ChangeError> {
+    let after: Option<Record> = admin.projects.change(&project, change).await?;
+    Ok(Json(after.map_or(Value::Null, |record| record.describe(&project))))
+}
+
+async fn mint(
+    State(admin): State<Admin>,
+    Path(project): Path<String>,
+    Json(mint): Json<Mint>,
+) -> Result<Json<Value>, ChangeError> {
+    Ok(Json(json!({ "token": admin.projects.mint(&project, &mint)? })))
+}
+
+impl IntoResponse for ChangeError {
+    fn into_response(self) -> Response {
+        let (status, error) = match &self {
+            ChangeError::Exists(_) => (StatusCode::CONFLICT, "exists"),
+            ChangeError::Unknown(_) | ChangeError::UnknownKey { .. } => (StatusCode::NOT_FOUND, "not_found"),
+            ChangeError::Invalid(_) => (StatusCode::BAD_REQUEST, "invalid"),
+            ChangeError::Store(_) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
+        };
+        (status, Json(json!({ "error": error, "detail": self.to_string() }))).into_response()
+    }
+}

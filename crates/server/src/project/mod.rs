@@ -1,0 +1,123 @@
+//! Projects: who may do what with the streams of each.
+//!
+//! A project that is registered takes tokens, signed by one of its keys, and nothing else. One
+//! that is not is open to whoever reaches the server, which is why that must be this machine
+//! ([`Auth::Local`]); reachable from outside, it is closed ([`Auth::Required`]).
+//!
+//! The registry lives in the store. Every change is durable before it is answered and in
+//! effect with the answer: open connections whose key is gone end.
+
+mod admin;
+mod mint;
+mod pass;
+mod record;
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use bytes::Bytes;
+use tokio::sync::watch;
+use towpath_model::token::Keyring;
+use towpath_streams::{Error, Store};
+
+pub(crate) use admin::router;
+pub use mint::Mint;
+pub(crate) use pass::{Keeping, Origins, Pass};
+use record::apply;
+pub use record::{Change, ChangeError, NewKey, Record, new_pair, random_secret};
+
+/// Where the registry is kept among the store's small values.
+const NAMESPACE: &str = "project";
+
+/// Who needs a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Auth {
+    /// Registered projects; others are open to this machine.
+    #[default]
+    Local,
+    /// Everybody.
+    Required,
+}
+
+/// All registered projects. Cheap to clone.
+#[derive(Clone)]
+pub struct Projects(Arc<Inner>);
+
+struct Inner {
+    store: Arc<dyn Store>,
+    all: RwLock<HashMap<String, Arc<Project>>>,
+    /// Held while the registry changes, so that changes are made one after the other.
+    changing: tokio::sync::Mutex<()>,
+    /// Counts changes, for connections that must end with their key.
+    changes: watch::Sender<u64>,
+}
+
+/// One project, ready to judge requests.
+pub(crate) struct Project {
+    pub(crate) record: Record,
+    pub(crate) ring: Keyring,
+}
+
+impl Projects {
+    /// Reads the registry of a store.
+    pub fn open(store: Arc<dyn Store>) -> Result<Projects, Error> {
+        let mut all = HashMap::new();
+        for (name, value) in store.list_meta(NAMESPACE) {
+            let record: Record = serde_json::from_slice(&value)
+                .map_err(|error| Error::Corrupt(format!("the record of project {name}: {error}")))?;
+            all.insert(name, Project::new(record));
+        }
+        let changes = watch::Sender::new(0);
+        Ok(Projects(Arc::new(Inner {
+            store,
+            all: RwLock::new(all),
+            changing: tokio::sync::Mutex::default(),
+            changes,
+        })))
+    }
+
+    /// The registered projects by name.
+    pub fn list(&self) -> Vec<(String, Record)> {
+        let all = self.0.all.read().unwrap_or_else(PoisonError::into_inner);
+        let mut list: Vec<_> =
+            all.iter().map(|(name, project)| (name.clone(), project.record.clone())).collect();
+        list.sort_by(|one, other| one.0.cmp(&other.0));
+        list
+    }
+
+    /// Whether any project has a key.
+    pub fn any_key(&self) -> bool {
+        let all = self.0.all.read().unwrap_or_else(PoisonError::into_inner);
+        all.values().any(|project| !project.record.keys.is_empty())
+    }
+
+    /// Makes one change, durably, and answers what the project is then.
+    pub async fn change(&self, name: &str, change: Change) -> Result<Option<Record>, ChangeError> {
+        let _one_at_a_time = self.0.changing.lock().await;
+        let before = self.get(name).map(|project| project.record.clone());
+        let after = apply(name, before, change)?;
+        let value = after
+            .as_ref()
+            .map(|record| Bytes::from(serde_json::to_vec(record).expect("our own types serialise")));
+        self.0.store.put_meta(NAMESPACE, name, value).await.map_err(ChangeError::Store)?;
+        let mut all = self.0.all.write().unwrap_or_else(PoisonError::into_inner);
+        match &after {
+            Some(record) => all.insert(name.to_owned(), Project::new(record.clone())),
+            None => all.remove(name),
+        };
+        drop(all);
+        self.0.changes.send_modify(|changes| *changes += 1);
+        Ok(after)
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<Arc<Project>> {
+        self.0.all.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+}
+
+impl Project {
+    fn new(record: Record) -> Arc<Project> {
+        let ring = Keyring::new(&record.keys);
+        Arc::new(Project { record, ring })
+    }
+}

@@ -1,0 +1,166 @@
+//! The right with which a request came.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_lc_rs::hmac;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue, ORIGIN};
+use jiff::Timestamp;
+use towpath_model::stream::name::StreamName;
+use towpath_model::token::{Action, Denied, Grant, Invalid};
+
+use super::{Auth, Project, Projects};
+
+/// What a request may do.
+#[derive(Clone)]
+pub(crate) enum Pass {
+    /// Anything: the project is open.
+    Open,
+    /// What its token says.
+    Token(Arc<Ticket>),
+}
+
+/// A verified token, for as long as a request takes.
+pub(crate) struct Ticket {
+    grant: Grant,
+    project: String,
+    at: Arc<Project>,
+    projects: Projects,
+}
+
+/// Which browsers may read an answer.
+pub(crate) enum Origins {
+    /// All of them.
+    Any,
+    /// This one, because it asked and is listed.
+    One(HeaderValue),
+    /// None.
+    None,
+}
+
+impl Projects {
+    /// Verifies whatever token a request for `project` carries.
+    pub(crate) fn admit(&self, project: &str, headers: &HeaderMap, auth: Auth) -> Result<Pass, Invalid> {
+        let at = match (self.get(project), auth) {
+            (Some(at), _) => at,
+            (None, Auth::Local) => return Ok(Pass::Open),
+            // The same answer as for a project that is there.
+            (None, Auth::Required) => {
+                return Err(if headers.contains_key(AUTHORIZATION) {
+                    Invalid::Unverified
+                } else {
+                    Invalid::Missing
+                });
+            }
+        };
+        let token = bearer(headers)?;
+        let grant = at.ring.verify(token, project, Timestamp::now())?;
+        let ticket = Ticket { grant, project: project.to_owned(), at, projects: self.clone() };
+        Ok(Pass::Token(Arc::new(ticket)))
+    }
+
+    /// Which browsers may read answers of `project`.
+    pub(crate) fn origins(&self, project: &str, headers: &HeaderMap) -> Origins {
+        let Some(at) = self.get(project) else { return Origins::Any };
+        let Some(origin) = headers.get(ORIGIN) else { return Origins::None };
+        let listed = |listed: &&String| *listed == "*" || listed.as_bytes() == origin.as_bytes();
+        match at.record.origins.iter().find(listed) {
+            Some(_) => Origins::One(origin.clone()),
+            None => Origins::None,
+        }
+    }
+}
+
+fn bearer(headers: &HeaderMap) -> Result<&str, Invalid> {
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let value = values.next().ok_or(Invalid::Missing)?;
+    let text = value.to_str().ok().filter(|_| values.next().is_none()).ok_or(Invalid::Unverified)?;
+    let (scheme, token) = text.split_once(' ').ok_or(Invalid::Unverified)?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim()).ok_or(Invalid::Unverified)
+}
+
+impl Pass {
+    /// Whether it allows something.
+    pub(crate) fn check(&self, action: Action<'_>) -> Result<(), Denied> {
+        match self {
+            Pass::Open => Ok(()),
+            Pass::Token(ticket) => ticket.grant.allows(action),
+        }
+    }
+
+    /// Waits until the token's time or its key has gone; for ever if there is none.
+    pub(crate) async fn ended(self) {
+        match self {
+            Pass::Open => std::future::pending().await,
+            Pass::Token(ticket) => ticket.ended().await,
+        }
+    }
+
+    /// The key to a stream's cached pages, for readers with a token.
+    pub(crate) fn reader_key(&self, name: &StreamName) -> Option<String> {
+        match self {
+            Pass::Open => None,
+            Pass::Token(ticket) => Some(ticket.reader_key(name)),
+        }
+    }
+
+    /// Who may keep pages of a stream, given the reader key in the URL.
+    pub(crate) fn keeping(&self, name: &StreamName, given: Option<&str>) -> Keeping {
+        match self {
+            Pass::Open => Keeping::Shared,
+            Pass::Token(ticket) => match given {
+                Some(given) if ticket.reader_key_is(name, given) => Keeping::Shared,
+                _ => Keeping::Own,
+            },
+        }
+    }
+}
+
+/// Who may keep a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keeping {
+    /// Caches on the way too: nobody finds the page who was not let in.
+    Shared,
+    /// The reader alone, and it must ask again.
+    Own,
+}
+
+impl Ticket {
+    async fn ended(&self) {
+        let left = self.grant.expires_at.duration_since(Timestamp::now());
+        let left = Duration::try_from(left).unwrap_or(Duration::ZERO);
+        tokio::select! {
+            () = tokio::time::sleep(left) => {}
+            () = self.revoked() => {}
+        }
+    }
+
+    async fn revoked(&self) {
+        // Before the keys are looked at, so that no change is missed.
+        let mut changes = self.projects.0.changes.subscribe();
+        loop {
+            let there = self.projects.get(&self.project);
+            if !there.is_some_and(|project| project.ring.holds(&self.grant.kid)) {
+                return;
+            }
+            if changes.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn reader_key(&self, name: &StreamName) -> String {
+        URL_SAFE_NO_PAD.encode(hmac::sign(&self.hmac(), name.id.as_bytes()))
+    }
+
+    fn reader_key_is(&self, name: &StreamName, given: &str) -> bool {
+        let given = URL_SAFE_NO_PAD.decode(given).unwrap_or_default();
+        hmac::verify(&self.hmac(), name.id.as_bytes(), &given).is_ok()
+    }
+
+    fn hmac(&self) -> hmac::Key {
+        hmac::Key::new(hmac::HMAC_SHA256, self.at.record.reader_secret.bytes())
+    }
+}

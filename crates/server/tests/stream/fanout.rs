@@ -1,0 +1,256 @@
+//! F01 to F08, F10: the routes of sessions over a real connection and a real store.
+
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use towpath_model::fanout::Limits;
+use towpath_server::stream::{FanOutSettings, Settings};
+
+use crate::kit::{Server, header, session, settings};
+
+fn limited(limits: Limits) -> Settings {
+    Settings { fan_out: FanOutSettings { limits, ..FanOutSettings::default() }, ..settings() }
+}
+
+/// F01: the seven routes, their bodies and headers.
+#[tokio::test]
+async fn the_seven_routes() {
+    let server = Server::start().await;
+    let id = session(1);
+    server.put("/v1/app/stream/room", "application/json", "[0]").await;
+    let first = server.subscribe("app", &id, "room").await;
+    assert_eq!(first["sessionId"], id);
+    assert_eq!(first["streamId"], "room");
+    assert_eq!(first["sessionStreamPath"], format!("/v1/app/stream/session:{id}"));
+    assert_eq!(first["isNewSession"], true);
+    assert!(first["expiresAt"].as_i64().unwrap() > 1_700_000_000_000);
+    assert_eq!(server.subscribe("app", &id, "room").await["isNewSession"], false, "again changes nothing");
+
+    let (status, words) = server.publish("/v1/app/publish/room", "application/json", "[1,2]").await;
+    assert_eq!((status, words.each_ref().map(String::as_str)), (204, ["1", "1", "0", "inline"]));
+    let path = first["sessionStreamPath"].as_str().unwrap();
+    assert_eq!(server.values(path).await, json!([1, 2]), "nothing from before, everything since");
+
+    let (status, shown) = server.json(Method::GET, &format!("/v1/app/session/{id}"), json!(null)).await;
+    assert_eq!(status, 200, "{shown}");
+    assert_eq!(shown["subscriptions"][0]["streamId"], "room");
+    let (status, touched) =
+        server.json(Method::POST, &format!("/v1/app/session/{id}/touch"), json!(null)).await;
+    assert_eq!((status, &touched["sessionId"]), (200, &json!(id)));
+    assert!(touched["expiresAt"].as_i64() >= first["expiresAt"].as_i64());
+
+    let pair = json!({ "sessionId": id, "streamId": "room" });
+    let (status, gone) = server.json(Method::DELETE, "/v1/app/unsubscribe", pair.clone()).await;
+    assert_eq!((status, &gone["unsubscribed"]), (200, &json!(true)));
+    assert_eq!(server.json(Method::DELETE, "/v1/app/unsubscribe", pair).await.1["unsubscribed"], false);
+    let (_, words) = server.publish("/v1/app/publish/room", "application/json", "3").await;
+    assert_eq!(words[0], "0");
+    assert_eq!(server.values(path).await, json!([1, 2]), "what was delivered stays");
+
+    let (status, deleted) = server.json(Method::DELETE, &format!("/v1/app/session/{id}"), json!(null)).await;
+    assert_eq!((status, &deleted["deleted"]), (200, &json!(true)));
+    assert_eq!(server.get(path).await.status(), 404);
+    assert_eq!(server.get(&format!("/v1/app/session/{id}")).await.status(), 404);
+    assert_eq!(server.get("/health").await.status(), 200);
+    server.stop().await;
+}
+
+/// F01: what is not an id is refused before anything happens, and methods are what they are.
+#[tokio::test]
+async fn bad_requests_are_refused() {
+    let server = Server::start().await;
+    server.put("/v1/app/stream/room", "application/json", "").await;
+    let subscribe = async |body: Value| server.json(Method::POST, "/v1/app/subscribe", body).await.0;
+    let id = session(1);
+    assert_eq!(subscribe(json!({ "sessionId": "user-alice", "streamId": "room" })).await, 400);
+    assert_eq!(subscribe(json!({ "sessionId": id, "streamId": "a/b" })).await, 400);
+    assert_eq!(subscribe(json!({ "sessionId": id, "streamId": format!("session:{id}") })).await, 400);
+    assert_eq!(subscribe(json!({ "sessionId": id })).await, 400);
+    assert_eq!(subscribe(json!({ "sessionId": id, "streamId": "room", "x": 1 })).await, 400);
+    assert_eq!(subscribe(json!({ "sessionId": id, "streamId": "nowhere" })).await, 404);
+    let app = |path: &str| format!("/v1/app/{path}");
+    for (method, path, status) in [
+        (Method::GET, app("subscribe"), 405),
+        (Method::POST, app("unsubscribe"), 405),
+        (Method::PUT, app("publish/room"), 405),
+        (Method::POST, app(&format!("session/{id}")), 405),
+        (Method::POST, app("publish/a%2Fb"), 400),
+        (Method::POST, app(&format!("publish/session:{id}")), 400),
+        (Method::GET, app("session/x"), 400),
+        (Method::GET, app(&format!("session/{id}")), 404),
+        (Method::POST, app(&format!("session/{id}/touch")), 404),
+        (Method::DELETE, app(&format!("session/{id}")), 404),
+        (Method::POST, "/v1/a.b/publish/room".into(), 400),
+    ] {
+        let answer = server.request(method.clone(), &path).body("x").send().await.unwrap();
+        assert_eq!(answer.status(), status, "{method} {path}");
+    }
+    assert_eq!(server.publish("/v1/app/publish/nowhere", "application/json", "1").await.0, 404);
+    let (status, why) = server.json(Method::GET, "/v1/app/session/x", json!(null)).await;
+    assert!(status == 400 && why["detail"].as_str().unwrap().contains("UUID"), "{why}");
+    server.stop().await;
+}
+
+/// F03: above the threshold the worker delivers, from the source's cursor; nothing is missing.
+#[tokio::test]
+async fn many_sessions_are_the_workers_business() {
+    let server = Server::with(limited(Limits { queue_threshold: 2, queue: true, inline_max: 1000 })).await;
+    server.put("/v1/app/stream/room", "application/json", "").await;
+    for number in 0..3 {
+        server.subscribe("app", &session(number), "room").await;
+    }
+    for n in 0..20 {
+        let (status, words) =
+            server.publish("/v1/app/publish/room", "application/json", &n.to_string()).await;
+        assert_eq!((status, &*words[0], &*words[1], &*words[3]), (204, "3", "0", "queued"));
+    }
+    let all: Value = (0..20).collect();
+    for number in 0..3 {
+        let path = format!("/v1/app/stream/session:{}", session(number));
+        server.until(async || server.values(&path).await, |found| *found == all).await;
+    }
+    let sources = async || server.values("/v1/app/sources").await;
+    server.until(sources, |found| found["sources"][0]["lagBytes"] == 0).await;
+    server.stop().await;
+}
+
+/// F03: with the queue switched off and too many sessions, the publish works, the header says
+/// skipped, it is counted, and it stays so; the next publish within the bound is delivered.
+#[tokio::test]
+async fn skipped_is_said_and_counted() {
+    let server = Server::with(limited(Limits { queue_threshold: 1, queue: false, inline_max: 2 })).await;
+    server.put("/v1/app/stream/room", "application/json", "").await;
+    for number in 0..3 {
+        server.subscribe("app", &session(number), "room").await;
+    }
+    let (status, words) = server.publish("/v1/app/publish/room", "application/json", "1").await;
+    assert_eq!((status, words.each_ref().map(String::as_str)), (204, ["3", "0", "0", "skipped"]));
+    server.json(Method::DELETE, &format!("/v1/app/session/{}", session(2)), json!(null)).await;
+    let (_, words) = server.publish("/v1/app/publish/room", "application/json", "2").await;
+    assert_eq!(words.each_ref().map(String::as_str), ["2", "2", "0", "inline"]);
+    let path = format!("/v1/app/stream/session:{}", session(0));
+    assert_eq!(server.values(&path).await, json!([2]));
+    assert_eq!(server.values("/v1/app/stream/room").await, json!([1, 2]), "the source has everything");
+    let text = server.get("/metrics").await.text().await.unwrap();
+    assert!(text.contains(r#"towpath_fanout_total{event="fanout_skipped"} 1"#), "{text}");
+    server.stop().await;
+}
+
+/// Sessions that follow several sources tell them apart by envelopes; what cannot be mixed is
+/// refused with a reason, and nothing of a new session is left (F07).
+#[tokio::test]
+async fn envelopes_tell_sources_apart() {
+    let server = Server::start().await;
+    for (stream, content_type) in [("a", "application/json"), ("b", "application/json"), ("t", "text/plain")]
+    {
+        server.put(&format!("/v1/app/stream/{stream}"), content_type, "").await;
+    }
+    let id = session(1);
+    let subscribe = async |stream: &str, envelope: bool, id: &str| {
+        let body = json!({ "sessionId": id, "streamId": stream, "envelope": envelope });
+        server.json(Method::POST, "/v1/app/subscribe", body).await
+    };
+    assert_eq!(subscribe("a", true, &id).await.0, 200);
+    assert_eq!(subscribe("b", true, &id).await.0, 200);
+    server.publish("/v1/app/publish/b", "application/json", r#"{"n":1}"#).await;
+    server.publish("/v1/app/publish/a", "application/json", "2").await;
+    let found = server.values(&format!("/v1/app/stream/session:{id}")).await;
+    let told: Vec<_> = found.as_array().unwrap().iter().map(|one| (&one["stream"], &one["data"])).collect();
+    assert_eq!(told, [(&json!("b"), &json!({ "n": 1 })), (&json!("a"), &json!(2))]);
+    let (status, why) = subscribe("t", false, &id).await;
+    assert_eq!(status, 409, "{why}");
+    assert!(!why["detail"].as_str().unwrap().is_empty());
+    let other = session(2);
+    assert_eq!(subscribe("t", true, &other).await.0, 409, "an envelope needs JSON");
+    assert_eq!(server.get(&format!("/v1/app/session/{other}")).await.status(), 404, "nothing is left of it");
+    server.stop().await;
+}
+
+/// F08: a session that nobody uses ends with its subscriptions; reading, touching and a live
+/// connection keep it.
+#[tokio::test]
+async fn sessions_end_when_nobody_uses_them() {
+    let fan_out = FanOutSettings {
+        session_ttl_seconds: 2,
+        clean_every: Duration::from_millis(50),
+        ..Default::default()
+    };
+    let server = Server::with(Settings { fan_out, ..settings() }).await;
+    server.put("/v1/app/stream/room", "application/json", "").await;
+    for number in 0..4 {
+        server.subscribe("app", &session(number), "room").await;
+    }
+    let path = |number| format!("/v1/app/stream/session:{}", session(number));
+    let live = server.get(&format!("{}?offset=-1&live=sse", path(3))).await;
+    assert_eq!(live.status(), 200);
+    let subscribers = async || server.values("/v1/app/sources").await["sources"][0]["subscribers"].clone();
+    let keep = async || {
+        server.get(&path(1)).await;
+        server.json(Method::POST, &format!("/v1/app/session/{}/touch", session(2)), json!(null)).await;
+        (server.request(Method::HEAD, &path(0)).send().await.unwrap().status().as_u16(), subscribers().await)
+    };
+    let (_, left) = server.until(keep, |(status, left)| *status == 404 && *left == json!(3)).await;
+    assert_eq!(left, 3, "only the one nobody used is gone, and its subscription with it");
+    let text = async || server.get("/metrics").await.text().await.unwrap();
+    let counted = |text: &String| {
+        text.contains(r#"towpath_session_total{event="session_expire"} 1"#)
+            && text.contains("towpath_cleanup_sessions_total 1")
+            && text.contains("towpath_cleanup_subscriptions_total 1")
+    };
+    server.until(text, counted).await;
+    drop(live);
+    server.stop().await;
+}
+
+/// F10: every category of the source document is a number.
+#[tokio::test]
+async fn every_category_is_counted() {
+    let server = Server::start().await;
+    server.put("/v1/app/stream/room", "application/json", "").await;
+    let id = session(1);
+    server.subscribe("app", &id, "room").await;
+    server.publish("/v1/app/publish/room", "application/json", "1").await;
+    server.publish("/v1/app/publish/nowhere", "application/json", "1").await;
+    server.json(Method::POST, &format!("/v1/app/session/{id}/touch"), json!(null)).await;
+    let pair = json!({ "sessionId": id, "streamId": "room" });
+    server.json(Method::DELETE, "/v1/app/unsubscribe", pair).await;
+    server.json(Method::DELETE, &format!("/v1/app/session/{id}"), json!(null)).await;
+    let text = server.get("/metrics").await.text().await.unwrap();
+    for line in [
+        r#"towpath_fanout_total{event="fanout"} 1"#,
+        r#"towpath_fanout_total{event="fanout_queued"} 0"#,
+        r#"towpath_fanout_deliveries_total{outcome="success"} 1"#,
+        r#"towpath_subscription_total{event="subscribe"} 1"#,
+        r#"towpath_subscription_total{event="unsubscribe"} 1"#,
+        r#"towpath_session_total{event="session_create"} 1"#,
+        r#"towpath_session_total{event="session_touch"} 1"#,
+        r#"towpath_session_total{event="session_delete"} 1"#,
+        r#"towpath_session_total{event="session_expire"} 0"#,
+        r#"towpath_cleanup_total{event="cleanup_batch"}"#,
+        r#"towpath_publish_total{event="publish"} 1"#,
+        r#"towpath_publish_error_total{error="not_found"} 1"#,
+        r#"towpath_http_requests_total{endpoint="publish",method="POST",status="204"} 1"#,
+        r#"towpath_http_request_seconds_count{endpoint="subscribe",method="POST"} 1"#,
+        "towpath_sessions 0",
+        "towpath_fanout_lag_bytes 0",
+    ] {
+        assert!(text.contains(line), "{line} is not in\n{text}");
+    }
+    server.stop().await;
+}
+
+/// F08: sessions and cursors outlive the server.
+#[tokio::test]
+async fn sessions_survive_a_restart() {
+    let server = Server::start().await;
+    server.put("/v1/app/stream/room", "application/json", "").await;
+    let id = session(1);
+    server.subscribe("app", &id, "room").await;
+    server.publish("/v1/app/publish/room", "application/json", "1").await;
+    let server = server.restart().await;
+    let answer = server.post("/v1/app/publish/room", "application/json", "2").await;
+    assert_eq!(header(&answer, "stream-fanout-count"), "1");
+    assert_eq!(server.values(&format!("/v1/app/stream/session:{id}")).await, json!([1, 2]));
+    server.stop().await;
+}

@@ -1,0 +1,53 @@
+//! The commands of `docs/guides/fan-out.md` and `docs/guides/tokens.md`, every one, in order.
+
+use std::path::Path;
+use std::time::Duration;
+
+use towpath_testkit::victim::Victim;
+
+use crate::jobs_cli::guide::split;
+use crate::towpath::Place;
+
+/// STYLE: guides show commands that CI runs.
+#[tokio::test]
+async fn every_command_of_the_guides_works() {
+    let place = Place::new();
+    let mut server = Victim::spawn(place.command(&["serve"]));
+    server.wait_for_line("ready at").await;
+    let mut ran = 0;
+    for guide in ["fan-out", "tokens"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../docs/guides/{guide}.md"));
+        let text = std::fs::read_to_string(path).unwrap();
+        let lines = text.lines().filter_map(|line| line.strip_prefix("    towpath "));
+        for line in lines.filter(|line| !line.starts_with("serve")) {
+            let words = split(line);
+            place.ok(&words.iter().map(String::as_str).collect::<Vec<_>>());
+            ran += 1;
+        }
+    }
+    assert!(ran > 15, "the guides were read: {ran} commands");
+    server.terminate();
+    server.wait_exit(Duration::from_secs(60)).await;
+}
+
+/// F09: a public address is refused until there is somebody to let in; then everybody needs a
+/// token. Keys made without a server count.
+#[tokio::test]
+async fn a_public_address_needs_a_key() {
+    let place = Place::new();
+    let public = format!("0.0.0.0:{}", place.port);
+    let refused = place.run(&["serve", "--listen", &public]);
+    let why = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && why.contains("towpath project add"), "{why}");
+    assert!(!place.data().exists(), "a refused start writes nothing");
+    place.ok(&["project", "add", "shop"]);
+    let token = place.ok(&["project", "token", "shop", "--scope", "write"]);
+    let mut server = Victim::spawn(place.command(&["serve", "--listen", &public]));
+    server.wait_for_line("ready at").await;
+    assert!(!place.run(&["stream", "list"]).status.success(), "the default project is closed too");
+    assert!(!place.run(&["stream", "--project", "shop", "list"]).status.success());
+    place.ok(&["--token", token.trim(), "stream", "--project", "shop", "create", "a"]);
+    place.ok(&["project", "rotate", "shop", "--kid", "k2"]);
+    server.terminate();
+    server.wait_exit(Duration::from_secs(60)).await;
+}
