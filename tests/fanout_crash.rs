@@ -4,6 +4,8 @@
 //!
 //! `TOWPATH_TEST_FANOUT_SESSIONS=10000` and `TOWPATH_TEST_FANOUT_KILLS=50` make it a campaign.
 
+#![expect(clippy::single_range_in_vec_init, reason = "times a session followed are ranges, often one")]
+
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
