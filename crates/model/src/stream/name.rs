@@ -119,7 +119,8 @@ impl StreamName {
 
     /// The stream of a session: `session:{id}` in its project.
     pub fn session(project: &str, id: &str) -> Option<StreamName> {
-        StreamName::new(project, &format!("{SESSION_PREFIX}{id}")).filter(|_| !id.is_empty())
+        let one_segment = !id.is_empty() && !id.contains('/');
+        StreamName::new(project, &format!("{SESSION_PREFIX}{id}")).filter(|_| one_segment)
     }
 
     /// The session whose stream this is, if it is one's.

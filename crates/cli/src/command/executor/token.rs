@@ -39,7 +39,8 @@ pub(crate) enum Token {
     /// End a token at once
     Revoke {
         /// Its id, as `token list` shows it
-        token: TokenId,
+        #[arg(value_name = "TOKEN")]
+        id: TokenId,
         /// Who, for the record; user@host if not given
         #[arg(long, value_name = "ACTOR")]
         by: Option<String>,
@@ -71,9 +72,9 @@ pub(crate) async fn run(token: Token, database: &Database, output: &Output) -> a
         Token::List { executor } => {
             output.show(&database.executor_token_list(executor.as_deref()).await?, |rows| list(rows));
         }
-        Token::Revoke { token, by } => {
+        Token::Revoke { id, by } => {
             let actor = by.unwrap_or_else(crate::command::actor);
-            let revoked = database.executor_token_revoke(token, &actor).await?;
+            let revoked = database.executor_token_revoke(id, &actor).await?;
             output.show(&revoked, |revoked| match revoked.changed {
                 true => format!("token {} is revoked", revoked.token_id),
                 false => format!("token {} was revoked already", revoked.token_id),
