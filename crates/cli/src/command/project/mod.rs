@@ -138,7 +138,7 @@ async fn act(project: Project, registry: &Registry, output: &Output) -> anyhow::
             let (key, shown) = key.make()?;
             let change = Change::Add { key: key.clone(), origins: origin };
             registry.change(&project, change).await?;
-            show_key(output, &project, &key, shown);
+            show_key(output, &project, &key, shown.as_ref());
         }
         Project::Rotate { project, reader_key: true, .. } => {
             let after = registry.change(&project, Change::ReaderKey).await?;
@@ -147,7 +147,7 @@ async fn act(project: Project, registry: &Registry, output: &Output) -> anyhow::
         Project::Rotate { project, key, reader_key: false } => {
             let (key, shown) = key.make()?;
             registry.change(&project, Change::AddKey { key: key.clone() }).await?;
-            show_key(output, &project, &key, shown);
+            show_key(output, &project, &key, shown.as_ref());
         }
         Project::Revoke { project, kid } => {
             let after = registry.change(&project, Change::Revoke { kid: kid.clone() }).await?;
@@ -242,14 +242,14 @@ fn read_key(file: &std::path::Path) -> anyhow::Result<Secret> {
     Secret::parse(&bare).with_context(|| format!("the key in {}", file.display()))
 }
 
-fn show_key(output: &Output, project: &str, key: &NewKey, shown: Option<(&'static str, String)>) {
+fn show_key(output: &Output, project: &str, key: &NewKey, shown: Option<&(&'static str, String)>) {
     let mut data = json!({ "project": project, "kid": key.kid, "alg": key.material.algorithm() });
-    if let Some((name, value)) = &shown {
+    if let Some((name, value)) = shown {
         data[*name] = json!(value);
     }
     output.show(&data, |_| {
         let first = format!("{project}: key {} ({})", key.kid, key.material.algorithm());
-        match &shown {
+        match shown {
             Some(("secret", value)) => format!("{first}\nsecret, base64url: {value}"),
             Some((_, value)) => {
                 format!("{first}\nprivate key, PKCS#8 in base64url, kept nowhere: {value}")
