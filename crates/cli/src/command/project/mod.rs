@@ -55,7 +55,7 @@ pub(crate) enum Project {
     Origins {
         /// The project
         project: String,
-        /// All of them, such as `https://app.example.com`, or *
+        /// All of them, such as `https://app.example.com`, or `*`
         origins: Vec<String>,
     },
     /// Make a token
