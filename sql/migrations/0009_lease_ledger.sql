@@ -9,7 +9,7 @@
 -- An entry of the ledger counts for a job while job_live has the job with one attempt less,
 -- waiting and unblocked. Every way out of a lease other than an ack raises attempts first, and
 -- an ack deletes the row, so an entry counts once and needs no rewriting when jobs leave it.
--- docs/decisions/0010-lease-ledger.md has the numbers.
+-- docs/decisions/0009-lease-ledger.md has the numbers.
 
 -- What a claim has to say about a job without reading job_live.
 alter table towpath.job_ready
