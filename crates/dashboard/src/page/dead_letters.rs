@@ -12,7 +12,7 @@ use super::given;
 use crate::App;
 use crate::access::Viewer;
 use crate::fault::Fault;
-use crate::filters::{self, percent};
+use crate::filters;
 use crate::limits::ROWS_PAGE;
 use crate::shell::{self, Shell};
 
@@ -62,11 +62,11 @@ pub(crate) async fn show(
         app.database.dead_letter_list(&filter, ROWS_PAGE, cursor),
         app.database.dead_letter_summary(),
     )?;
-    let fields = [("status", &asked.status), ("kind", &asked.kind), ("error", &asked.error)];
-    let query = fields.into_iter().filter(|(_, value)| !value.trim().is_empty());
-    let query: Vec<_> = query.map(|(name, value)| format!("{name}={}", percent(value.trim()))).collect();
+    let fields =
+        [("status", asked.status.as_str()), ("kind", asked.kind.as_str()), ("error", asked.error.as_str())];
+    let query = super::query(&fields);
     let page = Page {
-        query: query.join("&"),
+        query,
         asked,
         statuses: STATUSES,
         summary,

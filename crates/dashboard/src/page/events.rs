@@ -12,7 +12,7 @@ use super::jobs::read_payload;
 use crate::App;
 use crate::access::Viewer;
 use crate::fault::Fault;
-use crate::filters::{self, percent};
+use crate::filters;
 use crate::limits::JOBS_PAGE;
 use crate::shell::{self, Shell};
 
@@ -56,17 +56,16 @@ pub(crate) async fn show(
     let (page, health) =
         tokio::try_join!(app.database.event_list(&filter, from, JOBS_PAGE), app.database.event_health())?;
     let fields = [
-        ("domain", &asked.domain),
-        ("type", &asked.r#type),
-        ("subject", &asked.subject),
-        ("actor", &asked.actor),
-        ("payload", &asked.payload),
+        ("domain", asked.domain.as_str()),
+        ("type", asked.r#type.as_str()),
+        ("subject", asked.subject.as_str()),
+        ("actor", asked.actor.as_str()),
+        ("payload", asked.payload.as_str()),
     ];
-    let query = fields.into_iter().filter(|(_, value)| !value.trim().is_empty());
-    let query: Vec<_> = query.map(|(name, value)| format!("{name}={}", percent(value.trim()))).collect();
+    let query = super::query(&fields);
     let page = Page {
         shell: Shell::new("/ui/events", "Events", viewer, &headers).live("events"),
-        query: query.join("&"),
+        query,
         asked,
         health,
         older: page.more.then_some(page.position),

@@ -15,7 +15,7 @@ use super::given;
 use crate::App;
 use crate::access::Viewer;
 use crate::fault::Fault;
-use crate::filters::{self, percent};
+use crate::filters;
 use crate::limits::JOBS_PAGE;
 use crate::shell::{self, Shell};
 
@@ -81,8 +81,7 @@ impl Asked {
 
     /// The same filter as a query.
     pub(crate) fn query(&self) -> String {
-        let pairs = self.fields().into_iter().filter(|(_, value)| !value.trim().is_empty());
-        pairs.map(|(name, value)| format!("{name}={}", percent(value.trim()))).collect::<Vec<_>>().join("&")
+        super::query(&self.fields())
     }
 
     /// The same filter on the command line.

@@ -18,8 +18,17 @@ pub(crate) mod schedules;
 pub(crate) mod stream;
 pub(crate) mod streams;
 
+use crate::filters::percent;
+
 /// A query parameter that was left empty is none.
 pub(crate) fn given(text: &str) -> Option<String> {
     let text = text.trim();
     (!text.is_empty()).then(|| text.to_owned())
+}
+
+/// The fields of a filter that narrow, as a query.
+pub(crate) fn query(fields: &[(&str, &str)]) -> String {
+    let narrowing =
+        fields.iter().map(|(name, value)| (name, value.trim())).filter(|(_, value)| !value.is_empty());
+    narrowing.map(|(name, value)| format!("{name}={}", percent(value))).collect::<Vec<_>>().join("&")
 }

@@ -12,7 +12,7 @@ use super::given;
 use crate::App;
 use crate::access::Viewer;
 use crate::fault::Fault;
-use crate::filters::{self, percent};
+use crate::filters;
 use crate::limits::JOBS_PAGE;
 use crate::shell::{self, Shell};
 
@@ -51,12 +51,12 @@ pub(crate) async fn show(
         Some(text) => Some(text.parse().map_err(|_| Fault::Invalid(format!("{text:?} is not a process")))?),
     };
     let page = app.database.process_list(&filter, JOBS_PAGE, cursor).await?;
-    let fields = [("kind", &asked.kind), ("state", &asked.state), ("ref", &asked.r#ref)];
-    let query = fields.into_iter().filter(|(_, value)| !value.trim().is_empty());
-    let query: Vec<_> = query.map(|(name, value)| format!("{name}={}", percent(value.trim()))).collect();
+    let fields =
+        [("kind", asked.kind.as_str()), ("state", asked.state.as_str()), ("ref", asked.r#ref.as_str())];
+    let query = super::query(&fields);
     let page = Page {
         shell: Shell::new("/ui/processes", "Processes", viewer, &headers).live("processes"),
-        query: query.join("&"),
+        query,
         asked,
         processes: page.processes,
         older: page.cursor,
