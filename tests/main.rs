@@ -17,6 +17,7 @@ mod old;
 mod process_new;
 mod route_crash;
 mod stream_disk;
+mod stream_token;
 mod tidy;
 mod towpath;
 mod up;
