@@ -41,6 +41,8 @@ use refusal::Refusal;
 pub(crate) use request::Fields;
 pub use settings::Settings;
 use subscription::Subscriptions;
+#[cfg(test)]
+pub(crate) use subscription::template as woken_route;
 
 /// The streams as a service. Cheap to clone.
 #[derive(Clone)]
