@@ -118,9 +118,9 @@ mod tests {
         let running = tokio::spawn(run(listener, config, shutdown.clone()));
         let http = reqwest::Client::new();
         for (path, methods) in documented {
-            // Nothing here is patched: the answer names what is there instead.
+            // Nothing here is traced: the answer names what there is instead.
             let url = format!("http://{address}{}", filled(&path));
-            let asked = http.request(Method::PATCH, url).bearer_auth(ADMIN).send().await.unwrap();
+            let asked = http.request(Method::TRACE, url).bearer_auth(ADMIN).send().await.unwrap();
             assert_eq!(asked.status(), 405, "{path}");
             let allowed =
                 asked.headers()["allow"].to_str().unwrap().split(',').map(|word| word.trim().to_owned());
