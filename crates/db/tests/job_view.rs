@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::queue_place::Queue;
 
-/// How many finished jobs the views are looked at with; a nightly run asks for 10,000,000.
+/// How many finished jobs the views are looked at with, if not the default.
 const JOBS_VARIABLE: &str = "TOWPATH_TEST_FINISHED_JOBS";
 const JOBS_DEFAULT: u64 = 20_000;
 
