@@ -19,6 +19,7 @@ mod route_crash;
 mod stream_cli;
 mod stream_disk;
 mod stream_limit;
+mod stream_token;
 mod tidy;
 mod towpath;
 mod up;

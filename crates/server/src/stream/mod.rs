@@ -203,13 +203,6 @@ impl Streams {
         &*self.0.store
     }
 
-    /// Tells whoever subscribes that a stream grew or went.
-    fn changed(&self, name: &StreamName) {
-        if let Some(subscriptions) = &self.0.subscriptions {
-            subscriptions.changed(name);
-        }
-    }
-
     pub(crate) fn body_bytes_max(&self) -> usize {
         self.settings().body_bytes_max
     }

@@ -100,11 +100,6 @@ impl Subscriptions {
         })))
     }
 
-    /// A stream grew or went. Costs next to nothing while nobody subscribes.
-    pub(crate) fn changed(&self, name: &StreamName) {
-        self.0.hear(name);
-    }
-
     /// For the store, which must not keep this alive: this keeps the store.
     pub(crate) fn watcher(&self) -> Weak<dyn Watch> {
         let inner: Arc<dyn Watch> = self.0.clone();
@@ -149,6 +144,7 @@ impl Subscriptions {
 }
 
 impl Inner {
+    /// A stream grew or went. Costs next to nothing while nobody subscribes.
     fn hear(&self, name: &StreamName) {
         if self.count.load(Ordering::Relaxed) == 0 {
             return;
