@@ -25,6 +25,8 @@ use super::settings::Settings;
 use crate::limits;
 use journal::{Journal, Key};
 use keys::Keys;
+#[cfg(test)]
+pub(crate) use routes::template;
 pub(super) use routes::{brings_its_own_token, unavailable};
 use webhook::{Reach, Sender};
 
