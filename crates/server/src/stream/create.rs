@@ -31,11 +31,7 @@ impl Streams {
         let messages = self.first_messages(&shape, body)?;
         let url = request::base_url(&parts, &self.0.base_url) + &name.path();
         self.refuse_one_more(&name)?;
-        let has_data = !messages.is_empty();
-        let created = self.store().create(name.clone(), Create { shape, messages, retention }).await?;
-        if created.is_new && has_data {
-            self.changed(&name);
-        }
+        let created = self.store().create(name, Create { shape, messages, retention }).await?;
         let mut response = empty(if created.is_new { StatusCode::CREATED } else { StatusCode::OK });
         describe(response.headers_mut(), &created, &url);
         Ok(response)

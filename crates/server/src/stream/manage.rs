@@ -44,8 +44,7 @@ impl Streams {
     }
 
     pub(super) async fn delete(&self, name: StreamName) -> Answer {
-        self.store().delete(name.clone()).await?;
-        self.changed(&name);
+        self.store().delete(name).await?;
         Ok(empty(StatusCode::NO_CONTENT))
     }
 }

@@ -42,6 +42,8 @@ use refusal::Refusal;
 pub(crate) use request::Fields;
 pub use settings::Settings;
 use subscription::Subscriptions;
+#[cfg(test)]
+pub(crate) use subscription::template as woken_route;
 
 /// The streams as a service. Cheap to clone.
 #[derive(Clone)]
@@ -199,13 +201,6 @@ impl Streams {
 
     fn store(&self) -> &dyn Store {
         &*self.0.store
-    }
-
-    /// Tells whoever subscribes that a stream grew or went.
-    fn changed(&self, name: &StreamName) {
-        if let Some(subscriptions) = &self.0.subscriptions {
-            subscriptions.changed(name);
-        }
     }
 
     pub(crate) fn body_bytes_max(&self) -> usize {
