@@ -20,6 +20,7 @@ mod job_race;
 mod job_read;
 mod job_refusal;
 mod migrate;
+mod operate;
 mod process;
 mod process_end;
 mod process_outside;
