@@ -1,7 +1,7 @@
 //! The operator's commands for events, as an operator types them.
 
 mod events;
-mod guide;
+mod gate;
 mod routes;
 mod subscriptions;
 mod up;

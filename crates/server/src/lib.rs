@@ -12,6 +12,7 @@ mod io;
 mod jobs;
 mod limits;
 pub mod metrics;
+mod openapi;
 pub mod project;
 mod ready;
 mod stop;
@@ -111,6 +112,7 @@ fn router(config: Config, projects: Option<Projects>, shutdown: CancellationToke
     let router = Router::new()
         .route("/health", get(ready::health))
         .route("/ready", get(ready::ready))
+        .route("/api/openapi.json", get(openapi::answer))
         .fallback(ready::not_found)
         .with_state(config)
         .merge(metrics)

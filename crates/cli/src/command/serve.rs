@@ -20,6 +20,7 @@ pub(crate) async fn run(settings: &Settings, origins: &Origins, output: &Output)
     tracing::info!("towpath {}: {}", env!("CARGO_PKG_VERSION"), origins.in_words());
     let tls = streams::tls(settings)?;
     let dashboard = if settings.database_url.is_some() { Dashboard::Served } else { Dashboard::Absent };
+    let stream_settings = streams::for_server(settings)?;
     streams::require_keys(settings, dashboard).await?;
     let listener = super::up::listen(settings).await?;
     let store = streams::open(settings).await?;
@@ -44,7 +45,7 @@ pub(crate) async fn run(settings: &Settings, origins: &Origins, output: &Output)
     let config = towpath_server::Config {
         circuits,
         database: database.clone(),
-        streams: Some((Arc::new(store.clone()), streams::for_server(settings))),
+        streams: Some((Arc::new(store.clone()), stream_settings)),
         connections_max: Some(settings.connections_max as usize),
         tls,
         metrics: Metrics::new(),

@@ -46,6 +46,8 @@ pub(crate) async fn run(
     let shutdown = shutdown::on_signal()?;
     tracing::info!("towpath {}: {}", env!("CARGO_PKG_VERSION"), origins.in_words());
     let tls = streams::tls(settings)?;
+    // Asked for again later; what is wrong with it is said before anything is started.
+    streams::for_server(settings)?;
     streams::require_keys(settings, Dashboard::Served).await?;
     let transports = match up.dev {
         true => settings.message.transports_or_log()?,
@@ -105,7 +107,7 @@ impl Running {
         let config = towpath_server::Config {
             circuits: circuits.clone(),
             database: Some(self.database.clone()),
-            streams: Some((Arc::new(self.streams.clone()), streams::for_server(settings))),
+            streams: Some((Arc::new(self.streams.clone()), streams::for_server(settings)?)),
             connections_max: Some(settings.connections_max as usize),
             tls,
             metrics: Metrics::new(),

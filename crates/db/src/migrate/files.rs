@@ -114,6 +114,7 @@ pub const SOURCES: &[Source] = sources! {
     "views/executor_subscription_health.sql",
     "views/queue_heartbeat.sql",
     "views/subscription_broadcast_used.sql",
+    "views/delivery_now.sql",
     "views/route_attempt.sql",
     "views/route_worker_cursor.sql",
     "views/route_health.sql",

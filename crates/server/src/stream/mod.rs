@@ -15,6 +15,7 @@ mod manage;
 mod read;
 mod refusal;
 mod request;
+mod retention;
 mod session;
 mod settings;
 mod subscription;
@@ -41,6 +42,8 @@ use refusal::Refusal;
 pub(crate) use request::Fields;
 pub use settings::Settings;
 use subscription::Subscriptions;
+#[cfg(test)]
+pub(crate) use subscription::template as woken_route;
 
 /// The streams as a service. Cheap to clone.
 #[derive(Clone)]
@@ -163,6 +166,7 @@ impl Streams {
     async fn stream(&self, name: StreamName, pass: Pass, request: Request<Upload>) -> Answer {
         match *request.method() {
             Method::GET | Method::HEAD => pass.check(Action::Read(&name.id))?,
+            Method::PATCH => pass.check(Action::Retain(&name.id))?,
             _ => pass.check(Action::Write(&name.id))?,
         }
         match *request.method() {
@@ -171,7 +175,8 @@ impl Streams {
             Method::PUT => self.create(name, &pass, request).await,
             Method::HEAD => self.head(&name, &pass),
             Method::DELETE => self.delete(name).await,
-            _ => Err(Refusal::method("GET, HEAD, POST, PUT, DELETE, OPTIONS")),
+            Method::PATCH => self.retain(name, &request).await,
+            _ => Err(Refusal::method("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")),
         }
     }
 
@@ -197,13 +202,6 @@ impl Streams {
 
     fn store(&self) -> &dyn Store {
         &*self.0.store
-    }
-
-    /// Tells whoever subscribes that a stream grew or went.
-    fn changed(&self, name: &StreamName) {
-        if let Some(subscriptions) = &self.0.subscriptions {
-            subscriptions.changed(name);
-        }
     }
 
     pub(crate) fn body_bytes_max(&self) -> usize {

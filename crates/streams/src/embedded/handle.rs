@@ -28,8 +28,8 @@ use crate::follow::{Live, News, Pages};
 use crate::limits::APPEND_BYTES_MAX;
 use crate::{
     Answer, Append, Appended, Create, Created, Error, FanOut, FanOutState, FannedOut, Follower, Head, List,
-    Messages, Page, Published, Retention, Session, SessionCounts, Store, StreamId, Subscribe, Subscribed,
-    Subscription, Watch,
+    Messages, Page, Published, Retention, RetentionChange, Session, SessionCounts, Store, StreamId,
+    Subscribe, Subscribed, Subscription, Watch,
 };
 
 /// Streams in a directory of this machine. Cheap to clone; shut down when the last clone
@@ -328,8 +328,8 @@ impl Store for Embedded {
         })
     }
 
-    fn retain(&self, name: StreamName, retention: Retention) -> Answer<'_, ()> {
-        self.wanted(|reply| Wanted::Retain { name, retention, reply })
+    fn retain(&self, name: StreamName, change: RetentionChange) -> Answer<'_, Retention> {
+        self.wanted(|reply| Wanted::Retain { name, change, reply })
     }
 
     fn head(&self, name: &StreamName) -> Result<Head, Error> {

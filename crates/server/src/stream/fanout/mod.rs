@@ -159,9 +159,9 @@ impl FanOuts {
     }
 
     /// Lets a session live longer.
-    pub(crate) fn touch(&self, session: &StreamName) -> Result<Session, Error> {
+    pub(crate) async fn touch(&self, session: &StreamName) -> Result<Session, Error> {
         self.0.store.session(session)?;
-        self.0.store.touch(session)?;
+        self.0.core.touch(session).await?;
         self.0.counts.touched();
         self.0.store.session(session)
     }
