@@ -5,6 +5,7 @@
 mod errors;
 mod events_cli;
 mod executor_api;
+mod fanout_cli;
 mod fanout_crash;
 mod fanout_remote;
 mod job_crash;

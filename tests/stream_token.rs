@@ -83,6 +83,9 @@ async fn the_route_role_shows_its_token() {
     emit().await;
     until("it was not refused", refused).await;
     assert_eq!(waiting().await, "1", "lag, no loss");
+    let shown = place.command(&["routes", "show", "orders"]).env("DATABASE_URL", db.url()).output().unwrap();
+    let shown = words(&shown);
+    assert!(shown.contains("401") && shown.contains("token_file"), "the route says why: {shown}");
     role.terminate();
     role.wait_exit(WAIT_MAX).await;
 

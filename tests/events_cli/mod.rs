@@ -2,6 +2,7 @@
 
 mod events;
 mod gate;
+mod json;
 mod routes;
 mod subscriptions;
 mod up;

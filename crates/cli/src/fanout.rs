@@ -117,6 +117,11 @@ impl FanOutArgs {
         })
     }
 
+    /// Whether the streams of sessions are on another server.
+    pub(crate) fn sessions_elsewhere(&self) -> bool {
+        self.sessions_url.is_some()
+    }
+
     /// What commands, and the route role alone, show to the server at `url`.
     pub(crate) fn bearer(&self) -> anyhow::Result<Bearer> {
         bearer::from_settings(self.token.as_ref(), self.token_file.as_ref())

@@ -120,7 +120,11 @@ impl Running {
                 shutdown.clone(),
             )?),
         };
-        let local = Arc::new(Local(Arc::new(self.streams.clone())));
+        let store = Arc::new(self.streams.clone());
+        let local = Arc::new(match settings.fan_out.sessions_elsewhere() {
+            true => Local::with_sessions_elsewhere(store),
+            false => Local::new(store),
+        });
         let role = Role::new(self.database.clone(), crate::route::config(settings))?.streams(local);
         let route = tokio::spawn(role.run(shutdown.clone()));
         let worker_database = super::work::as_worker(self.database.clone(), settings).await?;

@@ -83,10 +83,13 @@ pub(crate) fn in_words(route: &Route) -> String {
         fields.push(("signing", signing));
         fields.push(("retries", format!("after {retry} seconds")));
         fields.push(("circuit", route.circuit.clone().unwrap_or_else(|| "closed".into())));
+    }
+    if route.target_kind != "job" {
         fields.push(("waiting", route.deliveries_waiting.to_string()));
     }
     let optional = [
         ("rate", route.rate_limit_per_second.map(|rate| format!("{rate} a second"))),
+        ("trouble", route.last_error.clone()),
         ("paused", route.blocked_until.map(|until| format!("until {until:.0}"))),
         ("notes", route.notes.clone()),
         ("retired", route.retired_at.map(|at| format!("{at:.0}"))),

@@ -104,7 +104,7 @@ impl Core for Local {
     }
 
     fn touch<'a>(&'a self, session: &'a StreamName) -> Answer<'a, ()> {
-        Box::pin(async { self.0.touch(session) })
+        Box::pin(async { self.0.touch(session).map(drop) })
     }
 
     fn delete<'a>(&'a self, session: &'a StreamName) -> Answer<'a, ()> {

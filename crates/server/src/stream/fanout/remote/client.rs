@@ -87,7 +87,7 @@ impl Client {
     /// Renews the stream's life. The protocol has no word for it, but a read does it, and this one
     /// brings nothing back.
     pub(super) async fn touch(&self, session: &StreamName) -> Result<(), Error> {
-        let response = self.send(self.request(Method::GET, session).query(&[("offset", "now")])).await?;
+        let response = self.send(self.request_at(Method::GET, session, "?offset=now")).await?;
         match response.status() {
             fine if fine.is_success() => Ok(()),
             gone if is_gone(gone) => Err(Error::NotFound(session.clone())),
@@ -125,7 +125,11 @@ impl Client {
     }
 
     fn request(&self, method: Method, session: &StreamName) -> RequestBuilder {
-        let request = self.http.request(method, url(&self.base, session));
+        self.request_at(method, session, "")
+    }
+
+    fn request_at(&self, method: Method, session: &StreamName, query: &str) -> RequestBuilder {
+        let request = self.http.request(method, url(&self.base, session) + query);
         match self.bearer.of(&session.project) {
             Some(token) => request.bearer_auth(token),
             None => request,
