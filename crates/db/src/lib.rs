@@ -18,6 +18,7 @@ pub mod job;
 pub mod job_read;
 mod limits;
 pub mod message;
+pub mod metrics;
 pub mod migrate;
 pub mod process;
 mod process_scan;

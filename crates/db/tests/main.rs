@@ -19,6 +19,7 @@ mod job_ledger;
 mod job_race;
 mod job_read;
 mod job_refusal;
+mod metrics;
 mod migrate;
 mod process;
 mod process_end;
