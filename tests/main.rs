@@ -20,4 +20,5 @@ mod route_crash;
 mod stream_disk;
 mod tidy;
 mod towpath;
+mod trace;
 mod up;

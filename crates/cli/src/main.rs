@@ -15,6 +15,7 @@ mod session;
 mod settings;
 mod shutdown;
 mod streams;
+mod trace;
 
 use std::process::ExitCode;
 

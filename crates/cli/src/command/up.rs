@@ -27,7 +27,7 @@ use crate::output::Output;
 use crate::session::cluster_config;
 use crate::settings::{Origins, Settings};
 use crate::streams::Dashboard;
-use crate::{dashboard, metrics, shutdown, streams};
+use crate::{dashboard, metrics, shutdown, streams, trace};
 
 #[derive(Args)]
 pub(crate) struct Up {
@@ -102,6 +102,7 @@ impl Running {
         let doorplate = door.show(&settings.data)?;
         output.show(&json!({ "ready": address }), |_| format!("towpath is ready: {address}/ui"));
         let numbers = Metrics::new();
+        let tracer = trace::tracer(settings)?;
         let config = towpath_server::Config {
             database: Some(self.database.clone()),
             streams: Some((Arc::new(self.streams.clone()), streams::for_server(settings))),
@@ -109,6 +110,7 @@ impl Running {
             tls,
             metrics: numbers.clone(),
             metrics_access: metrics::access(settings, settings.listen),
+            tracer: tracer.clone(),
             admin_token: Some(door.token),
             pages: Some(dashboard::router(
                 settings,
@@ -122,7 +124,7 @@ impl Running {
         numbers.register(|registry| role.register(registry));
         let route = tokio::spawn(role.run(shutdown.clone()));
         let worker_database = super::work::as_worker(self.database.clone(), settings).await?;
-        let worker = super::work::everyday(worker_database, &transports)?;
+        let worker = super::work::everyday(worker_database, &transports, tracer.clone())?;
         let maintenance = Maintenance::new(self.database.clone());
         numbers.register(|registry| {
             self.database.job_numbers().register(registry);
@@ -139,6 +141,7 @@ impl Running {
         streams::shut_down(self.streams).await;
         worker.await?;
         maintenance.await?;
+        trace::end(tracer).await;
         published.await?;
         survey.await?;
         self.database.close();
