@@ -24,4 +24,5 @@ mod stream_limit;
 mod stream_token;
 mod tidy;
 mod towpath;
+mod trace;
 mod up;

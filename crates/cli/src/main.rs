@@ -16,6 +16,7 @@ mod session;
 mod settings;
 mod shutdown;
 mod streams;
+mod trace;
 
 use std::process::ExitCode;
 

@@ -28,7 +28,7 @@ use crate::output::Output;
 use crate::session::cluster_config;
 use crate::settings::{Origins, Settings};
 use crate::streams::Dashboard;
-use crate::{dashboard, metrics, shutdown, streams};
+use crate::{dashboard, metrics, shutdown, streams, trace};
 
 #[derive(Args)]
 pub(crate) struct Up {
@@ -106,6 +106,7 @@ impl Running {
         output.show(&json!({ "ready": address }), |_| format!("towpath is ready: {address}/ui"));
         let circuits = Circuits::default();
         let numbers = Metrics::new();
+        let tracer = trace::tracer(settings)?;
         let config = towpath_server::Config {
             circuits: circuits.clone(),
             database: Some(self.database.clone()),
@@ -114,6 +115,7 @@ impl Running {
             tls,
             metrics: numbers.clone(),
             metrics_access: metrics::access(settings, settings.listen),
+            tracer: tracer.clone(),
             admin_token: Some(door.token),
             pages: Some(dashboard::router(
                 settings,
@@ -132,7 +134,7 @@ impl Running {
         numbers.register(|registry| role.register(registry));
         let route = tokio::spawn(role.run(shutdown.clone()));
         let worker_database = super::work::as_worker(self.database.clone(), settings).await?;
-        let worker = super::work::everyday(worker_database, &transports)?;
+        let worker = super::work::everyday(worker_database, &transports, tracer.clone())?;
         let maintenance = Maintenance::new(self.database.clone());
         numbers.register(|registry| {
             self.database.job_numbers().register(registry);
@@ -149,6 +151,7 @@ impl Running {
         streams::shut_down(self.streams).await;
         worker.await?;
         maintenance.await?;
+        trace::end(tracer).await;
         published.await?;
         survey.await?;
         self.database.close();
