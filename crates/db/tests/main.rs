@@ -24,6 +24,7 @@ mod job_retention;
 mod job_sqlx;
 mod job_view;
 mod migrate;
+mod operate;
 mod process;
 mod process_end;
 mod process_outside;

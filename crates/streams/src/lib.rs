@@ -4,6 +4,7 @@
 //! its own on one machine. This crate knows bytes, offsets and commits; it knows no HTTP.
 
 mod batch;
+mod circuits;
 mod error;
 mod fanout;
 mod follow;
@@ -13,6 +14,7 @@ mod store;
 pub mod embedded;
 
 pub use batch::Batch;
+pub use circuits::Circuits;
 pub use error::Error;
 pub use fanout::{
     Beyond, FanOut, FanOutMode, FanOutState, FannedOut, Published, Session, SessionCounts, Subscribe,

@@ -49,6 +49,10 @@ pub trait Store: Send + Sync + 'static {
     /// What is known of a stream. Does not renew a sliding life.
     fn head(&self, name: &StreamName) -> Result<Head, Error>;
 
+    /// Who wrote to a stream as an idempotent producer, and how far each came; by id, so many
+    /// at most. Does not renew a sliding life.
+    fn producers(&self, name: &StreamName, limit: usize) -> Result<Vec<(Arc<str>, Accepted)>, Error>;
+
     /// Renews a sliding life, and says what is known.
     fn touch(&self, name: &StreamName) -> Result<Head, Error>;
 

@@ -17,6 +17,7 @@ use towpath_route::Role;
 use towpath_route::stream::Local;
 use towpath_server::metrics::Metrics;
 use towpath_server::tls::Tls;
+use towpath_streams::Circuits;
 use towpath_streams::embedded::Embedded;
 use towpath_worker::Maintenance;
 
@@ -102,7 +103,9 @@ impl Running {
         let door = Door::new(&address);
         let doorplate = door.show(&settings.data)?;
         output.show(&json!({ "ready": address }), |_| format!("towpath is ready: {address}/ui"));
+        let circuits = Circuits::default();
         let config = towpath_server::Config {
+            circuits: circuits.clone(),
             database: Some(self.database.clone()),
             streams: Some((Arc::new(self.streams.clone()), streams::for_server(settings)?)),
             connections_max: Some(settings.connections_max as usize),
@@ -113,8 +116,9 @@ impl Running {
                 settings,
                 self.database.clone(),
                 Arc::new(self.streams.clone()),
+                circuits,
                 shutdown.clone(),
-            )),
+            )?),
         };
         let store = Arc::new(self.streams.clone());
         let local = Arc::new(match settings.fan_out.sessions_elsewhere() {

@@ -27,7 +27,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use tokio_util::sync::CancellationToken;
 use towpath_model::stream::name::{Place, StreamName};
 use towpath_model::token::Action;
-use towpath_streams::{Error, Store};
+use towpath_streams::{Circuits, Error, Store};
 
 use crate::body::Body;
 use crate::metrics::{self, Metrics};
@@ -70,6 +70,7 @@ pub(crate) struct Around {
     pub(crate) base_url: String,
     pub(crate) projects: Projects,
     pub(crate) metrics: Metrics,
+    pub(crate) circuits: Circuits,
 }
 
 /// What every handler answers: a response, or a refusal that becomes one.
@@ -85,7 +86,7 @@ impl Streams {
         shutdown: CancellationToken,
         stop: Stop,
     ) -> Result<Streams, Error> {
-        let Around { base_url, projects, metrics } = around;
+        let Around { base_url, projects, metrics, circuits } = around;
         let base_url = settings.public_url.clone().unwrap_or(base_url);
         let base_url = base_url.trim_end_matches('/').to_owned();
         let subscriptions = match Subscriptions::open(store.clone(), &settings, base_url.clone()).await {
@@ -99,7 +100,7 @@ impl Streams {
                 None
             }
         };
-        let fan_outs = FanOuts::new(store.clone(), settings.fan_out.clone(), &metrics)?;
+        let fan_outs = FanOuts::new(store.clone(), settings.fan_out.clone(), circuits, &metrics)?;
         tokio::spawn(fan_outs.clone().work(shutdown.clone()));
         tokio::spawn(fan_outs.clone().clean(shutdown.clone()));
         let readers = Readers::new(settings.live_readers_max);

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use towpath_model::stream::content_type::Mode;
 use towpath_model::stream::name::StreamName;
 use towpath_model::stream::offset::{Offset, Start};
-use towpath_model::stream::state::ForkPoint;
+use towpath_model::stream::state::{Accepted, ForkPoint};
 
 use super::Config;
 use super::committer::Committer;
@@ -336,6 +336,14 @@ impl Store for Embedded {
         let shared = &self.inner.shared;
         let index = shared.index();
         usable(&index, name, shared.now()).map(|stream| index.head(stream))
+    }
+
+    fn producers(&self, name: &StreamName, limit: usize) -> Result<Vec<(Arc<str>, Accepted)>, Error> {
+        let shared = &self.inner.shared;
+        let index = shared.index();
+        let stream = usable(&index, name, shared.now())?;
+        let all = stream.more.iter().flat_map(|more| &more.producers);
+        Ok(all.take(limit).map(|(id, accepted)| (id.clone(), *accepted)).collect())
     }
 
     fn touch(&self, name: &StreamName) -> Result<Head, Error> {
