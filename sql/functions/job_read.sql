@@ -97,6 +97,9 @@ declare
     _filter jsonb := coalesce(p_filter, '{}');
     _live_only boolean := coalesce(_filter ->> 'state' in ('queued', 'leased', 'in_progress', 'retry_waiting'), false)
                           or _filter ->> 'lease_owner' is not null;
+    -- An attempt must have ended like this for the state, or with this for the error.
+    _outcome text := case when _filter ->> 'state' in ('succeeded', 'dead_letter', 'cancelled') then _filter ->> 'state' end;
+    _error text := lower(_filter ->> 'error_contains');
     _run_id uuid;
     _cursor uuid := coalesce(p_cursor, 'ffffffff-ffff-ffff-ffff-ffffffffffff');
     _until timestamptz := clock_timestamp() + interval '200 milliseconds';
@@ -147,6 +150,14 @@ begin
                      order by v.job_id desc limit _chunk) c;
         end if;
         exit when _read = 0;
+        if _ids <> '{}' and (_outcome is not null or _error is not null) then
+            _ids := array(select i from unnest(_ids) i
+                          intersect
+                          select r.job_id from towpath.job_run r
+                           where r.job_id >= _oldest and r.job_id < _cursor
+                             and (_outcome is null or r.outcome = _outcome)
+                             and (_error is null or strpos(lower(r.error), _error) > 0));
+        end if;
         if _ids <> '{}' then
             select coalesce(jsonb_agg(to_jsonb(q) order by q.job_id desc), '[]') into _page
               from (select q.* from towpath.job_queue q
@@ -154,7 +165,7 @@ begin
                        and (_filter ->> 'state' is null or q.state = _filter ->> 'state')
                        and (_filter ->> 'lease_owner' is null or q.lease_owner = _filter ->> 'lease_owner')
                        and (_filter ->> 'error_contains' is null
-                            or strpos(lower(q.last_error), lower(_filter ->> 'error_contains')) > 0)
+                            or strpos(lower(q.last_error), _error) > 0)
                        and (not _live_only or (
                            (_filter ->> 'job_kind' is null or q.job_kind = _filter ->> 'job_kind')
                            and (_filter ->> 'executor' is null or q.executor = _filter ->> 'executor')
