@@ -12,6 +12,7 @@ mod job_crash;
 mod jobs_cli;
 mod message_cli;
 mod message_crash;
+mod metrics;
 mod migrate;
 mod old;
 mod process_new;

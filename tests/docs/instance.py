@@ -34,7 +34,8 @@ class Instance:
             field.write(FIELD)
         os.chmod(f"{self.dir}/bin/field", 0o755)
         # Pages speak of files of the repository as a reader in a clone does.
-        os.symlink(f"{root}/examples", f"{self.dir}/examples")
+        made = shutil.ignore_patterns("node_modules", "build")
+        shutil.copytree(f"{root}/examples", f"{self.dir}/examples", ignore=made)
         clean = {name: value for name, value in os.environ.items() if not name.startswith("TOWPATH_")}
         self.env = clean | {
             "PATH": f"{self.dir}/bin:{os.environ['PATH']}",

@@ -8,6 +8,7 @@ mod fanout;
 mod input;
 mod logging;
 mod messages;
+mod metrics;
 mod moment;
 mod output;
 mod route;

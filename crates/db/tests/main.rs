@@ -23,6 +23,7 @@ mod job_refusal;
 mod job_retention;
 mod job_sqlx;
 mod job_view;
+mod metrics;
 mod migrate;
 mod operate;
 mod process;

@@ -13,7 +13,6 @@ use crate::kit::{Running, call, emit, jobs, until};
 /// E03: a dump is restored into a cluster whose transaction numbers are lower. What had no position
 /// gets one, what had one keeps it, new events go on behind, and nothing is routed twice.
 #[tokio::test(flavor = "multi_thread")]
-#[expect(clippy::print_stdout, reason = "a test that was skipped should say so")]
 async fn a_restore_into_a_younger_cluster_loses_and_repeats_nothing() {
     if !program("pg_dump").exists() {
         println!("skipped: the chosen PostgreSQL came without pg_dump");

@@ -4,6 +4,7 @@
 //! stream's id may have any number of segments.
 
 use std::convert::Infallible;
+use std::time::Instant;
 
 use axum::Router;
 use hyper::body::Incoming;
@@ -12,6 +13,7 @@ use tower::ServiceExt;
 use towpath_model::stream::name::Place;
 
 use crate::body::Body;
+use crate::metrics::{self, Metrics};
 use crate::stream::Streams;
 use crate::upload::Upload;
 
@@ -20,6 +22,7 @@ use crate::upload::Upload;
 pub(crate) struct Front {
     pub(crate) streams: Option<Streams>,
     pub(crate) router: Router,
+    pub(crate) metrics: Metrics,
 }
 
 impl Front {
@@ -29,8 +32,20 @@ impl Front {
         {
             return Ok(streams.answer(place, request.map(Upload::Coming)).await);
         }
+        let began = Instant::now();
+        let measured = metrics::Request {
+            endpoint: metrics::endpoint(request.uri().path()),
+            method: metrics::method(request.method()),
+        };
         let response = self.router.clone().oneshot(request.map(axum::body::Body::new)).await;
         let response = response.unwrap_or_else(|never| match never {});
+        let status = response.status().as_u16();
+        self.metrics.request(measured, status, began.elapsed());
+        match status {
+            401 => self.metrics.http().not_let_in("unauthenticated"),
+            403 => self.metrics.http().not_let_in("forbidden"),
+            _ => {}
+        }
         Ok(response.map(Body::Other))
     }
 }

@@ -30,7 +30,7 @@ use towpath_db::Database;
 use towpath_streams::{Circuits, Store};
 
 use front::Front;
-use metrics::Metrics;
+use metrics::{Access, Metrics};
 use project::Projects;
 use stop::Stop;
 use stream::{Around, Streams};
@@ -52,6 +52,8 @@ pub struct Config {
     pub metrics: Metrics,
     /// The breakers of fan-outs, shared with who shows them.
     pub circuits: Circuits,
+    /// Who may read them there.
+    pub metrics_access: Access,
     /// The token that opens `/admin/v1/projects`; `None` leaves it closed.
     pub admin_token: Option<String>,
     /// Routes of others, at the root beside ours: the dashboard.
@@ -80,7 +82,8 @@ pub async fn run(listener: TcpListener, config: Config, shutdown: CancellationTo
     };
     let connections_max = config.connections_max.unwrap_or(limits::CONNECTIONS_MAX);
     let tls = config.tls.clone();
-    let front = Front { streams, router: router(config, projects, shutdown.clone()) };
+    let metrics = config.metrics.clone();
+    let front = Front { streams, router: router(config, projects, shutdown.clone()), metrics };
     accept::run(listener, front, connections_max, tls, shutdown, stop).await;
 }
 
@@ -103,7 +106,7 @@ async fn open(
 
 fn router(config: Config, projects: Option<Projects>, shutdown: CancellationToken) -> Router {
     let pages = config.pages.clone().unwrap_or_default();
-    let metrics = Router::new().route("/metrics", get(metrics::answer)).with_state(config.metrics.clone());
+    let metrics = metrics::router(config.metrics.clone(), config.metrics_access.clone());
     let admin = projects.zip(config.admin_token.clone());
     let api = config.database.clone().map(|database| {
         let jobs = jobs::router(database.clone(), shutdown.clone());

@@ -194,7 +194,8 @@ impl Builder {
         }
         pools.sort_by(|one, other| one.kinds.cmp(&other.kinds));
         let kinds = self.kinds.into_iter().map(|(kind, (handler, options))| {
-            (kind, Kind { handler, timeout: options.timeout, retry: options.retry })
+            let label = kind.as_str().into();
+            (kind, Kind { label, handler, timeout: options.timeout, retry: options.retry })
         });
         let shared = Shared::new(self.database, pools, kinds.collect(), owner);
         let mut worker = Worker {

@@ -12,11 +12,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use towpath_db::Database;
 use towpath_db::job::LeaseOwner;
+use towpath_model::metrics::Register;
 
 use crate::builder::Retry;
 use crate::finish::{Finished, Finisher};
 use crate::handler::{Context, Failure, Follow, Handler, Result};
 use crate::held::Held;
+use crate::numbers::Numbers;
 use crate::pool::{Next, Pool, Work};
 use crate::{drain, fetch, limits, pulse};
 
@@ -33,6 +35,7 @@ pub struct Worker {
 
 /// How jobs of one kind are run.
 pub(crate) struct Kind {
+    pub(crate) label: Arc<str>,
     pub(crate) handler: Handler,
     pub(crate) timeout: Duration,
     pub(crate) retry: Retry,
@@ -47,6 +50,7 @@ pub(crate) struct Shared {
     kinds: HashMap<String, Kind>,
     pub(crate) held: Held,
     pub(crate) finisher: Finisher,
+    pub(crate) numbers: Numbers,
     pub(crate) slots: TaskTracker,
     /// A pool has become hungry.
     pub(crate) hungry: Notify,
@@ -110,6 +114,11 @@ impl Worker {
         &self.shared.owner
     }
 
+    /// Adds what it counts to a registry, for `/metrics`.
+    pub fn register(&self, registry: &mut Register<'_>) {
+        self.shared.numbers.register(registry);
+    }
+
     /// The kinds it runs, by name.
     pub fn kinds(&self) -> Vec<String> {
         let mut kinds: Vec<String> = self.shared.kinds.keys().cloned().collect();
@@ -132,6 +141,7 @@ impl Shared {
             kinds,
             held: Held::default(),
             finisher: Finisher::default(),
+            numbers: Numbers::default(),
             slots: TaskTracker::new(),
             hungry: Notify::new(),
             keeps_leases: AtomicBool::new(true),
@@ -183,7 +193,9 @@ impl Shared {
             database: self.database.clone(),
             owner: self.owner.clone(),
         };
+        self.numbers.began(&kind.label);
         let result = self.run_handler(kind, payload, context).await;
+        self.numbers.ended(&kind.label, &result, began.elapsed());
         // Ended or given up on: either way the handler's helpers should stop.
         held.cancelled.cancel();
         match held.take_lease() {

@@ -13,11 +13,12 @@ use clap::Args;
 use serde_json::json;
 use towpath_db::Database;
 use towpath_message::Transports;
+use towpath_server::metrics::Metrics;
 use towpath_worker::{Builder, Worker, builtin, task};
 
 use crate::output::Output;
 use crate::settings::Settings;
-use crate::shutdown;
+use crate::{metrics, shutdown};
 
 /// The executor that the binary's own worker claims as.
 pub(crate) const EXECUTOR: &str = "towpath";
@@ -43,13 +44,19 @@ pub(crate) struct Work {
 
 pub(crate) async fn run(work: Work, settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
     let shutdown = shutdown::on_signal()?;
+    let listener = metrics::listen(settings).await?;
     super::with_database(settings, async |database| {
         let database = as_worker(database, settings).await?;
+        let numbers = Metrics::new();
+        numbers.register(|registry| database.job_numbers().register(registry));
         let worker = worker(&work, database, &settings.message.transports()?)?;
+        numbers.register(|registry| worker.register(registry));
+        let published = metrics::serve(listener, &numbers, settings, &shutdown);
         output.show(&json!({ "executor": work.executor, "kinds": worker.kinds() }), |_| {
             format!("towpath works as {}: {}", work.executor, worker.kinds().join(", "))
         });
         worker.run(shutdown).await;
+        published.await?;
         Ok(ExitCode::SUCCESS)
     })
     .await

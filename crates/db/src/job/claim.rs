@@ -91,7 +91,10 @@ impl Database {
                 &[&claim.executor, &claim.kinds, &claim.limit, &claim.owner.as_str(), &seconds],
             )
             .await?;
-        rows.iter().map(|row| read_claimed(row, claim.owner)).collect()
+        let jobs: Vec<_> =
+            rows.iter().map(|row| read_claimed(row, claim.owner)).collect::<Result<_, Error>>()?;
+        self.job_numbers().claimed(&jobs);
+        Ok(jobs)
     }
 
     /// Asks to be notified of the next job of these kinds, once.

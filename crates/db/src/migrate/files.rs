@@ -107,6 +107,7 @@ pub const SOURCES: &[Source] = sources! {
     "functions/comms_email.sql",
     "functions/comms_sms.sql",
     "functions/comms_read.sql",
+    "functions/metrics.sql",
     "views/job_now.sql",
     "views/job_queue.sql",
     "views/job_queue_backlog.sql",
