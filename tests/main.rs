@@ -2,9 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+mod demo;
 mod errors;
 mod events_cli;
 mod executor_api;
+mod exit_codes;
 mod fanout_crash;
 mod fanout_guide;
 mod fanout_remote;
@@ -18,5 +20,6 @@ mod process_new;
 mod route_crash;
 mod stream_disk;
 mod tidy;
+mod top;
 mod towpath;
 mod up;

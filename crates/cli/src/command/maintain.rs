@@ -7,6 +7,7 @@ use serde_json::json;
 use towpath_worker::{Maintenance, MaintenanceReport};
 
 use crate::output::Output;
+use crate::progress;
 use crate::settings::Settings;
 use crate::shutdown;
 
@@ -26,7 +27,7 @@ pub(crate) async fn run(
     super::with_database(settings, async |database| {
         let mut maintenance = Maintenance::new(database);
         if maintain.once {
-            let MaintenanceReport { reaped, fired, supervised, busy, stale, warned } = maintenance.run_once().await?;
+            let MaintenanceReport { reaped, fired, supervised, busy, stale, warned } = progress::patience("maintaining", maintenance.run_once()).await?;
             let report = json!({
                 "reaped": reaped, "fired": fired, "supervised": supervised, "busy": busy, "stale": stale,
                 "broadcast_warned": warned,
