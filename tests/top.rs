@@ -16,7 +16,10 @@ use towpath_testkit::victim::Victim;
 
 use crate::towpath::{Place, WAIT_MAX, words};
 
-/// A terminal of 120 columns with a program in it.
+const ROWS: u16 = 40;
+const COLUMNS: u16 = 120;
+
+/// A terminal with a program in it.
 struct Terminal {
     keyboard: File,
     /// Kept open, to see the modes that the program left behind.
@@ -28,9 +31,10 @@ struct Terminal {
 
 impl Terminal {
     fn run(mut command: Command) -> Terminal {
-        let size = Winsize { ws_row: 40, ws_col: 120, ws_xpixel: 0, ws_ypixel: 0 };
+        let size = Winsize { ws_row: ROWS, ws_col: COLUMNS, ws_xpixel: 0, ws_ypixel: 0 };
         let pair = openpty(Some(&size), None).unwrap();
         let before = tcgetattr(&pair.slave).unwrap();
+        // Clones close when the program starts; what it gets are copies of these.
         let end = || pair.slave.try_clone().unwrap();
         command.stdin(end()).stdout(end()).stderr(end()).env("TERM", "xterm-256color");
         let child = command.spawn().unwrap();
@@ -53,10 +57,17 @@ impl Terminal {
         self.keyboard.write_all(keys.as_bytes()).unwrap();
     }
 
+    /// What a person sees: only what changed is sent, so the bytes alone do not show it.
+    fn screen(&self) -> String {
+        let mut screen = vt100::Parser::new(ROWS, COLUMNS, 0);
+        screen.process(&self.seen.lock().unwrap());
+        screen.screen().contents()
+    }
+
     async fn wait_for(&self, words: &str) {
         let deadline = Instant::now() + WAIT_MAX;
-        while !self.text().contains(words) {
-            assert!(Instant::now() < deadline, "{words} never came: {:?}", self.text());
+        while !self.screen().contains(words) {
+            assert!(Instant::now() < deadline, "{words} never came: {}", self.screen());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -74,7 +85,11 @@ impl Terminal {
 
     /// The first screen is back, the cursor too, and keys mean what they meant.
     async fn is_as_before(&self) {
-        self.wait_for("\x1b[?1049l").await;
+        let deadline = Instant::now() + WAIT_MAX;
+        while !self.text().contains("\x1b[?1049l") {
+            assert!(Instant::now() < deadline, "the screen was not given back: {:?}", self.text());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
         let text = self.text();
         assert!(text.rfind("\x1b[?1049l") > text.rfind("\x1b[?1049h"), "{text:?}");
         assert!(text.rfind("\x1b[?25h") > text.rfind("\x1b[?25l"), "{text:?}");

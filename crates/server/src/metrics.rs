@@ -116,6 +116,7 @@ pub(crate) fn method(method: &hyper::Method) -> &'static str {
         "HEAD" => "HEAD",
         "POST" => "POST",
         "PUT" => "PUT",
+        "PATCH" => "PATCH",
         "DELETE" => "DELETE",
         "OPTIONS" => "OPTIONS",
         _ => "other",

@@ -17,6 +17,7 @@ use towpath_route::Role;
 use towpath_route::stream::Local;
 use towpath_server::metrics::Metrics;
 use towpath_server::tls::Tls;
+use towpath_streams::Circuits;
 use towpath_streams::embedded::Embedded;
 use towpath_worker::Maintenance;
 
@@ -56,6 +57,8 @@ pub(crate) async fn run(
     let shutdown = shutdown::on_signal()?;
     tracing::info!("towpath {}: {}", env!("CARGO_PKG_VERSION"), origins.in_words());
     let tls = streams::tls(settings)?;
+    // Asked for again later; what is wrong with it is said before anything is started.
+    streams::for_server(settings)?;
     streams::require_keys(settings, Dashboard::Served).await?;
     let transports = match (&up.demo, up.dev) {
         (Some(demo), _) => demo.transports(settings)?,
@@ -115,9 +118,11 @@ impl Running {
         let door = Door::new(&address);
         let doorplate = door.show(&settings.data)?;
         output.show(&json!({ "ready": address }), |_| format!("towpath is ready: {address}/ui"));
+        let circuits = Circuits::default();
         let config = towpath_server::Config {
+            circuits: circuits.clone(),
             database: Some(self.database.clone()),
-            streams: Some((Arc::new(self.streams.clone()), streams::for_server(settings))),
+            streams: Some((Arc::new(self.streams.clone()), streams::for_server(settings)?)),
             connections_max: Some(settings.connections_max as usize),
             tls,
             metrics: Metrics::new(),
@@ -126,10 +131,15 @@ impl Running {
                 settings,
                 self.database.clone(),
                 Arc::new(self.streams.clone()),
+                circuits,
                 shutdown.clone(),
-            )),
+            )?),
         };
-        let local = Arc::new(Local(Arc::new(self.streams.clone())));
+        let store = Arc::new(self.streams.clone());
+        let local = Arc::new(match settings.fan_out.sessions_elsewhere() {
+            true => Local::with_sessions_elsewhere(store),
+            false => Local::new(store),
+        });
         let role = Role::new(self.database.clone(), crate::route::config(settings))?.streams(local);
         let route = tokio::spawn(role.run(shutdown.clone()));
         let worker_database = super::work::as_worker(self.database.clone(), settings).await?;

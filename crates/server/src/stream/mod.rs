@@ -15,6 +15,7 @@ mod manage;
 mod read;
 mod refusal;
 mod request;
+mod retention;
 mod session;
 mod settings;
 mod subscription;
@@ -26,7 +27,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use tokio_util::sync::CancellationToken;
 use towpath_model::stream::name::{Place, StreamName};
 use towpath_model::token::Action;
-use towpath_streams::{Error, Store};
+use towpath_streams::{Circuits, Error, Store};
 
 use crate::body::Body;
 use crate::metrics::{self, Metrics};
@@ -41,6 +42,8 @@ use refusal::Refusal;
 pub(crate) use request::Fields;
 pub use settings::Settings;
 use subscription::Subscriptions;
+#[cfg(test)]
+pub(crate) use subscription::template as woken_route;
 
 /// The streams as a service. Cheap to clone.
 #[derive(Clone)]
@@ -67,6 +70,7 @@ pub(crate) struct Around {
     pub(crate) base_url: String,
     pub(crate) projects: Projects,
     pub(crate) metrics: Metrics,
+    pub(crate) circuits: Circuits,
 }
 
 /// What every handler answers: a response, or a refusal that becomes one.
@@ -82,7 +86,7 @@ impl Streams {
         shutdown: CancellationToken,
         stop: Stop,
     ) -> Result<Streams, Error> {
-        let Around { base_url, projects, metrics } = around;
+        let Around { base_url, projects, metrics, circuits } = around;
         let base_url = settings.public_url.clone().unwrap_or(base_url);
         let base_url = base_url.trim_end_matches('/').to_owned();
         let subscriptions = match Subscriptions::open(store.clone(), &settings, base_url.clone()).await {
@@ -96,7 +100,7 @@ impl Streams {
                 None
             }
         };
-        let fan_outs = FanOuts::new(store.clone(), settings.fan_out.clone(), &metrics)?;
+        let fan_outs = FanOuts::new(store.clone(), settings.fan_out.clone(), circuits, &metrics)?;
         tokio::spawn(fan_outs.clone().work(shutdown.clone()));
         tokio::spawn(fan_outs.clone().clean(shutdown.clone()));
         let readers = Readers::new(settings.live_readers_max);
@@ -162,6 +166,7 @@ impl Streams {
     async fn stream(&self, name: StreamName, pass: Pass, request: Request<Upload>) -> Answer {
         match *request.method() {
             Method::GET | Method::HEAD => pass.check(Action::Read(&name.id))?,
+            Method::PATCH => pass.check(Action::Retain(&name.id))?,
             _ => pass.check(Action::Write(&name.id))?,
         }
         match *request.method() {
@@ -170,7 +175,8 @@ impl Streams {
             Method::PUT => self.create(name, &pass, request).await,
             Method::HEAD => self.head(&name, &pass),
             Method::DELETE => self.delete(name).await,
-            _ => Err(Refusal::method("GET, HEAD, POST, PUT, DELETE, OPTIONS")),
+            Method::PATCH => self.retain(name, &request).await,
+            _ => Err(Refusal::method("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")),
         }
     }
 
@@ -196,13 +202,6 @@ impl Streams {
 
     fn store(&self) -> &dyn Store {
         &*self.0.store
-    }
-
-    /// Tells whoever subscribes that a stream grew or went.
-    fn changed(&self, name: &StreamName) {
-        if let Some(subscriptions) = &self.0.subscriptions {
-            subscriptions.changed(name);
-        }
     }
 
     pub(crate) fn body_bytes_max(&self) -> usize {
