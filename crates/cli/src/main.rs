@@ -8,6 +8,7 @@ mod fanout;
 mod input;
 mod logging;
 mod messages;
+mod metrics;
 mod moment;
 mod output;
 mod route;
@@ -15,6 +16,7 @@ mod session;
 mod settings;
 mod shutdown;
 mod streams;
+mod trace;
 
 use std::process::ExitCode;
 

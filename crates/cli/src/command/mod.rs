@@ -10,6 +10,7 @@ mod gate;
 mod job;
 mod maintain;
 mod message;
+mod metrics;
 mod migrate;
 mod process;
 mod project;
@@ -102,6 +103,8 @@ pub(crate) enum Command {
     /// E-mail and SMS
     #[command(subcommand)]
     Message(message::Message),
+    /// Every metric there is and what it says
+    Metrics(metrics::Metrics),
     /// The settings of this process and where each comes from
     Settings,
     /// Shell completions, to standard output
@@ -145,6 +148,7 @@ pub(crate) async fn run(
         Command::Subscriptions(which) => subscriptions::run(which, settings, output).await,
         Command::Process(process) => process::run(process, settings, output).await,
         Command::Message(message) => message::run(message, settings, output).await,
+        Command::Metrics(wish) => Ok(metrics::run(&wish, output)),
         Command::Settings => {
             output.show(&origins.0, |origins| {
                 let rows: Vec<_> = origins
