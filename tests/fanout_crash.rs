@@ -1,13 +1,16 @@
 //! F03, F05, F06: a thousand sessions, a server that is killed in the middle of publishing again
-//! and again, sessions that come late, leave, come back and die. Each holds exactly what was
-//! published while it followed, once, in order.
+//! and again, sessions that come late, leave, come back and die, readers that follow live, fast and
+//! slowly, through all of it. Each holds exactly what was published while it followed, once, in order.
 //!
 //! `TOWPATH_TEST_FANOUT_SESSIONS=10000` and `TOWPATH_TEST_FANOUT_KILLS=50` make it a campaign.
 
 #![expect(clippy::single_range_in_vec_init, reason = "times a session followed are ranges, often one")]
 
+mod watch;
+
+use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
@@ -16,6 +19,7 @@ use serde_json::{Value, json};
 use towpath_testkit::victim::Victim;
 
 use crate::towpath::Place;
+use watch::Pace;
 
 /// Followed by everybody, delivered by the worker; followed by a few, delivered inline.
 const SOURCES: [&str; 2] = ["many", "few"];
@@ -119,10 +123,52 @@ async fn in_parallel(numbers: impl Iterator<Item = usize>, work: impl AsyncFn(us
     futures_util::stream::iter(numbers).for_each_concurrent(64, |number| work(number)).await;
 }
 
+/// Sessions by what becomes of them. Everybody else follows from the first message to the last.
+struct Cast {
+    sessions: usize,
+    kills: usize,
+    /// How many come, leave, come back and die between two kills.
+    churn: usize,
+}
+
+impl Cast {
+    fn new() -> Cast {
+        let sessions = setting("TOWPATH_TEST_FANOUT_SESSIONS", 1000);
+        let cast =
+            Cast { sessions, kills: setting("TOWPATH_TEST_FANOUT_KILLS", 5), churn: (sessions / 500).max(1) };
+        assert!(cast.leavers(cast.kills).end < sessions - 4, "too many kills for so few sessions");
+        cast
+    }
+
+    /// Those who die in a round.
+    fn dead(&self, round: usize) -> Range<usize> {
+        let from = FEW + round * self.churn;
+        from..from + self.churn
+    }
+
+    /// Those who leave after a round, and come back after the next.
+    fn leavers(&self, round: usize) -> Range<usize> {
+        let from = FEW + (self.kills + round) * self.churn;
+        from..from + self.churn
+    }
+
+    /// Those who come late, after a round.
+    fn late(&self, round: usize) -> Range<usize> {
+        let from = self.sessions + round * self.churn;
+        from..from + self.churn
+    }
+
+    /// Those who are read live all the time: two of each source, one fast and one slow.
+    fn watched(&self) -> [(usize, Pace); 4] {
+        let last = self.sessions - 1;
+        [(0, Pace::Fast), (1, Pace::Slow), (last, Pace::Fast), (last - 1, Pace::Slow)]
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_session_holds_exactly_what_was_published_while_it_followed() {
-    let (sessions, kills) =
-        (setting("TOWPATH_TEST_FANOUT_SESSIONS", 1000), setting("TOWPATH_TEST_FANOUT_KILLS", 5));
+    let cast = Cast::new();
+    let total = (cast.kills as u64 + 1) * PUBLISHES;
     let place = Place::new();
     let mut server = serve(&place).await;
     let world = World {
@@ -134,44 +180,53 @@ async fn every_session_holds_exactly_what_was_published_while_it_followed() {
         let put = world.http.put(format!("{}/v1/app/stream/{source}", world.base));
         put.header("content-type", "application/json").send().await.unwrap();
     }
-    // Session `n` of each source follows from the start; a few more come later.
-    in_parallel(0..sessions, async |number| {
+    in_parallel(0..cast.sessions, async |number| {
         let source = if number < FEW { SOURCES[1] } else { SOURCES[0] };
         world.change(Method::POST, "subscribe", number, source).await;
     })
     .await;
-    let mut late = vec![];
-    let mut away: Vec<(usize, Vec<Range<u64>>)> = vec![];
-    for round in 0..kills as u64 {
-        let until = (round + 1) * PUBLISHES;
-        let kill_at = round * PUBLISHES + fastrand::u64(1..PUBLISHES);
-        let dead = FEW + 1 + round as usize;
+    let watchers = cast.watched().map(|(number, pace)| {
+        let url = format!("{}{}", world.base, stream(number));
+        tokio::spawn(watch::follow(world.http.clone(), url, pace, total))
+    });
+    // When the others of the many followed; without an entry: from the first to the last.
+    let mut followed: HashMap<usize, Vec<Range<u64>>> = HashMap::new();
+    for round in 0..cast.kills {
+        let until = (round as u64 + 1) * PUBLISHES;
+        let kill_at = round as u64 * PUBLISHES + fastrand::u64(1..PUBLISHES);
         let killer = async {
             let moment = async {
                 while world.published[0].load(Ordering::SeqCst) < kill_at {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
+                tokio::time::sleep(Duration::from_micros(fastrand::u64(..4000))).await;
             };
             server.kill_when(moment).await;
             server = serve(&place).await;
-            // One dies while the others are published to.
-            let path = format!("/v1/app/session/{}", session(dead));
-            assert_eq!(world.send(Method::DELETE, &path, None).await.unwrap().status(), 200);
+            // Some die while the others are published to.
+            in_parallel(cast.dead(round), async |number| {
+                let path = format!("/v1/app/session/{}", session(number));
+                assert_eq!(world.send(Method::DELETE, &path, None).await.unwrap().status(), 200);
+            })
+            .await;
         };
         tokio::join!(world.publish(0, until), world.publish(1, until), killer);
-        // One comes late, one leaves, and the one that left a round ago comes back.
-        let newcomer = sessions + round as usize;
-        world.change(Method::POST, "subscribe", newcomer, SOURCES[0]).await;
-        late.push((newcomer, until));
-        if let Some((back, times)) = away.last_mut() {
-            world.change(Method::POST, "subscribe", *back, SOURCES[0]).await;
-            times.push(until..u64::MAX);
+        let back = if round > 0 { cast.leavers(round - 1) } else { 0..0 };
+        in_parallel(cast.late(round).chain(back.clone()), async |number| {
+            world.change(Method::POST, "subscribe", number, SOURCES[0]).await;
+        })
+        .await;
+        in_parallel(cast.leavers(round), async |number| {
+            world.change(Method::DELETE, "unsubscribe", number, SOURCES[0]).await;
+        })
+        .await;
+        for number in cast.late(round).chain(back) {
+            followed.entry(number).or_default().push(until..total);
         }
-        let leaver = FEW + 1 + kills + round as usize;
-        world.change(Method::DELETE, "unsubscribe", leaver, SOURCES[0]).await;
-        away.push((leaver, vec![0..until]));
+        for number in cast.leavers(round) {
+            followed.insert(number, vec![0..until]);
+        }
     }
-    let total = kills as u64 * PUBLISHES + PUBLISHES;
     tokio::join!(world.publish(0, total), world.publish(1, total));
 
     // Everything is delivered sooner or later, with nobody publishing any more.
@@ -191,23 +246,38 @@ async fn every_session_holds_exactly_what_was_published_while_it_followed() {
         let all = world.values(&format!("/v1/app/stream/{source}")).await;
         check(&all, &[0..total]).unwrap_or_else(|why| panic!("source {source}: {why}"));
     }
-    let gone = FEW + 1..FEW + 1 + kills;
-    let expected = |number: usize| -> Vec<Range<u64>> {
-        let late = late.iter().find(|(one, _)| *one == number).map(|(_, from)| vec![*from..total]);
-        let away = away.iter().find(|(one, _)| *one == number);
-        let away = away.map(|(_, times)| times.iter().map(|time| time.start..time.end.min(total)).collect());
-        late.or(away).unwrap_or_else(|| vec![0..total])
-    };
-    in_parallel(0..sessions + kills, async |number| {
+    let mut connections = 0;
+    for ((number, _), watcher) in cast.watched().iter().zip(watchers) {
+        let (seen, came) = watcher.await.unwrap();
+        check(&seen, &[0..total]).unwrap_or_else(|why| panic!("the reader of session {number}: {why}"));
+        connections += came;
+    }
+    let gone = cast.dead(0).start..cast.dead(cast.kills).start;
+    let checked = AtomicUsize::new(0);
+    in_parallel(0..cast.late(cast.kills).start, async |number| {
         if gone.contains(&number) {
             let answer = world.send(Method::GET, &stream(number), None).await.unwrap();
             assert_eq!(answer.status(), 404, "session {number} was deleted");
             return;
         }
         let found = world.values(&stream(number)).await;
-        check(&found, &expected(number)).unwrap_or_else(|why| panic!("session {number}: {why}"));
+        let expected = followed.get(&number).cloned().unwrap_or_else(|| vec![0..total]);
+        check(&found, &expected).unwrap_or_else(|why| panic!("session {number}: {why}"));
+        checked.fetch_add(found.len(), Ordering::SeqCst);
     })
     .await;
+    println!(
+        "{} sessions, {} kills, {} publishes: {} messages in sessions are right; {} died, {} came late, {} left \
+         and came back; 4 live readers came back {} times",
+        cast.sessions,
+        cast.kills,
+        total * 2,
+        checked.into_inner(),
+        gone.len(),
+        cast.kills * cast.churn,
+        cast.kills.saturating_sub(1) * cast.churn,
+        connections - 4
+    );
     server.terminate();
     server.wait_exit(Duration::from_secs(60)).await;
 }

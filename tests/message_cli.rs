@@ -1,12 +1,10 @@
 //! `towpath message` and `towpath process`, with a worker that sends.
 
-use std::path::Path;
-
 use serde_json::Value;
 use towpath_testkit::provider::{Provider, TWILIO_ACCOUNT, TWILIO_SECRET};
 use towpath_testkit::victim::Victim;
 
-use crate::jobs_cli::{Shell, split};
+use crate::jobs_cli::Shell;
 use crate::towpath::WAIT_MAX;
 
 /// A worker on the shell's database: e-mail to the log, SMS to a double of Twilio.
@@ -29,49 +27,6 @@ async fn worker(shell: &Shell, provider: &Provider) -> Victim {
 
 fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value[field].as_str().unwrap_or_else(|| panic!("no {field} in {value}"))
-}
-
-/// STYLE: guides show commands that CI runs. Names in capitals stand for ids.
-#[tokio::test(flavor = "multi_thread")]
-async fn every_command_of_the_message_guide_works() {
-    let shell = Shell::open().await;
-    let provider = Provider::start().await;
-    let worker = worker(&shell, &provider).await;
-    let held = shell.json(&["message", "send", "--sms", "--to", "+31600000500", "--text", "hi"]);
-    shell.code(3, &["process", "watch", text(&held, "process_id"), "--timeout", "60"]);
-    let open = shell.json(&[
-        "message",
-        "send",
-        "--to",
-        "a@example.org",
-        "--subject",
-        "s",
-        "--text",
-        "t",
-        "--at",
-        "2h",
-    ]);
-    let done = ["message", "send", "--to", "a@example.org", "--subject", "s", "--text", "t", "--key", "k"];
-    let done = shell.json(&done);
-    shell.ok(&["process", "watch", text(&done, "process_id"), "--timeout", "60"]);
-    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guides/messages.md");
-    let guide = std::fs::read_to_string(guide).unwrap();
-    let lines = guide.lines().filter_map(|line| line.strip_prefix("    towpath "));
-    let mut ran = 0;
-    for line in lines.filter(|line| !line.starts_with("up")) {
-        let id = |word: &String| match word.as_str() {
-            "PROCESS" => text(&done, "process_id").to_owned(),
-            "HELD" => text(&held, "process_id").to_owned(),
-            "OPEN" => text(&open, "process_id").to_owned(),
-            "MESSAGE" => done["message_id"].to_string(),
-            _ => word.clone(),
-        };
-        let words: Vec<String> = split(line).iter().map(id).collect();
-        shell.ok(&words.iter().map(String::as_str).collect::<Vec<_>>());
-        ran += 1;
-    }
-    assert!(ran > 10, "the guide was read: {ran} commands");
-    drop(worker);
 }
 
 /// P11, O04: what the commands show: a timeline, codes for scripts, errors that say what to do.

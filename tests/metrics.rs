@@ -219,10 +219,7 @@ async fn every_command_of_the_guides_works() {
     for page in ["guides/observability.md", "guides/deploy.md"] {
         for line in commands(page).iter().filter(|line| !line.starts_with("up")) {
             let words = split(line);
-            let output = place.run(&words.iter().map(String::as_str).collect::<Vec<_>>());
-            // Warnings of the doctor are for whoever reads them.
-            let fine = output.status.success() || (words[0] == "doctor" && output.status.code() == Some(3));
-            assert!(fine, "{line}: {}", crate::towpath::words(&output));
+            place.ok(&words.iter().map(String::as_str).collect::<Vec<_>>());
             ran += 1;
         }
     }

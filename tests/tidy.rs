@@ -89,17 +89,47 @@ fn refusals_are_one_closed_list() {
     assert_eq!(used, known, "the SQL files and model::refusal differ");
 }
 
-/// Relative links in the documentation lead somewhere.
+/// Relative links in the documentation lead somewhere, to the heading they name.
 #[test]
 fn links_lead_somewhere() {
     for path in files(&root(), &[".md"]) {
         let text = read(&path);
         for (at, _) in text.match_indices("](") {
-            let target = text[at + 2..].split(')').next().unwrap().split('#').next().unwrap();
-            if target.is_empty() || target.contains("://") || target.starts_with("mailto:") {
+            let target = text[at + 2..].split(')').next().unwrap();
+            if target.contains("://") || target.starts_with("mailto:") {
                 continue;
             }
-            assert!(path.parent().unwrap().join(target).exists(), "{}: dead link {target}", path.display());
+            let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+            let there = if file.is_empty() { path.clone() } else { path.parent().unwrap().join(file) };
+            assert!(there.exists(), "{}: dead link {target}", path.display());
+            let found = heading.is_empty() || headings(&read(&there)).contains(heading);
+            assert!(found, "{}: no such heading: {target}", path.display());
+        }
+    }
+}
+
+/// The headings of a page as links name them: lower case, hyphens for spaces, no other signs.
+fn headings(page: &str) -> BTreeSet<String> {
+    let lines = page.lines().filter(|line| line.starts_with('#'));
+    let anchor = |line: &str| -> String {
+        let kept = line.trim_start_matches('#').trim().to_lowercase();
+        let kept = kept.chars().filter(|c| c.is_alphanumeric() || "-_ ".contains(*c));
+        kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+    };
+    lines.map(anchor).collect()
+}
+
+/// Every page of the documentation is found from its index.
+#[test]
+fn every_page_is_in_an_index() {
+    let docs = root().join("docs");
+    for (dir, index) in
+        [("guides", "README.md"), ("runbooks", "README.md"), ("reference", "reference/README.md")]
+    {
+        let index = read(&docs.join(index));
+        for page in files(&docs.join(dir), &[".md"]) {
+            let name = page.file_name().unwrap().to_string_lossy().into_owned();
+            assert!(name == "README.md" || index.contains(&format!("{name})")), "no index has {dir}/{name}");
         }
     }
 }

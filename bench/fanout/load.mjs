@@ -5,9 +5,10 @@ import { readFileSync } from "node:fs"
 
 const [peer, base, pid, subscribersText, publishesText] = process.argv.slice(2)
 const subscribers = Number(subscribersText)
-// Large rounds of N appends take their time; a few say as much as many.
+// Large rounds of N appends take their time; a few say as much as many. One request takes a fraction of the
+// hundredths in which CPU time is counted; only many say something.
 const isTowpath = peer === "towpath"
-const publishes = isTowpath ? Number(publishesText) : Math.max(1, Math.min(Number(publishesText), Math.ceil(50_000 / subscribers)))
+const publishes = isTowpath ? Number(publishesText) * 100 : Math.max(1, Math.min(Number(publishesText), Math.ceil(50_000 / subscribers)))
 const connections = 50
 const agent = new http.Agent({ keepAlive: true, maxSockets: connections })
 const payload = JSON.stringify({ text: "x".repeat(100) })
@@ -66,7 +67,32 @@ for (let n = 0; n < publishes; n++) {
   times.push(performance.now() - from)
 }
 const cpuMs = ((cpuSeconds() - cpu) * 1000) / publishes
-times.sort((one, other) => one - other)
-const at = (share) => Number(times[Math.min(times.length - 1, Math.floor(times.length * share))].toFixed(3))
-console.log(JSON.stringify({ peer, subscribers, publishes, p50_ms: at(0.5), p99_ms: at(0.99), cpu_ms: Number(cpuMs.toFixed(3)), create_ms: Math.round(createMs) }))
+const at = (list, share) => {
+  list.sort((one, other) => one - other)
+  return Number(list[Math.min(list.length - 1, Math.floor(list.length * share))].toFixed(3))
+}
+
+// What a session reads is made when it is read, here; so that is measured too: one more message, read by up
+// to a thousand sessions from where each was.
+const readers = Math.min(subscribers, 1000)
+const stream = (number) => (isTowpath ? `/v1/default/stream/session:${session(number)}` : `/v1/stream/session-${number}`)
+const offsets = []
+await each(readers, async (number) => {
+  offsets[number] = (await ask("HEAD", stream(number))).headers["stream-next-offset"]
+})
+await publish()
+const reads = []
+const readCpu = cpuSeconds()
+await each(readers, async (number) => {
+  const from = performance.now()
+  await ask("GET", `${stream(number)}?offset=${offsets[number]}`)
+  reads.push(performance.now() - from)
+})
+const readCpuMs = ((cpuSeconds() - readCpu) * 1000) / readers
+console.log(
+  JSON.stringify({
+    peer, subscribers, publishes, p50_ms: at(times, 0.5), p99_ms: at(times, 0.99), cpu_ms: Number(cpuMs.toFixed(3)),
+    create_ms: Math.round(createMs), readers, read_p50_ms: at(reads, 0.5), read_cpu_ms: Number(readCpuMs.toFixed(3)),
+  }),
+)
 agent.destroy()

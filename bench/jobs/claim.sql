@@ -1,6 +1,7 @@
 -- What bench/jobs/claim runs inside the server.
 
-create unlogged table public.claimed (part text, at timestamptz default clock_timestamp(), jobs integer, ms double precision);
+create unlogged table public.claimed (part text, at timestamptz default clock_timestamp(), jobs integer, ms double precision,
+    ack_ms double precision);
 
 -- produce: that many jobs in batches of 500.
 create function public.produce(p_jobs integer) returns void language plpgsql as $$
@@ -12,33 +13,44 @@ begin
 end;
 $$;
 
--- take: one timed claim and its ack, each in a transaction of its own; how many jobs it got.
-create procedure public.take(p_limit integer, p_part text, inout jobs integer) language plpgsql as $$
+-- take: one timed claim and its ack, each in a transaction of its own; how many jobs it got. Acks name the entries of
+-- the ledger (batches, as a worker does), or only jobs (ids), or one job a call (single), as executors over HTTP do.
+create procedure public.take(p_limit integer, p_part text, p_acks text, inout jobs integer) language plpgsql as $$
 declare
     _began timestamptz := clock_timestamp();
+    _owner text := 'w' || pg_backend_pid();
+    _claim_ms double precision;
     _ids uuid[];
     _attempts integer[];
     _batches bigint[];
 begin
     select array_agg(c.job_id), array_agg(c.attempt), array_agg(distinct c.batch_id) into _ids, _attempts, _batches
-      from towpath.fn_job_claim_rows('bench', array['noop'], p_limit, 'w' || pg_backend_pid(), 30) c;
+      from towpath.fn_job_claim_rows('bench', array['noop'], p_limit, _owner, 30) c;
     commit;
     jobs := coalesce(cardinality(_ids), 0);
     if jobs > 0 then
-        insert into public.claimed (part, jobs, ms)
-        values (p_part, jobs, extract(epoch from clock_timestamp() - _began) * 1000);
-        perform towpath.fn_job_ack_many(_ids, 'w' || pg_backend_pid(), _attempts, _batches);
+        _claim_ms := extract(epoch from clock_timestamp() - _began) * 1000;
+        _began := clock_timestamp();
+        if p_acks = 'single' then
+            for _i in 1..jobs loop
+                perform towpath.fn_job_ack(_ids[_i], _owner, _attempts[_i]);
+            end loop;
+        else
+            perform towpath.fn_job_ack_many(_ids, _owner, _attempts, case p_acks when 'batches' then _batches end);
+        end if;
         commit;
+        insert into public.claimed (part, jobs, ms, ack_ms)
+        values (p_part, jobs, _claim_ms, extract(epoch from clock_timestamp() - _began) * 1000);
     end if;
 end;
 $$;
 
 -- work: a claim; a short rest if there was nothing.
-create procedure public.work(p_limit integer) language plpgsql as $$
+create procedure public.work(p_limit integer, p_acks text) language plpgsql as $$
 declare
     _jobs integer;
 begin
-    call public.take(p_limit, 'held', _jobs);
+    call public.take(p_limit, 'held', p_acks, _jobs);
     if _jobs < p_limit then
         perform pg_sleep(0.01);
     end if;
@@ -50,7 +62,7 @@ declare
     _jobs integer;
 begin
     for _i in 1..p_claims loop
-        call public.take(200, p_part, _jobs);
+        call public.take(200, p_part, 'batches', _jobs);
         if _i % 50 = 0 then
             perform towpath.fn_job_floor_tick();
             commit;
@@ -85,18 +97,22 @@ begin
 end;
 $$;
 
--- quarters: claims by quarter of the time, and the last quarter's p50 as a multiple of the first's.
-create function public.quarters(p_seconds integer, p_rate integer) returns jsonb language sql as $$
+-- quarters: claims and acks by quarter of the time, and the last quarter's p50 as a multiple of the first's.
+create function public.quarters(p_seconds integer, p_rate integer, p_acks text) returns jsonb language sql as $$
     with quarter as (
         select width_bucket(extract(epoch from c.at - s.began), 0, p_seconds + 0.001, 4) as no,
                sum(c.jobs) as jobs,
                percentile_cont(0.5) within group (order by c.ms) as p50,
-               percentile_cont(0.99) within group (order by c.ms) as p99
+               percentile_cont(0.99) within group (order by c.ms) as p99,
+               percentile_cont(0.5) within group (order by c.ack_ms) as ack_p50
           from public.claimed c, (select min(x.at) as began from public.claimed x) s group by 1)
-    select jsonb_build_object('measure', 'held', 'seconds', p_seconds, 'rate', p_rate,
+    select jsonb_build_object('measure', 'held', 'seconds', p_seconds, 'rate', p_rate, 'acks', p_acks,
                'jobs', sum(q.jobs), 'p50_ms', jsonb_agg(round(q.p50::numeric, 2) order by q.no),
                'p99_ms', jsonb_agg(round(q.p99::numeric, 2) order by q.no),
-               'last_to_first', round((max(q.p50) filter (where q.no = 4) / max(q.p50) filter (where q.no = 1))::numeric, 2))
+               'last_to_first', round((max(q.p50) filter (where q.no = 4) / max(q.p50) filter (where q.no = 1))::numeric, 2),
+               'ack_p50_ms', jsonb_agg(round(q.ack_p50::numeric, 2) order by q.no),
+               'ack_last_to_first',
+               round((max(q.ack_p50) filter (where q.no = 4) / max(q.ack_p50) filter (where q.no = 1))::numeric, 2))
       from quarter q where q.no between 1 and 4
 $$;
 

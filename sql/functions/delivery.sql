@@ -237,15 +237,16 @@ create or replace function towpath.fn_delivery_history(
 as $$
 declare
     _ids uuid[] := array[p_delivery_id];
+    _position bigint;
 begin
     if (p_delivery_id is null) = (p_event_id is null) then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'detail', 'name a delivery_id or an event_id');
     end if;
     if p_event_id is not null then
-        -- An attempt that was sent by webhook has the delivery as its result.
-        _ids := array(select a.result_id from towpath.event_position p
-                        join towpath.route_attempt a on a.position = p.position
-                       where p.event_id = p_event_id and a.result_id is not null);
+        _position := (select p.position from towpath.event_position p where p.event_id = p_event_id);
+        -- An attempt that was sent by webhook or to a stream has the delivery as its result.
+        _ids := array(select a.result_id from towpath.route_attempt a
+                       where a.position = _position and a.result_id is not null);
     end if;
     return jsonb_build_object('ok', true,
         'attempts', (select coalesce(jsonb_agg(to_jsonb(a) - 'route_no' || jsonb_build_object('route_name', r.route_name)
@@ -253,10 +254,10 @@ begin
                        from (select * from towpath.delivery_attempt x where x.delivery_id = any(_ids)
                               order by x.ended_at desc limit least(greatest(coalesce(p_limit, 200), 1), 1000)) a
                        join towpath.outbound_route r on r.route_no = a.route_no),
-        'waiting', (select coalesce(jsonb_agg(to_jsonb(d) - 'event' - 'route_no' - 'target_no'
+        'waiting', (select coalesce(jsonb_agg(to_jsonb(d) - 'route_no'
                                || jsonb_build_object('route_name', r.route_name) order by d.delivery_id), '[]')
-                      from towpath.delivery d join towpath.outbound_route r on r.route_no = d.route_no
-                     where d.delivery_id = any(_ids)));
+                      from towpath._delivery_now d join towpath.outbound_route r on r.route_no = d.route_no
+                     where d.delivery_id = any(_ids) and (_position is null or d.position = _position)));
 end;
 $$;
 

@@ -99,7 +99,7 @@ begin
      cross join lateral (select m.position, m.last_run_at from towpath.route_cursor_mark m
                           where m.cursor_no = c.cursor_no order by m.mark_no desc limit 1) m;
     select count(*) as waiting, count(*) filter (where d.lease_until < _now - interval '1 minute') as expired, min(d.created_at) as oldest
-      into _row from towpath.delivery d;
+      into _row from towpath._delivery_now d;
     _checks := _checks || towpath._check('W9_lag', _row.expired = 0,
         format('the slowest cursor lags %s events; %s deliveries wait, %s with a lease that ran out over a minute ago',
                _n, _row.waiting, _row.expired),

@@ -304,6 +304,8 @@ as $$
             'worker_name', w.worker_name, 'target_key', t.target_key, 'circuit', t.circuit,
             'blocked_until', case when t.blocked_until > towpath.fn_now() then t.blocked_until end,
             'signed', s.route_no is not null, 'previous_key_until', s.previous_until,
+            'last_error', coalesce(t.last_error, (select max(x.last_error) from towpath.route_stream x
+                                                   where x.route_no = r.route_no and x.failures > 0)),
             'deliveries_waiting', (select count(*) from towpath.delivery d where d.route_no = r.route_no)
                 + (select count(*) from towpath.stream_delivery d where d.route_no = r.route_no),
             'dead_letters_open', (select count(*) from towpath.route_dead_letter l

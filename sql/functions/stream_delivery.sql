@@ -171,7 +171,8 @@ begin
             jsonb_build_object('project', _stream.project, 'stream', _stream.stream, 'error', left(_error, 500)));
     end if;
     update towpath.route_stream s
-       set producer = case when p_restored then gen_random_uuid() else s.producer end, lease_owner = null, lease_until = null, next_at = _next, failures = _failures, last_error = _error
+       set producer = case when p_restored then gen_random_uuid() else s.producer end, lease_owner = null,
+           lease_until = null, next_at = _next, failures = _failures, last_error = _error
      where s.route_stream_no = p_route_stream_no;
     return jsonb_build_object('ok', true, 'appended', _appended, 'dead', _dead, 'next_at', _next);
 end;

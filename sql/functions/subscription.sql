@@ -12,6 +12,18 @@ as $$
                   'future_Kestra_adapter', coalesce(to_jsonb(p_executor)::text, 'null'))
 $$;
 
+-- fn_executor_kinds: the executor whitelist, read from the one place where it stands.
+--
+-- Answers: {ok, kinds: [name]}.
+create or replace function towpath.fn_executor_kinds() returns jsonb
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+    select jsonb_build_object('ok', true, 'kinds', jsonb_agg(k.words[1] order by k.no))
+      from regexp_matches(pg_get_functiondef('towpath._executor_known(text)'::regprocedure), '''([^'']+)''::text', 'g')
+           with ordinality as k (words, no)
+$$;
+
 -- fn_job_subscription_put: makes or changes the one subscription of an executor for a kind and a
 -- domain (null: any). max_parallel null means no limit.
 --
@@ -277,6 +289,7 @@ as $$
       from towpath.producer_grant g where p_producer is null or g.producer = p_producer
 $$;
 
+grant execute on function towpath.fn_executor_kinds() to workflow_admin, towpath_observer, worker_service_user;
 grant execute on function towpath.fn_job_subscription_put(text, text, text, text, integer, integer, boolean, text,
     text) to workflow_admin;
 grant execute on function towpath.fn_job_subscription_delete(uuid) to workflow_admin;

@@ -31,7 +31,7 @@ select t.last_position,
        select count(*) filter (where d.lease_owner is null) as deliveries_waiting,
               count(*) filter (where d.lease_owner is not null) as deliveries_leased,
               min(d.created_at) as oldest_delivery_at
-         from towpath.delivery d) d
+         from towpath._delivery_now d) d
  cross join lateral (
        select coalesce(sum(x.events), 0)::bigint as events_24h, coalesce(sum(x.broadcasts), 0)::bigint as broadcast_events_24h
          from (select h.events, h.broadcasts from towpath.event_resolution_hour h where h.hour_at > n.now - interval '25 hours'

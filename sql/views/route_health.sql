@@ -19,7 +19,8 @@ select r.route_name,
        t.failures as target_failures,
        t.failing_since,
        case when t.blocked_until > towpath.fn_now() then t.blocked_until end as blocked_until,
-       t.last_error,
+       coalesce(t.last_error, (select max(s.last_error) from towpath.route_stream s
+                                where s.route_no = r.route_no and s.failures > 0)) as last_error,
        coalesce(d.waiting, 0) as deliveries_waiting,
        coalesce(d.leased, 0) as deliveries_leased,
        d.oldest_at as oldest_delivery_at,
@@ -32,11 +33,7 @@ select r.route_name,
   left join towpath.delivery_target t on t.target_no = r.target_no
   left join (select d.route_no, count(*) filter (where d.lease_owner is null) as waiting,
                     count(*) filter (where d.lease_owner is not null) as leased, min(d.created_at) as oldest_at
-               from (select d.route_no, d.lease_owner, d.created_at from towpath.delivery d
-                     union all
-                     select d.route_no, s.lease_owner, d.created_at from towpath.stream_delivery d
-                       join towpath.route_stream s on s.route_stream_no = d.route_stream_no) d
-              group by d.route_no) d on d.route_no = r.route_no
+               from towpath._delivery_now d group by d.route_no) d on d.route_no = r.route_no
   left join (select d.route_no, count(*) as open, min(d.created_at) as oldest_at
                from towpath.route_dead_letter d where d.resolved_at is null group by d.route_no) l on l.route_no = r.route_no
  where r.retired_at is null;

@@ -1,7 +1,8 @@
 //! The operator's commands for events, as an operator types them.
 
 mod events;
-mod guide;
+mod gate;
+mod json;
 mod routes;
 mod subscriptions;
 mod up;

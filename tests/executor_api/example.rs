@@ -1,6 +1,6 @@
 //! The example workers of `examples/workers`, run against a real server.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -9,20 +9,14 @@ use towpath_db::job::NewJob;
 use towpath_testkit::victim::Victim;
 
 use super::Api;
-use crate::towpath::WAIT_MAX;
+use crate::towpath::{WAIT_MAX, words};
 
 /// Works through good and bad jobs, lives visibly, and stops cleanly on a signal.
-#[expect(clippy::print_stdout, reason = "a test that was skipped should say so")]
-async fn works(interpreter: &str, file: &str) {
-    if Command::new(interpreter).arg("--version").output().is_err() {
-        println!("skipped: {interpreter} is not installed, so examples/workers/{file} was not run");
-        return;
-    }
+async fn works(interpreter: &str, program: &Path) {
     let api = Api::start().await;
     let token = api.token("py", &[]).await;
     let mut command = Command::new(interpreter);
-    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/workers").join(file));
-    command.env("TOWPATH_URL", api.server.url("")).env("EXECUTOR_TOKEN", &token);
+    command.arg(program).env("TOWPATH_URL", api.server.url("")).env("EXECUTOR_TOKEN", &token);
     let mut worker = Victim::spawn(command);
     worker.wait_for_line("working").await;
     for n in 0..5 {
@@ -51,14 +45,49 @@ async fn enqueue(api: &Api, payload: Value) {
     api.database.enqueue(&job).await.unwrap();
 }
 
+/// The directory of the examples.
+fn examples() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/workers")
+}
+
+/// Whether a program that an example needs is here; says so if not.
+#[expect(clippy::print_stdout, reason = "a test that was skipped should say so")]
+fn has(program: &str) -> bool {
+    let found = Command::new(program).arg("--version").output().is_ok();
+    if !found {
+        println!("skipped: {program} is not installed, so its example worker was not run");
+    }
+    found
+}
+
+/// Checks the types of the TypeScript example and compiles it, with the compiler its lock file names, in
+/// a copy: the tree stays as it is.
+fn compiled() -> PathBuf {
+    let (from, to) =
+        (examples().join("typescript"), Path::new(env!("CARGO_TARGET_TMPDIR")).join("worker-ts"));
+    std::fs::create_dir_all(&to).unwrap();
+    for file in ["package.json", "package-lock.json", "tsconfig.json", "worker.ts"] {
+        std::fs::copy(from.join(file), to.join(file)).unwrap();
+    }
+    for arguments in [&["ci", "--no-audit", "--no-fund"][..], &["run", "build"]] {
+        let output = Command::new("npm").args(arguments).current_dir(&to).output().unwrap();
+        assert!(output.status.success(), "npm {arguments:?}: {}", words(&output));
+    }
+    to.join("build/worker.js")
+}
+
 /// Issue 7: any language can work. Python, with nothing but its standard library.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_python_worker_works() {
-    works("python3", "worker.py").await;
+    if has("python3") {
+        works("python3", &examples().join("worker.py")).await;
+    }
 }
 
-/// Issue 7: any language can work. Node.js, without dependencies, types in comments.
+/// Issue 7: any language can work. TypeScript, type-checked, without dependencies when it runs.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_typescript_worker_works() {
-    works("node", "worker.mjs").await;
+    if has("npm") && has("node") {
+        works("node", &compiled()).await;
+    }
 }

@@ -2,12 +2,9 @@
 
 mod dlq;
 mod executor;
-pub(crate) mod guide;
 mod job;
 mod queue;
 mod schedule;
-
-pub(crate) use guide::split;
 
 use std::process::Command;
 

@@ -1,5 +1,6 @@
 //! Events under load: how fast they become jobs, and whether any is lost on the way.
 
+mod idle_writer;
 mod place;
 mod race;
 mod route;
@@ -23,6 +24,8 @@ struct Cli {
 enum What {
     /// Writers that commit late and roll back, against several roles and a naive cursor
     Race(race::Race),
+    /// A transaction that stays open while others commit: the delay it adds, and what is lost over it
+    IdleWriter(idle_writer::IdleWriter),
     /// Events/s from commit to job, and the delay, with so many events stored
     Route(route::Route),
 }
@@ -33,6 +36,7 @@ async fn main() -> anyhow::Result<()> {
     let mut log = Log { into: cli.into };
     match cli.what {
         What::Race(race) => race.run(&mut log).await,
+        What::IdleWriter(idle) => idle.run(&mut log).await,
         What::Route(route) => route.run(&mut log).await,
     }
 }

@@ -1,12 +1,16 @@
 //! Settings of sessions and their fan-out, under the names of the source document.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use towpath_model::circuit;
 use towpath_model::fanout::Limits;
+use towpath_model::token::Bearer;
 use towpath_server::project::Auth;
 use towpath_server::stream;
+
+use crate::bearer;
 
 /// Settings of sessions.
 #[derive(Args, Debug, Clone)]
@@ -17,6 +21,9 @@ pub(crate) struct FanOutArgs {
     /// Token that commands send to the server
     #[arg(long, global = true, env = "TOWPATH_TOKEN", value_name = "TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
+    /// File with that token, or with several, each behind its project; read again when it changes
+    #[arg(long, global = true, env = "TOWPATH_TOKEN_FILE", value_name = "FILE", conflicts_with = "token")]
+    pub(crate) token_file: Option<PathBuf>,
     /// How long a session lives without being used
     #[arg(long, global = true, env = "TOWPATH_SESSION_TTL_SECONDS", value_name = "SECONDS",
           default_value_t = 1800, value_parser = clap::value_parser!(u32).range(1..=31_536_000))]
@@ -28,6 +35,18 @@ pub(crate) struct FanOutArgs {
     /// Server with the streams of sessions, if it is another one
     #[arg(long, global = true, env = "TOWPATH_SESSIONS_URL", value_name = "URL")]
     sessions_url: Option<String>,
+    /// Token for that server
+    #[arg(long, global = true, env = "TOWPATH_SESSIONS_TOKEN", value_name = "TOKEN", hide_env_values = true)]
+    sessions_token: Option<String>,
+    /// File with that token, or with several, each behind its project; read again when it changes
+    #[arg(
+        long,
+        global = true,
+        env = "TOWPATH_SESSIONS_TOKEN_FILE",
+        value_name = "FILE",
+        conflicts_with = "sessions_token"
+    )]
+    sessions_token_file: Option<PathBuf>,
     /// Let the worker deliver to many sessions; without it they are skipped
     #[arg(long, global = true, env = "TOWPATH_FANOUT_QUEUE", value_name = "BOOL", num_args = 0..=1,
           require_equals = true, default_value_t = true, default_missing_value = "true",
@@ -74,9 +93,9 @@ pub(crate) enum Who {
 
 impl FanOutArgs {
     /// As the server takes them.
-    pub(crate) fn for_server(&self) -> stream::FanOutSettings {
+    pub(crate) fn for_server(&self) -> anyhow::Result<stream::FanOutSettings> {
         let milliseconds = |number: u32| Duration::from_millis(number.into());
-        stream::FanOutSettings {
+        Ok(stream::FanOutSettings {
             limits: Limits {
                 queue_threshold: self.fanout_queue_threshold as usize,
                 queue: self.fanout_queue,
@@ -89,9 +108,23 @@ impl FanOutArgs {
             session_ttl_seconds: self.session_ttl_seconds.into(),
             clean_every: Duration::from_secs(self.session_clean_seconds.into()),
             sessions_url: self.sessions_url.clone(),
+            sessions_bearer: bearer::from_settings(
+                self.sessions_token.as_ref(),
+                self.sessions_token_file.as_ref(),
+            )?,
             batch: self.fanout_batch_size.into(),
             delivery_wait_max: milliseconds(self.fanout_rpc_timeout_ms),
-        }
+        })
+    }
+
+    /// Whether the streams of sessions are on another server.
+    pub(crate) fn sessions_elsewhere(&self) -> bool {
+        self.sessions_url.is_some()
+    }
+
+    /// What commands, and the route role alone, show to the server at `url`.
+    pub(crate) fn bearer(&self) -> anyhow::Result<Bearer> {
+        bearer::from_settings(self.token.as_ref(), self.token_file.as_ref())
     }
 
     /// Reachable from outside, everybody needs one.

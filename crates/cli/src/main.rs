@@ -1,5 +1,6 @@
 //! The one binary: `towpath up`, and everything else an operator types.
 
+mod bearer;
 mod command;
 mod dashboard;
 mod door;

@@ -69,7 +69,7 @@ pub(crate) struct Settings {
     /// The key of the first certificate, in PEM
     #[arg(long, global = true, env = "TOWPATH_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Server that `towpath stream` talks to [default: http://LISTEN]
+    /// Server that `towpath stream` and `towpath route` talk to [default: http://LISTEN]
     #[arg(long, global = true, env = "TOWPATH_URL", value_name = "URL")]
     pub(crate) url: Option<String>,
     /// Password of the dashboard, to look and act [default: none, open on loopback]
@@ -122,8 +122,15 @@ const CONFIG: &str = "config";
 /// These hold a password somewhere in an address.
 const SECRET_ADDRESSES: [&str; 2] = ["database_url", "smtp_url"];
 /// These are secrets as a whole.
-const SECRETS: [&str; 6] =
-    ["admin_password", "viewer_password", "metrics_token", "resend_api_key", "twilio_auth_token", "token"];
+const SECRETS: [&str; 7] = [
+    "admin_password",
+    "viewer_password",
+    "metrics_token",
+    "resend_api_key",
+    "twilio_auth_token",
+    "token",
+    "sessions_token",
+];
 
 /// The settings as clap knows them: key and environment variable.
 fn known() -> Vec<(String, String)> {

@@ -81,12 +81,12 @@ impl StreamSettings {
 }
 
 /// Everything about streams as the server takes it.
-pub(crate) fn for_server(settings: &Settings) -> stream::Settings {
-    stream::Settings {
+pub(crate) fn for_server(settings: &Settings) -> anyhow::Result<stream::Settings> {
+    Ok(stream::Settings {
         auth: settings.fan_out.auth(is_public(settings)),
-        fan_out: settings.fan_out.for_server(),
+        fan_out: settings.fan_out.for_server()?,
         ..settings.stream.for_server()
-    }
+    })
 }
 
 /// Whether others than this machine can reach the server.

@@ -83,6 +83,24 @@ impl Action {
         })
     }
 
+    /// Writes down what was done elsewhere than in the database, and goes to `to`, or back to the page.
+    pub(crate) async fn done<E: std::fmt::Display>(
+        &self,
+        app: &App,
+        what: (&str, &str),
+        to: Option<&str>,
+        result: Result<String, E>,
+    ) -> Result<Response, Fault> {
+        let (verb, target) = what;
+        let problem = result.as_ref().err().map(ToString::to_string);
+        self.record(app, verb, target, problem.as_deref()).await?;
+        app.live.nudge();
+        Ok(match result {
+            Ok(word) => go(to.unwrap_or(&self.back()), &word, true),
+            Err(error) => go(&self.back(), &error.to_string(), false),
+        })
+    }
+
     /// One row in the audit.
     pub(crate) async fn record(
         &self,

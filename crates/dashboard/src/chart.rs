@@ -1,6 +1,7 @@
-//! Charts as inline SVG: bars of ended attempts, lines of percentiles.
+//! Charts as inline SVG: bars of what happened by minute, lines of percentiles.
 
 use jiff::Timestamp;
+use towpath_db::health::EventMinute;
 use towpath_db::queue::{Latency, LatencyMinute, Percentiles, QueueMinute};
 
 use crate::filters::{grouped, short};
@@ -20,7 +21,7 @@ pub(crate) struct Piece {
     pub(crate) title: String,
 }
 
-/// Ended attempts by minute, stacked by outcome.
+/// Something counted by minute, stacked.
 pub(crate) struct Bars {
     pub(crate) pieces: Vec<Piece>,
     pub(crate) width: f64,
@@ -36,26 +37,44 @@ const STACK: [(&str, &[&str]); 3] = [
 ];
 
 impl Bars {
-    /// The last hour up to `now`.
-    pub(crate) fn new(minutes: &[QueueMinute], now: Timestamp) -> Bars {
+    /// Ended attempts of the last hour up to `now`.
+    pub(crate) fn attempts(minutes: &[QueueMinute], now: Timestamp) -> Bars {
+        let layers = minutes.iter().map(|minute| {
+            let layer = STACK.iter().position(|(_, outcomes)| outcomes.contains(&minute.outcome.as_str()));
+            (minute.minute_at, layer.unwrap_or(1), minute.n)
+        });
+        Bars::new(layers, ["good", "warn", "bad"], now)
+    }
+
+    /// Events of the last hour up to `now`.
+    pub(crate) fn events(minutes: &[EventMinute], now: Timestamp) -> Bars {
+        let layers = minutes.iter().map(|minute| (minute.minute_at, 0, minute.n));
+        Bars::new(layers, ["info", "info", "info"], now)
+    }
+
+    fn new(
+        minutes: impl Iterator<Item = (Timestamp, usize, i64)>,
+        classes: [&'static str; 3],
+        now: Timestamp,
+    ) -> Bars {
         let step = WIDTH / MINUTES as f64;
         let last = now.as_second() / 60;
         let mut heights = vec![[0i64; 3]; MINUTES as usize];
-        for minute in minutes {
-            let at = MINUTES - 1 - (last - minute.minute_at.as_second() / 60);
+        for (minute_at, layer, n) in minutes {
+            let at = MINUTES - 1 - (last - minute_at.as_second() / 60);
             let Some(column) = usize::try_from(at).ok().and_then(|at| heights.get_mut(at)) else { continue };
-            let layer = STACK.iter().position(|(_, outcomes)| outcomes.contains(&minute.outcome.as_str()));
-            column[layer.unwrap_or(1)] += minute.n;
+            column[layer] += n;
         }
         let max = heights.iter().map(|column| column.iter().sum()).max().unwrap_or(0).max(1);
         let mut pieces = vec![];
         for (at, column) in heights.iter().enumerate() {
             let mut floor = HEIGHT;
-            for ((class, _), n) in STACK.iter().zip(column).filter(|(_, n)| **n > 0) {
+            for (class, n) in classes.iter().zip(column).filter(|(_, n)| **n > 0) {
                 let height = (*n as f64 / max as f64 * (HEIGHT - 4.0)).max(1.0);
                 floor -= height;
                 let ago = MINUTES as usize - 1 - at;
-                let title = format!("{} {class}, {ago} min ago", grouped(*n));
+                let what = if *class == "info" { "" } else { class };
+                let title = format!("{} {what}, {ago} min ago", grouped(*n)).replace(" ,", ",");
                 pieces.push(Piece { class, x: at as f64 * step + 1.0, y: floor, height, title });
             }
         }
@@ -138,7 +157,7 @@ mod tests {
             wait_ms: 0,
             run_ms: 0,
         };
-        let bars = Bars::new(
+        let bars = Bars::attempts(
             &[
                 minute("2026-01-01T12:00:00Z", "succeeded", 90),
                 minute("2026-01-01T12:00:00Z", "failed", 10),

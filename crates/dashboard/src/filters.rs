@@ -64,6 +64,16 @@ pub(crate) fn grouped(n: i64) -> String {
     if n < 0 { format!("-{text}") } else { text }
 }
 
+/// An amount of data.
+pub(crate) fn bytes(n: u64) -> String {
+    match n {
+        0..1_000 => format!("{n} B"),
+        1_000..1_000_000 => format!("{:.1} kB", n as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} MB", n as f64 / 1e6),
+        _ => format!("{:.1} GB", n as f64 / 1e9),
+    }
+}
+
 pub(crate) fn short(ms: f64) -> String {
     match ms {
         _ if ms < 10.0 => format!("{ms:.1} ms"),
@@ -137,5 +147,6 @@ mod tests {
         assert_eq!(short(1.26), "1.3 ms");
         assert_eq!(short(90_000.0), "1 min");
         assert_eq!(span(90_061), "1 d 1 h");
+        assert_eq!((bytes(7), bytes(1_500)), ("7 B".into(), "1.5 kB".into()));
     }
 }

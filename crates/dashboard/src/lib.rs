@@ -8,26 +8,33 @@
 mod access;
 mod act;
 mod chart;
+mod counted;
 mod fault;
 mod filters;
 mod limits;
 mod live;
 mod page;
 mod shell;
+mod webhook;
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware;
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use tokio_util::sync::CancellationToken;
 use towpath_db::Database;
-use towpath_streams::Store;
+use towpath_db::dead_letter::DeadLetterSummary;
+use towpath_db::event::EventHealth;
+use towpath_db::queue::{Backlog, Latency, QueueHealth};
+use towpath_streams::{Circuits, Store};
 
 use access::Guard;
 pub use access::{Access, Secret};
+use counted::{Counted, Seen};
 use live::Live;
+pub use webhook::{TestSender, Tested};
 
 /// What the pages are made from.
 #[derive(Clone)]
@@ -36,6 +43,10 @@ pub struct Config {
     pub database: Database,
     /// The streams they show, and are told of changes by.
     pub store: Arc<dyn Store>,
+    /// The breakers of fan-outs, shared with who delivers.
+    pub circuits: Circuits,
+    /// Sends test webhooks.
+    pub webhooks: Arc<dyn TestSender>,
     /// Who may look and who may act.
     pub access: Access,
 }
@@ -45,41 +56,112 @@ pub struct Config {
 pub(crate) struct App {
     database: Database,
     store: Arc<dyn Store>,
+    circuits: Circuits,
+    webhooks: Arc<dyn TestSender>,
     guard: Arc<Guard>,
     live: Live,
+    counts: Counts,
+}
+
+/// Numbers that take longer to count the more there is.
+#[derive(Clone, Default)]
+pub(crate) struct Counts {
+    queue: Counted<Option<QueueHealth>>,
+    backlog: Counted<Vec<Backlog>>,
+    latency: Counted<Latency>,
+    events: Counted<EventHealth>,
+    letters: Counted<Vec<DeadLetterSummary>>,
+}
+
+impl App {
+    /// The queue in numbers.
+    pub(crate) async fn queue_health(&self) -> Result<Seen<Option<QueueHealth>>, towpath_db::Error> {
+        let db = self.database.clone();
+        self.counts.queue.get(|| async move { Ok(db.queue_health().await?.into_iter().next()) }).await
+    }
+
+    /// Unfinished jobs by kind.
+    pub(crate) async fn backlog(&self) -> Result<Seen<Vec<Backlog>>, towpath_db::Error> {
+        let db = self.database.clone();
+        self.counts.backlog.get(|| async move { db.queue_backlog().await }).await
+    }
+
+    /// How long jobs took.
+    pub(crate) async fn latency(&self) -> Result<Seen<Latency>, towpath_db::Error> {
+        let db = self.database.clone();
+        self.counts.latency.get(|| async move { db.queue_latency(limits::LATENCY_SAMPLE).await }).await
+    }
+
+    /// Events in numbers.
+    pub(crate) async fn event_health(&self) -> Result<Seen<EventHealth>, towpath_db::Error> {
+        let db = self.database.clone();
+        self.counts.events.get(|| async move { db.event_health().await }).await
+    }
+
+    /// Dead letters by kind and status.
+    pub(crate) async fn letters(&self) -> Result<Seen<Vec<DeadLetterSummary>>, towpath_db::Error> {
+        let db = self.database.clone();
+        self.counts.letters.get(|| async move { db.dead_letter_summary().await }).await
+    }
 }
 
 /// The routes, to be mounted at the root: they all begin with `/ui`.
 pub fn router(config: Config, shutdown: CancellationToken) -> Router {
-    let Config { database, store, access } = config;
+    let Config { database, store, circuits, webhooks, access } = config;
     let live = Live::new(database.clone(), store.clone(), shutdown);
-    let app = App { database, store, guard: Arc::new(Guard::new(access)), live };
-    Router::new()
-        .route("/ui", get(page::overview::show))
-        .route("/ui/login", get(access::login::show).post(access::login::enter))
-        .route("/ui/logout", post(access::login::leave))
-        .route("/ui/live", get(live::follow))
-        .route("/ui/assets/{name}", get(shell::asset))
-        .route("/ui/jobs", get(page::jobs::show))
-        .route("/ui/jobs/bulk", post(page::bulk::begin))
-        .route("/ui/bulk/{id}", get(page::bulk::show))
-        .route("/ui/jobs/{id}", get(page::job::show).post(page::job::act))
-        .route("/ui/dead-letters", get(page::dead_letters::show))
-        .route("/ui/dead-letters/{id}", get(page::dead_letter::show).post(page::dead_letter::act))
-        .route("/ui/events", get(page::events::show))
-        .route("/ui/events/{id}", get(page::event::show).post(page::event::act))
-        .route("/ui/routes", get(page::routes::show).post(page::routes::act))
-        .route("/ui/processes", get(page::processes::show))
-        .route("/ui/processes/{id}", get(page::process::show).post(page::process::act))
-        .route("/ui/executors", get(page::executors::show).post(page::executors::act))
-        .route("/ui/schedules", get(page::schedules::show).post(page::schedules::act))
-        .route("/ui/gates", get(page::gates::show).post(page::gates::act))
-        .route("/ui/streams", get(page::streams::show))
-        .route("/ui/stream", get(page::stream::show))
-        .route("/ui/stream/follow", get(page::stream::follow))
-        .route("/ui/audit", get(page::audit::show))
-        .route("/ui/{*rest}", get(fault::not_found))
+    let app = App {
+        database,
+        store,
+        circuits,
+        webhooks,
+        guard: Arc::new(Guard::new(access)),
+        live,
+        counts: Counts::default(),
+    };
+    let router =
+        table().into_iter().fold(Router::new(), |router, (path, methods)| router.route(path, methods));
+    router
         .layer(DefaultBodyLimit::max(limits::FORM_BYTES_MAX))
         .layer(middleware::map_response(shell::harden))
         .with_state(app)
+}
+
+/// Every path there is, as the router has it: for whoever must try them all.
+pub fn paths() -> Vec<&'static str> {
+    table().into_iter().map(|(path, _)| path).collect()
+}
+
+/// What answers where. Whatever changes something takes an [`act::Action`], which lets in
+/// nobody but an administrator.
+fn table() -> Vec<(&'static str, MethodRouter<App>)> {
+    use page::*;
+    vec![
+        ("/ui", get(overview::show)),
+        ("/ui/login", get(access::login::show).post(access::login::enter)),
+        ("/ui/logout", post(access::login::leave)),
+        ("/ui/live", get(live::follow)),
+        ("/ui/assets/{name}", get(shell::asset)),
+        ("/ui/jobs", get(jobs::show)),
+        ("/ui/jobs/bulk", post(bulk::begin)),
+        ("/ui/bulk/{id}", get(bulk::show)),
+        ("/ui/jobs/{id}", get(job::show).post(job::act)),
+        ("/ui/dead-letters", get(dead_letters::show)),
+        ("/ui/dead-letters/{id}", get(dead_letter::show).post(dead_letter::act)),
+        ("/ui/events", get(events::show)),
+        ("/ui/events/{id}", get(event::show).post(event::act)),
+        ("/ui/routes", get(routes::show).post(route::act)),
+        ("/ui/routes/{name}", get(route::show)),
+        ("/ui/processes", get(processes::show)),
+        ("/ui/processes/{id}", get(process::show).post(process::act)),
+        ("/ui/executors", get(executors::show).post(executors::act)),
+        ("/ui/schedules", get(schedules::show).post(schedules::act)),
+        ("/ui/gates", get(gates::show).post(gates::act)),
+        ("/ui/streams", get(streams::show)),
+        ("/ui/stream", get(stream::show)),
+        ("/ui/stream/follow", get(stream::follow)),
+        ("/ui/sessions", get(sessions::show)),
+        ("/ui/sessions/{id}", get(session::show).post(session::act)),
+        ("/ui/audit", get(audit::show)),
+        ("/ui/{*rest}", get(fault::not_found)),
+    ]
 }

@@ -22,7 +22,17 @@ pub(crate) const LATENCY_SAMPLE: i32 = 5_000;
 pub(crate) const BULK_MAX: i64 = 1_000_000;
 /// How long a preview counts before it says "more than".
 pub(crate) const COUNT_BUDGET: Duration = Duration::from_millis(150);
+/// Sources with something that waits that are looked at.
+pub(crate) const LAGGING_MAX: usize = 1_000;
+/// How long a page waits for numbers that take longer the more there is.
+pub(crate) const COUNT_WAIT: Duration = Duration::from_millis(120);
+/// Counting rests so many times as long as it took.
+pub(crate) const COUNT_REST: u32 = 10;
 /// Bytes of a stream shown at once.
 pub(crate) const STREAM_PAGE_BYTES: usize = 256 << 10;
+/// Looks for folders of streams: one each.
+pub(crate) const FOLDER_LOOKS: usize = 50;
+/// Producers of a stream shown; a stream written by more is written by short-lived ones.
+pub(crate) const PRODUCERS_MAX: usize = 200;
 /// Text of one message shown before it is cut.
 pub(crate) const MESSAGE_CHARS_MAX: usize = 4_000;

@@ -16,7 +16,6 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use towpath_db::Database;
-use towpath_db::process::ProcessFilter;
 use towpath_model::stream::content_type::ContentType;
 use towpath_model::stream::name::StreamName;
 use towpath_model::stream::offset::Start;
@@ -26,7 +25,7 @@ use towpath_streams::{Append, Create, Messages, Retention, Step, Store};
 use crate::App;
 use crate::access::Viewer;
 use crate::fault::Fault;
-use crate::limits::{LIVE_SECONDS, LIVE_TICK};
+use crate::limits::{LAGGING_MAX, LIVE_SECONDS, LIVE_TICK};
 
 /// The one who watches for changes.
 #[derive(Clone)]
@@ -48,7 +47,7 @@ impl Live {
     }
 
     async fn watch(self, database: Database, store: Arc<dyn Store>) {
-        let mut known: BTreeMap<&str, String> = BTreeMap::new();
+        let mut known: BTreeMap<String, String> = BTreeMap::new();
         loop {
             if self.watchers.load(Ordering::Relaxed) == 0 {
                 self.wake.notified().await;
@@ -57,7 +56,7 @@ impl Live {
             let moved: Vec<&str> = now
                 .iter()
                 .filter(|(topic, print)| known.get(*topic) != Some(*print))
-                .map(|(topic, _)| *topic)
+                .map(|(topic, _)| topic.as_str())
                 .collect();
             if !moved.is_empty()
                 && let Err(error) = say(store.as_ref(), &moved.join(" ")).await
@@ -72,46 +71,15 @@ impl Live {
     }
 }
 
-/// What each topic looks like now, in a few words. A topic that cannot be read looks empty.
-async fn fingerprints(database: &Database, store: &dyn Store) -> BTreeMap<&'static str, String> {
-    let newest = ProcessFilter::default();
-    let (health, config, schedules, events, processes) = tokio::join!(
-        database.queue_health(),
-        database.config_list(),
-        database.schedule_list(),
-        database.event_health(),
-        database.process_list(&newest, 50, None),
-    );
-    let health = health.unwrap_or_default();
-    let queue = health.first().map(|h| {
-        let live = (h.jobs_queued, h.jobs_leased, h.jobs_in_progress, h.jobs_retry_waiting, h.jobs_blocked);
-        let ended = (h.jobs_succeeded, h.jobs_failed, h.jobs_dead_letter, h.jobs_cancelled);
-        format!("{live:?}{ended:?}{}", h.kinds_paused)
-    });
-    let letters = health.first().map(|h| format!("{}{:?}", h.dead_letters_pending, h.more));
-    let beats: String = health.iter().map(|h| format!("{:?}{:?}", h.executor_name, h.freshness)).collect();
-    let gates: String = config.unwrap_or_default().iter().map(|c| c.changed_at.to_string()).collect();
-    let schedules: String = schedules
-        .unwrap_or_default()
-        .iter()
-        .map(|s| format!("{}{}{:?}", s.name, s.changed_at, s.last_tick_at))
-        .collect();
-    let events = events.map(|e| {
-        format!("{}{}{}{}", e.last_position, e.slowest_lag, e.deliveries_waiting, e.route_dead_letters_open)
-    });
-    let processes: Option<String> = processes
-        .ok()
-        .map(|page| page.processes.iter().map(|p| format!("{}{}", p.process_id, p.state)).collect());
-    BTreeMap::from([
-        ("events", events.unwrap_or_default()),
-        ("processes", processes.unwrap_or_default()),
-        ("jobs", queue.unwrap_or_default()),
-        ("dead-letters", letters.unwrap_or_default()),
-        ("executors", beats),
-        ("gates", gates),
-        ("schedules", schedules),
-        ("streams", store.count("default").to_string()),
-    ])
+/// What each topic looks like now, in a few words. A database that does not answer looks empty.
+async fn fingerprints(database: &Database, store: &dyn Store) -> BTreeMap<String, String> {
+    let marks = database.health_marks().await.unwrap_or_default();
+    let mut prints: BTreeMap<_, _> =
+        marks.into_iter().map(|(topic, mark)| (topic, mark.unwrap_or_default())).collect();
+    prints.insert("streams".into(), store.count("default").to_string());
+    let sessions = format!("{:?}{:?}", store.session_counts(), store.lagging(LAGGING_MAX));
+    prints.insert("sessions".into(), sessions);
+    prints
 }
 
 fn name() -> StreamName {

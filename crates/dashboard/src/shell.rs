@@ -53,7 +53,7 @@ pub(crate) struct Place {
 }
 
 /// The pages, in the order of the navigation.
-pub(crate) const PLACES: [Place; 11] = [
+pub(crate) const PLACES: [Place; 12] = [
     Place { path: "/ui", name: "Overview", key: 'o' },
     Place { path: "/ui/jobs", name: "Jobs", key: 'j' },
     Place { path: "/ui/dead-letters", name: "Dead letters", key: 'd' },
@@ -63,6 +63,7 @@ pub(crate) const PLACES: [Place; 11] = [
     Place { path: "/ui/schedules", name: "Schedules", key: 's' },
     Place { path: "/ui/executors", name: "Executors", key: 'x' },
     Place { path: "/ui/streams", name: "Streams", key: 't' },
+    Place { path: "/ui/sessions", name: "Sessions", key: 'n' },
     Place { path: "/ui/gates", name: "Gates", key: 'g' },
     Place { path: "/ui/audit", name: "Audit", key: 'a' },
 ];

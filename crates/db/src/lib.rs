@@ -13,6 +13,7 @@ pub mod dead_letter;
 mod error;
 pub mod event;
 pub mod executor_token;
+pub mod health;
 mod inspect;
 pub mod job;
 pub mod job_read;

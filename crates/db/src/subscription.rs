@@ -155,6 +155,11 @@ impl Database {
         read_field::<String>(answer, "executor_id").map(drop)
     }
 
+    /// The executor whitelist.
+    pub async fn executor_kinds(&self) -> Result<Vec<String>, Error> {
+        read_field(self.call("select towpath.fn_executor_kinds()", &[]).await?, "kinds")
+    }
+
     /// Removes an executor from the registry.
     pub async fn consumer_delete(&self, executor_id: &str) -> Result<(), Error> {
         let answer = self.call("select towpath.fn_consumer_delete($1)", &[&executor_id]).await?;

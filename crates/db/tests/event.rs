@@ -285,7 +285,8 @@ async fn recipients_have_a_known_prefix() {
     assert_eq!(owner.batch_execute(insert).await.unwrap_err().code().unwrap().code(), "23514");
 }
 
-/// R04: with resolution switched off everything is broadcast, and the answer says so.
+/// R04: with resolution switched off everything is broadcast, and the answer says so; it is counted and
+/// shown, and without a live route nothing is delivered.
 #[tokio::test]
 async fn resolution_can_be_switched_off() {
     let db = TestDb::open().await;
@@ -293,6 +294,17 @@ async fn resolution_can_be_switched_off() {
     call(&db, "fn_gate_set('queue.subscription_resolution.enabled', false, 'tester', 'a test')").await;
     let answer = call(&db, r#"fn_resolve_recipients('{"event_domain": "d", "event_type": "t"}')"#).await;
     assert_eq!((&answer["broadcast"], &answer["resolution_enabled"]), (&json!(true), &json!(false)));
+    call(&db, r#"fn_route_put('r', 'job', '{"job_kind": "k"}')"#).await;
+    let shown = "select v.broadcast_events_24h || ' ' || v.subscription_resolution_enabled || ' ' || \
+                 (select sum(b.broadcast_events_24h) from towpath.v_subscription_broadcast_used b) || ' ' || \
+                 (select count(*) from towpath.job) from towpath.v_queue_health v";
+    for (mode, wanted) in [("off", "1 false 1 0"), ("live", "2 false 2 1")] {
+        call(&db, &format!("fn_route_mode_set('r', '{mode}', 'tester', 'a test')")).await;
+        call(&db, "fn_event_emit('d', 't')").await;
+        call(&db, "fn_event_sequence()").await;
+        call(&db, "fn_route_worker_run('default')").await;
+        assert_eq!(db.text(shown).await, wanted, "{mode}");
+    }
 }
 
 /// R03: the warning comes above five per cent, once, and does not count itself.

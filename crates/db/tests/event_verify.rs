@@ -104,3 +104,55 @@ async fn a_stuck_letter_and_a_dead_sender_are_found() {
     db.execute(dead).await;
     assert_eq!(failing(&db).await, ["W8", "W9"]);
 }
+
+/// E08, E10, R10: what waits for a stream is counted wherever deliveries are, and a lease that its sender
+/// let run out is found.
+#[tokio::test]
+async fn deliveries_to_streams_are_counted_and_a_dead_sender_of_them_is_found() {
+    let db = working().await;
+    for put in [
+        r#"fn_route_put('s', 'stream', '{"stream": "orders"}')"#,
+        "fn_route_mode_set('s', 'live', 'tester', 'a test')",
+        "fn_event_emit('d', 't')",
+        "fn_event_sequence()",
+        "fn_route_worker_run('default')",
+    ] {
+        assert_eq!(call(&db, put).await["ok"], true, "{put}");
+    }
+    // Three webhooks from the route `h`, one append from `s`.
+    let waiting = "select (select deliveries_waiting from towpath.v_event_health) || ' ' || \
+                   (select deliveries_waiting from towpath.v_queue_health) || ' ' || \
+                   (select deliveries_waiting from towpath.v_route_health where route_name = 's')";
+    assert_eq!(db.text(waiting).await, "4 4 1");
+    let event = db.text("select event_id from towpath.event_position order by position desc limit 1").await;
+    let shown = call(&db, &format!("fn_event_show('{event}')")).await;
+    let routes: Vec<&str> = shown["deliveries"]["waiting"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["route_name"].as_str().unwrap())
+        .collect();
+    assert_eq!(routes.len(), 2, "{shown}");
+    assert!(routes.contains(&"s") && routes.contains(&"h"), "{routes:?}");
+    let text = async || {
+        let verified = call(&db, "fn_event_verify()").await;
+        let checks = verified["checks"].as_array().unwrap();
+        let lag = checks.iter().find(|check| check["check"] == "W9_lag").unwrap();
+        lag["text"].as_str().unwrap().to_owned()
+    };
+    assert!(text().await.contains("4 deliveries wait"), "{}", text().await);
+    assert_eq!(call(&db, "fn_stream_delivery_claim('sender')").await["streams"].as_array().unwrap().len(), 1);
+    let leased = "select deliveries_waiting || ' ' || deliveries_leased from towpath.v_event_health";
+    assert_eq!(db.text(leased).await, "3 1");
+    db.advance(Duration::from_secs(60)).await;
+    assert!(failing(&db).await.is_empty(), "its lease has only just ended");
+    db.advance(Duration::from_secs(60)).await;
+    assert_eq!(failing(&db).await, ["W9"]);
+    assert!(text().await.contains("1 with a lease that ran out"), "{}", text().await);
+    let again = call(&db, "fn_stream_delivery_claim('another')").await;
+    let number = &again["streams"][0]["route_stream_no"];
+    let end = format!("fn_stream_delivery_end({number}, 'another', 2, 1)");
+    assert_eq!(call(&db, &end).await["appended"], 1);
+    assert!(failing(&db).await.is_empty());
+    assert_eq!(db.text(waiting).await, "3 3 0");
+}

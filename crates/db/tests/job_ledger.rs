@@ -142,3 +142,34 @@ async fn a_mixed_claim_is_written_down_right() {
         "select string_agg(concat_ws(' ', state, lease_owner, attempts), ', ') from towpath.job_queue";
     assert_eq!(queue.db.text(shown).await, "leased a 1, leased a 1");
 }
+
+/// Q10: an ack that names only its jobs, as executors over HTTP do, does not read the entries of earlier
+/// claims that a held snapshot keeps from being cleaned away.
+#[tokio::test]
+async fn an_ack_by_ids_does_not_read_dead_entries() {
+    let queue = Queue::open().await;
+    let mut holder = queue.db.client().await;
+    let held = holder.build_transaction().isolation_level(tokio_postgres::IsolationLevel::RepeatableRead);
+    let held = held.start().await.unwrap();
+    held.query("select 1", &[]).await.unwrap();
+    let dead = "insert into towpath.lease_batch (lease_until, job_ids, lease_owner, attempt, picked_at, subscription_no)
+                select now(), array(select gen_random_uuid() from generate_series(1, 240)), 'a', 1, now(), 0
+                  from generate_series(1, 1000);
+                delete from towpath.lease_batch;";
+    queue.db.execute(dead).await;
+    queue.enqueue_times("mail", 100).await;
+    let ids: Vec<_> = queue.claim_as("a", 100).await.unwrap().iter().map(|job| job.lease.job_id()).collect();
+    let array = ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let client = queue.db.client().await;
+    let sql = format!(
+        "explain (analyze, buffers, timing off, format json) select towpath._job_batches('{{{array}}}', 'a')"
+    );
+    // The first look reads the catalogue.
+    client.query_one(&sql, &[]).await.unwrap();
+    let plan: serde_json::Value = client.query_one(&sql, &[]).await.unwrap().get(0);
+    let blocks = plan[0]["Plan"]["Shared Hit Blocks"].as_u64().unwrap();
+    assert!(blocks < 100, "{blocks} pages for one entry behind 1,000 dead ones");
+    let call = format!("towpath.fn_job_ack_many('{{{array}}}', 'a', array_fill(1, array[100]))");
+    assert_eq!(queue.db.json(&call).await["acked"], 100);
+    held.commit().await.unwrap();
+}

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use towpath_db::Error;
-use towpath_db::job::{Claim, LeaseOwner, NewJob};
+use towpath_db::job::{Claim, Failure, LeaseOwner, NewJob};
 
 use crate::queue_place::{EXECUTOR, Queue};
 
@@ -98,6 +98,38 @@ async fn forbidden_keys_are_refused_at_any_depth() {
     }
     let fine = NewJob::new("mail").payload(&json!({"body_ref": "blob:1", "n": "token"})).unwrap();
     queue.producer.enqueue(&fine).await.unwrap();
+}
+
+/// Q03, R07: around the functions too, dead letters, heartbeats and schedules take no data, and no surface
+/// a stranger to the whitelist, not even from the owner of the tables.
+#[tokio::test]
+async fn every_table_holds_the_denylist_and_the_whitelist() {
+    let queue = Queue::open().await;
+    queue.enqueue("mail").await;
+    queue.claim().await.fail(&queue.worker, Failure::permanent("no")).await.unwrap();
+    for call in [
+        "fn_consumer_put('x', 'PG_worker')",
+        "fn_producer_grant_put('x', null, 'PG_worker')",
+        "fn_queue_heartbeat_tick('x', 'PG_worker')",
+        "fn_schedule_put('n', '* * * * *', 'UTC', '{\"job_kind\": \"x\"}', now())",
+    ] {
+        assert_eq!(queue.db.json(&format!("towpath.{call}")).await["ok"], true, "{call}");
+    }
+    let owner = queue.db.client_as("towpath_owner").await;
+    let data = r#"'{"a": [{"Body": 1}]}'"#;
+    for (table, set, constraint) in [
+        ("job_dead_letter", format!("payload_json = {data}"), "signal_safe_check"),
+        ("queue_heartbeat", format!("metadata = {data}"), "signal_safe_check"),
+        ("schedule", format!("payload_json = {data}"), "signal_safe_check"),
+        ("job_subscription", "executor_kind = 'MOT'".to_owned(), "executor_kind_whitelist_check"),
+        ("consumer_registry", "executor = 'MOT'".to_owned(), "executor_kind_whitelist_check"),
+        ("producer_grant", "executor = 'MOT'".to_owned(), "executor_kind_whitelist_check"),
+        ("queue_heartbeat", "executor_kind = 'MOT'".to_owned(), "executor_kind_whitelist_check"),
+    ] {
+        let error = owner.batch_execute(&format!("update towpath.{table} set {set}")).await.unwrap_err();
+        let error = error.as_db_error().unwrap();
+        assert_eq!(error.constraint(), Some(constraint), "{table}: {}", error.message());
+    }
 }
 
 /// R07: MOT, and anything else outside the whitelist, is refused on all four surfaces.

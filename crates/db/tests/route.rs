@@ -64,6 +64,27 @@ async fn each_mode_has_its_decision() {
     assert_eq!(db.text("select count(*) from towpath.v_route_attempt").await, "3");
 }
 
+/// E07: worker, route and event name what is done once, and so do the mode and the replay's generation; a
+/// dead letter carries the same key.
+#[tokio::test]
+async fn the_key_names_worker_route_event_mode_and_generation() {
+    let db = routed("live").await;
+    emit_and_route(&db).await;
+    let event = db.text("select event_id from towpath.event_outbox").await;
+    let key = async |from: &str| db.text(&format!("select idempotency_key from {from}")).await;
+    assert_eq!(key("towpath.job_queue").await, format!("wrk:default:r:{event}:live:0"));
+    let poison = r#"fn_event_emit('d', 't', p_payload => '{"prio": "abc"}')"#;
+    let event = call(&db, poison).await["event_id"].as_str().unwrap().to_owned();
+    call(&db, "fn_event_sequence()").await;
+    assert_eq!(route(&db).await["failed"], 1);
+    assert_eq!(key("towpath.route_dead_letter").await, format!("wrk:default:r:{event}:live:0"));
+    call(&db, r#"fn_route_put('r', 'job', '{"job_kind": "k"}')"#).await;
+    let replayed = call(&db, &format!("fn_route_send('r', '{event}', 'tester')")).await;
+    assert_eq!(replayed["ok"], true, "{replayed}");
+    let newest = "(select * from towpath.job_queue order by job_id desc limit 1) newest";
+    assert_eq!(key(newest).await, format!("wrk:default:r:{event}:live:1"));
+}
+
 /// E07: a dry run does not use up the live delivery, and a reset cursor delivers nothing twice.
 #[tokio::test]
 async fn dry_then_live_delivers_and_a_reset_repeats_nothing() {

@@ -5,6 +5,7 @@
 mod deliver;
 mod guard;
 mod kit;
+mod order;
 mod race;
 mod restore;
 mod role;

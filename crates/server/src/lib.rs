@@ -12,6 +12,7 @@ mod io;
 mod jobs;
 mod limits;
 pub mod metrics;
+mod openapi;
 pub mod project;
 mod ready;
 mod stop;
@@ -27,7 +28,7 @@ use axum::routing::get;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use towpath_db::Database;
-use towpath_streams::Store;
+use towpath_streams::{Circuits, Store};
 use towpath_trace::Tracer;
 
 use front::Front;
@@ -55,6 +56,8 @@ pub struct Config {
     pub metrics_access: Access,
     /// Makes spans of requests to the API and of what they enqueue.
     pub tracer: Tracer,
+    /// The breakers of fan-outs, shared with who shows them.
+    pub circuits: Circuits,
     /// The token that opens `/admin/v1/projects`; `None` leaves it closed.
     pub admin_token: Option<String>,
     /// Routes of others, at the root beside ours: the dashboard.
@@ -96,7 +99,12 @@ async fn open(
     (shutdown, stop): (CancellationToken, Stop),
 ) -> Result<(Streams, Projects), towpath_streams::Error> {
     let projects = Projects::open(store.clone())?;
-    let around = Around { base_url, projects: projects.clone(), metrics: config.metrics.clone() };
+    let around = Around {
+        base_url,
+        projects: projects.clone(),
+        metrics: config.metrics.clone(),
+        circuits: config.circuits.clone(),
+    };
     Ok((Streams::open(store, settings, around, shutdown, stop).await?, projects))
 }
 
@@ -111,6 +119,7 @@ fn router(config: Config, projects: Option<Projects>, shutdown: CancellationToke
     let router = Router::new()
         .route("/health", get(ready::health))
         .route("/ready", get(ready::ready))
+        .route("/api/openapi.json", get(openapi::answer))
         .fallback(ready::not_found)
         .with_state(config)
         .merge(metrics)

@@ -53,6 +53,10 @@ fn main() {
     if run("catchup") {
         runtime.block_on(catch_up(&directory));
     }
+    if what == "read" {
+        // What `catchup` left, by a process that has read none of it.
+        runtime.block_on(read_whole(&open(&directory), "by a new process"));
+    }
 }
 
 fn open(directory: &Path) -> Embedded {

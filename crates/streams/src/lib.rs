@@ -4,6 +4,7 @@
 //! its own on one machine. This crate knows bytes, offsets and commits; it knows no HTTP.
 
 mod batch;
+mod circuits;
 mod error;
 mod fanout;
 mod follow;
@@ -13,6 +14,7 @@ mod store;
 pub mod embedded;
 
 pub use batch::Batch;
+pub use circuits::Circuits;
 pub use error::Error;
 pub use fanout::{
     Beyond, FanOut, FanOutMode, FanOutState, FannedOut, Published, Session, SessionCounts, Subscribe,
@@ -20,5 +22,6 @@ pub use fanout::{
 };
 pub use follow::{Follower, Step};
 pub use store::{
-    Answer, Append, Appended, Create, Created, Head, List, Messages, Once, Page, Retention, Store, StreamId,
+    Answer, Append, Appended, Create, Created, Head, List, Messages, Once, Page, Retention, RetentionChange,
+    Store, StreamId,
 };

@@ -43,11 +43,15 @@ pub trait Store: Send + Sync + 'static {
     /// Drops a stream's oldest data up to `before`, rounded down to a message.
     fn trim(&self, name: StreamName, before: Offset) -> Answer<'_, Offset>;
 
-    /// Sets how long a stream's data is kept; [`Retention::default`] is for ever.
-    fn retain(&self, name: StreamName, retention: Retention) -> Answer<'_, ()>;
+    /// Changes how long a stream's data is kept, and answers how long that is now.
+    fn retain(&self, name: StreamName, change: RetentionChange) -> Answer<'_, Retention>;
 
     /// What is known of a stream. Does not renew a sliding life.
     fn head(&self, name: &StreamName) -> Result<Head, Error>;
+
+    /// Who wrote to a stream as an idempotent producer, and how far each came; by id, so many
+    /// at most. Does not renew a sliding life.
+    fn producers(&self, name: &StreamName, limit: usize) -> Result<Vec<(Arc<str>, Accepted)>, Error>;
 
     /// Renews a sliding life, and says what is known.
     fn touch(&self, name: &StreamName) -> Result<Head, Error>;
@@ -234,6 +238,32 @@ pub struct Retention {
     pub bytes: Option<u64>,
 }
 
+impl Retention {
+    /// The same with a change made to it.
+    pub fn with(self, change: RetentionChange) -> Retention {
+        Retention {
+            age_seconds: change.age_seconds.unwrap_or(self.age_seconds),
+            bytes: change.bytes.unwrap_or(self.bytes),
+        }
+    }
+}
+
+/// What to change of a [`Retention`]: `None` leaves a limit as it is, `Some(None)` lifts it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RetentionChange {
+    /// Drop what is older.
+    pub age_seconds: Option<Option<u64>>,
+    /// Drop the oldest data beyond so many bytes.
+    pub bytes: Option<Option<u64>>,
+}
+
+impl From<Retention> for RetentionChange {
+    /// Both limits as they are here.
+    fn from(retention: Retention) -> RetentionChange {
+        RetentionChange { age_seconds: Some(retention.age_seconds), bytes: Some(retention.bytes) }
+    }
+}
+
 /// What is known of a stream.
 #[derive(Debug, Clone)]
 pub struct Head {
@@ -253,6 +283,8 @@ pub struct Head {
     pub ends_at: Option<Timestamp>,
     /// When it was created.
     pub created_at: Timestamp,
+    /// How long its data is kept.
+    pub retention: Retention,
 }
 
 /// Something read.

@@ -16,6 +16,8 @@ use towpath_db::migrate::{self, Mode};
 
 /// The variable that names the server tests share.
 pub const SERVER_VARIABLE: &str = "TOWPATH_TEST_DATABASE_URL";
+/// The variable that names the programs of another PostgreSQL; the binary under test reads it too.
+pub const PROGRAMS_VARIABLE: &str = "TOWPATH_POSTGRES_BIN";
 /// Serialises the making of the template among test processes.
 const TEMPLATE_LOCK: i64 = 0x7465_6d70_6c61_7465;
 
@@ -179,8 +181,12 @@ impl TestServer {
         let root = memory().unwrap_or_else(std::env::temp_dir);
         sweep(&root);
         let dir = scratch_in(&root, "towpath-test-");
-        let config =
-            cluster::Config { data: dir.clone(), durability: Durability::Throwaway, ..Default::default() };
+        let config = cluster::Config {
+            data: dir.clone(),
+            bin: programs(),
+            durability: Durability::Throwaway,
+            ..Default::default()
+        };
         let cluster = Cluster::start(&config).await.unwrap_or_else(|error| panic!("no test server: {error}"));
         TestServer { cluster, dir }
     }
@@ -195,6 +201,11 @@ impl TestServer {
         self.cluster.stop().await;
         let _ = std::fs::remove_dir_all(self.dir);
     }
+}
+
+/// Where the programs of the PostgreSQL under test are, if somebody chose one.
+pub fn programs() -> Option<PathBuf> {
+    std::env::var_os(PROGRAMS_VARIABLE).map(PathBuf::from)
 }
 
 /// A new directory that any user may enter: the server may not run as us.

@@ -159,18 +159,22 @@ async fn an_open_dead_letter_keeps_its_event() {
     assert_eq!(resolved.dead_letters.len(), 1, "the letter itself stays, whole");
 }
 
-/// Retention never passes a webhook that still has to be sent.
+/// Retention never passes a webhook that still has to be sent, nor an append to a stream.
 #[tokio::test]
 async fn a_waiting_delivery_keeps_its_event() {
-    let place = Place::open().await;
-    to(&place, "webhook", json!({"url": "https://example.com/in"})).await;
-    emit(&place, json!({})).await;
-    route(&place).await;
-    days(&place, 20).await;
-    assert_eq!(stored(&place).await, "1");
-    place.admin.route_retire("r", BY).await.unwrap();
-    maintain(&place).await;
-    assert_eq!(stored(&place).await, "0");
+    for (target_kind, target) in
+        [("webhook", json!({"url": "https://example.com/in"})), ("stream", json!({"stream": "orders"}))]
+    {
+        let place = Place::open().await;
+        to(&place, target_kind, target).await;
+        emit(&place, json!({})).await;
+        route(&place).await;
+        days(&place, 20).await;
+        assert_eq!(stored(&place).await, "1", "{target_kind}");
+        place.admin.route_retire("r", BY).await.unwrap();
+        maintain(&place).await;
+        assert_eq!(stored(&place).await, "0", "{target_kind}");
+    }
 }
 
 /// Many nodes: whoever comes second says busy and breaks nothing, and nobody waits.

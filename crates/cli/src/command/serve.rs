@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::json;
 use towpath_db::Database;
 use towpath_server::metrics::Metrics;
+use towpath_streams::Circuits;
 
 use crate::door::Door;
 use crate::output::Output;
@@ -19,6 +20,7 @@ pub(crate) async fn run(settings: &Settings, origins: &Origins, output: &Output)
     tracing::info!("towpath {}: {}", env!("CARGO_PKG_VERSION"), origins.in_words());
     let tls = streams::tls(settings)?;
     let dashboard = if settings.database_url.is_some() { Dashboard::Served } else { Dashboard::Absent };
+    let stream_settings = streams::for_server(settings)?;
     streams::require_keys(settings, dashboard).await?;
     let listener = super::up::listen(settings).await?;
     let metrics_listener = metrics::listen(settings).await?;
@@ -40,18 +42,25 @@ pub(crate) async fn run(settings: &Settings, origins: &Origins, output: &Output)
         metrics::survey(&numbers, database, &shutdown)
     });
     let published = metrics::serve(metrics_listener, &numbers, settings, &shutdown);
+    let circuits = Circuits::default();
+    let pages = match database.clone() {
+        Some(database) => {
+            let store = Arc::new(store.clone());
+            Some(dashboard::router(settings, database, store, circuits.clone(), shutdown.clone())?)
+        }
+        None => None,
+    };
     let config = towpath_server::Config {
+        circuits,
         database: database.clone(),
-        streams: Some((Arc::new(store.clone()), streams::for_server(settings))),
+        streams: Some((Arc::new(store.clone()), stream_settings)),
         connections_max: Some(settings.connections_max as usize),
         tls,
         metrics: numbers.clone(),
         metrics_access: metrics::access(settings, settings.listen),
         tracer: tracer.clone(),
         admin_token: Some(door.token),
-        pages: database
-            .clone()
-            .map(|database| dashboard::router(settings, database, Arc::new(store.clone()), shutdown.clone())),
+        pages,
     };
     towpath_server::run(listener, config, shutdown).await;
     drop(doorplate);

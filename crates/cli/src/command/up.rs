@@ -17,6 +17,7 @@ use towpath_route::Role;
 use towpath_route::stream::Local;
 use towpath_server::metrics::Metrics;
 use towpath_server::tls::Tls;
+use towpath_streams::Circuits;
 use towpath_streams::embedded::Embedded;
 use towpath_worker::Maintenance;
 
@@ -45,6 +46,8 @@ pub(crate) async fn run(
     let shutdown = shutdown::on_signal()?;
     tracing::info!("towpath {}: {}", env!("CARGO_PKG_VERSION"), origins.in_words());
     let tls = streams::tls(settings)?;
+    // Asked for again later; what is wrong with it is said before anything is started.
+    streams::for_server(settings)?;
     streams::require_keys(settings, Dashboard::Served).await?;
     let transports = match up.dev {
         true => settings.message.transports_or_log()?,
@@ -103,9 +106,11 @@ impl Running {
         output.show(&json!({ "ready": address }), |_| format!("towpath is ready: {address}/ui"));
         let numbers = Metrics::new();
         let tracer = trace::tracer(settings)?;
+        let circuits = Circuits::default();
         let config = towpath_server::Config {
+            circuits: circuits.clone(),
             database: Some(self.database.clone()),
-            streams: Some((Arc::new(self.streams.clone()), streams::for_server(settings))),
+            streams: Some((Arc::new(self.streams.clone()), streams::for_server(settings)?)),
             connections_max: Some(settings.connections_max as usize),
             tls,
             metrics: numbers.clone(),
@@ -116,10 +121,15 @@ impl Running {
                 settings,
                 self.database.clone(),
                 Arc::new(self.streams.clone()),
+                circuits,
                 shutdown.clone(),
-            )),
+            )?),
         };
-        let local = Arc::new(Local(Arc::new(self.streams.clone())));
+        let store = Arc::new(self.streams.clone());
+        let local = Arc::new(match settings.fan_out.sessions_elsewhere() {
+            true => Local::with_sessions_elsewhere(store),
+            false => Local::new(store),
+        });
         let role = Role::new(self.database.clone(), crate::route::config(settings))?.streams(local);
         numbers.register(|registry| role.register(registry));
         let route = tokio::spawn(role.run(shutdown.clone()));

@@ -1,5 +1,7 @@
 //! `/ui/dead-letters`: what ended badly and waits for a person.
 
+use std::sync::Arc;
+
 use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::HeaderMap;
@@ -32,9 +34,10 @@ pub(crate) struct Asked {
 #[template(path = "dead_letters.html")]
 struct Page {
     shell: Shell,
+    command: String,
     asked: Asked,
     statuses: [&'static str; 5],
-    summary: Vec<DeadLetterSummary>,
+    summary: Arc<Vec<DeadLetterSummary>>,
     letters: Vec<DeadLetter>,
     newer: Option<DeadLetterId>,
     query: String,
@@ -58,18 +61,17 @@ pub(crate) async fn show(
             Some(text.parse().map_err(|_| Fault::Invalid(format!("{text:?} is not a dead letter")))?)
         }
     };
-    let (found, summary) = tokio::try_join!(
-        app.database.dead_letter_list(&filter, ROWS_PAGE, cursor),
-        app.database.dead_letter_summary(),
-    )?;
+    let (found, summary) =
+        tokio::try_join!(app.database.dead_letter_list(&filter, ROWS_PAGE, cursor), app.letters(),)?;
     let fields =
         [("status", asked.status.as_str()), ("kind", asked.kind.as_str()), ("error", asked.error.as_str())];
     let query = super::query(&fields);
     let page = Page {
+        command: super::command("towpath dlq list", &fields),
         query,
         asked,
         statuses: STATUSES,
-        summary,
+        summary: summary.value.unwrap_or_default(),
         letters: found.dead_letters,
         newer: found.cursor,
         shell: Shell::new("/ui/dead-letters", "Dead letters", viewer, &headers).live("dead-letters"),

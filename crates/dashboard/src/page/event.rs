@@ -1,11 +1,14 @@
-//! `/ui/events/{id}`: one event, who heard it and why, and what became of it.
+//! `/ui/events/{id}`: one event, who hears it and why, and what became of it.
 
 use askama::Template;
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use towpath_db::Database;
-use towpath_db::event::{EventWhole, Route, RouteSent};
+use towpath_db::event::{DeliveryAttempt, EventWhole, Question, Recipients, Route, RouteSent, WouldDecide};
+use towpath_model::event::recipient::Step;
 use towpath_model::id::EventId;
 
 use crate::App;
@@ -21,8 +24,41 @@ struct Page {
     shell: Shell,
     id: EventId,
     whole: EventWhole,
+    steps: Vec<Rung>,
+    /// What routes would do with it now.
+    would: Vec<WouldDecide>,
+    deliveries: Vec<DeliveryAttempt>,
+    waiting: Vec<Waiting>,
     routes: Vec<Route>,
 }
+
+/// One step of the resolution, best first.
+struct Rung {
+    meaning: &'static str,
+    step: Step,
+    /// Who has a row of this step that decides, and whether it is muted.
+    who: Vec<(String, bool)>,
+    /// Whether it is the step by which the event is heard.
+    is_best: bool,
+}
+
+/// A webhook that is not sent yet.
+#[derive(serde::Deserialize)]
+struct Waiting {
+    route_name: String,
+    attempts: i32,
+    next_at: jiff::Timestamp,
+    last_error: Option<String>,
+}
+
+/// The steps in the order in which they are tried.
+const STEPS: [(Step, &str); 5] = [
+    (Step::ExactMatch, "a subscription to its type in its stream"),
+    (Step::DomainWildcard, "a subscription to everything in its stream"),
+    (Step::StreamWildcard, "a subscription to its type in any stream"),
+    (Step::DomainOnly, "a subscription to everything of its domain"),
+    (Step::BroadcastFallback, "nobody was named: it goes to everybody"),
+];
 
 pub(crate) async fn show(
     viewer: Viewer,
@@ -31,10 +67,41 @@ pub(crate) async fn show(
     headers: HeaderMap,
 ) -> Result<Response, Fault> {
     let id = read_id(&id)?;
-    let (whole, routes) = tokio::try_join!(app.database.event_show(id), app.database.route_list())?;
+    let question = Question::Stored { event_id: id };
+    let (whole, routes, explained) = tokio::try_join!(
+        app.database.event_show(id),
+        app.database.route_list(),
+        app.database.route_explain(&question, "default"),
+    )?;
     let title = whole.event.event_type.clone();
-    let shell = Shell::new("/ui/events", title, viewer, &headers).live("events");
-    shell::render(&Page { shell, id, whole, routes })
+    let page = Page {
+        shell: Shell::new("/ui/events", title, viewer, &headers).live("events"),
+        id,
+        steps: steps(&whole.recipients),
+        would: explained.decisions,
+        deliveries: rows(&whole.deliveries.attempts),
+        waiting: rows(&whole.deliveries.waiting),
+        whole,
+        routes,
+    };
+    shell::render(&page)
+}
+
+/// The ladder, each rung with who stands on it.
+fn steps(heard: &Recipients) -> Vec<Rung> {
+    let who = |step: Step| {
+        let of = |muted: bool, list: &[towpath_db::event::Recipient]| {
+            let on_it = list.iter().filter(|one| one.step == step);
+            on_it.map(|one| (one.recipient_ref.clone(), muted)).collect::<Vec<_>>()
+        };
+        [of(false, &heard.recipients), of(true, &heard.suppressed)].concat()
+    };
+    STEPS.map(|(step, meaning)| Rung { meaning, step, who: who(step), is_best: step == heard.step }).into()
+}
+
+/// What can be read of a history; a column that is newer than this page is no reason to show nothing.
+fn rows<T: DeserializeOwned>(values: &[Value]) -> Vec<T> {
+    values.iter().filter_map(|value| serde_json::from_value(value.clone()).ok()).collect()
 }
 
 pub(crate) async fn act(

@@ -1,5 +1,7 @@
 //! `/ui/events`: what happened, newest first.
 
+use std::sync::Arc;
+
 use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::HeaderMap;
@@ -8,7 +10,7 @@ use serde::Deserialize;
 use towpath_db::event::{Event, EventFilter, EventHealth, From};
 
 use super::given;
-use super::jobs::read_payload;
+use super::jobs::{on_the_command_line, read_payload};
 use crate::App;
 use crate::access::Viewer;
 use crate::fault::Fault;
@@ -31,10 +33,13 @@ pub(crate) struct Asked {
 #[template(path = "events.html")]
 struct Page {
     shell: Shell,
+    command: String,
     asked: Asked,
-    health: EventHealth,
+    health: Option<Arc<EventHealth>>,
     events: Vec<Event>,
     older: Option<i64>,
+    /// Whether a search ended early.
+    searched: bool,
     query: String,
 }
 
@@ -54,7 +59,7 @@ pub(crate) async fn show(
     };
     let from = asked.before.map_or(From::Newest, From::Before);
     let (page, health) =
-        tokio::try_join!(app.database.event_list(&filter, from, JOBS_PAGE), app.database.event_health())?;
+        tokio::try_join!(app.database.event_list(&filter, from, JOBS_PAGE), app.event_health())?;
     let fields = [
         ("domain", asked.domain.as_str()),
         ("type", asked.r#type.as_str()),
@@ -63,12 +68,20 @@ pub(crate) async fn show(
         ("payload", asked.payload.as_str()),
     ];
     let query = super::query(&fields);
+    let payload = on_the_command_line(&asked.payload);
+    let flags = fields.map(|(name, value)| match name {
+        "subject" => ("subject-ref", value),
+        "payload" => (name, payload.as_str()),
+        _ => (name, value),
+    });
     let page = Page {
+        command: super::command("towpath events tail", &flags),
         shell: Shell::new("/ui/events", "Events", viewer, &headers).live("events"),
         query,
         asked,
-        health,
+        health: health.value,
         older: page.more.then_some(page.position),
+        searched: page.more && page.events.len() < JOBS_PAGE as usize,
         events: page.events,
     };
     shell::render(&page)

@@ -86,17 +86,19 @@ impl Asked {
 
     /// The same filter on the command line.
     pub(crate) fn command(&self) -> String {
-        let flags =
-            self.fields().into_iter().filter(|(_, value)| !value.trim().is_empty()).map(|(name, value)| {
-                let name = if name == "after" { "since" } else { name };
-                let value = match (name, read_payload(value.trim())) {
-                    ("payload", Ok(payload)) => payload.to_string(),
-                    _ => value.trim().to_owned(),
-                };
-                format!(" --{name} '{}'", value.replace('\'', "'\\''"))
-            });
-        format!("towpath job list{}", flags.collect::<String>())
+        let payload = on_the_command_line(&self.payload);
+        let flags = self.fields().map(|(name, value)| match name {
+            "after" => ("since", value),
+            "payload" => (name, payload.as_str()),
+            _ => (name, value),
+        });
+        super::command("towpath job list", &flags)
     }
+}
+
+/// A payload filter as commands take it: JSON.
+pub(crate) fn on_the_command_line(payload: &str) -> String {
+    read_payload(payload.trim()).map_or_else(|_| String::new(), |payload| payload.to_string())
 }
 
 /// A moment as people type it, in UTC, or as browsers send it.
@@ -111,6 +113,11 @@ fn read_moment(text: &str) -> Result<Timestamp, Fault> {
     civil.map(|zoned| zoned.timestamp()).ok_or_else(|| {
         Fault::Invalid(format!("{text:?} is not a moment; write it as 2026-05-01T12:00 (UTC)"))
     })
+}
+
+/// The moment inside a job's id.
+fn made_at(id: JobId) -> Option<Timestamp> {
+    Timestamp::from_millisecond(i64::try_from(id.uuid().as_u128() >> 80).ok()?).ok()
 }
 
 /// `a.b=value` or JSON.
@@ -132,17 +139,16 @@ struct Page {
     shell: Shell,
     asked: Asked,
     states: [JobState; 9],
-    executors: [&'static str; 7],
+    /// The whitelist.
+    executors: Vec<String>,
     jobs: Vec<Job>,
     /// Where the next page begins.
     older: Option<JobId>,
+    /// How far back a search came that ended early.
+    searched_to: Option<Timestamp>,
     query: String,
     command: String,
 }
-
-/// The whitelist, for the list in the form.
-const EXECUTORS: [&str; 7] =
-    ["DOT", "Agent", "Hermes", "Codex", "PG_worker", "external_worker", "future_Kestra_adapter"];
 
 pub(crate) async fn show(
     viewer: Viewer,
@@ -155,13 +161,15 @@ pub(crate) async fn show(
         None => None,
         Some(text) => Some(text.parse().map_err(|_| Fault::Invalid(format!("{text:?} is not a job")))?),
     };
-    let found = app.database.job_list(&filter, JOBS_PAGE, cursor).await?;
+    let (found, executors) =
+        tokio::try_join!(app.database.job_list(&filter, JOBS_PAGE, cursor), app.database.executor_kinds(),)?;
     let page = Page {
         query: asked.query(),
         command: asked.command(),
         asked,
         states: JobState::ALL,
-        executors: EXECUTORS,
+        executors,
+        searched_to: found.cursor.filter(|_| found.jobs.len() < JOBS_PAGE as usize).and_then(made_at),
         jobs: found.jobs,
         older: found.cursor,
         shell: Shell::new("/ui/jobs", "Jobs", viewer, &headers).live("jobs"),

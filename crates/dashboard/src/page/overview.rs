@@ -1,5 +1,8 @@
 //! `/ui`: is everything well, what needs attention first, how fast is it.
 
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
 use askama::Template;
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -7,12 +10,13 @@ use axum::response::Response;
 use jiff::Timestamp;
 use towpath_db::queue::{Backlog, QueueHealth};
 
+use super::health::{Attention, Part, Seen, attention, parts};
 use crate::App;
 use crate::access::Viewer;
 use crate::chart::{Bars, Lines};
 use crate::fault::Fault;
-use crate::filters::{self, grouped, span};
-use crate::limits::LATENCY_SAMPLE;
+use crate::filters;
+use crate::limits::LAGGING_MAX;
 use crate::shell::{self, Shell};
 
 #[derive(Template)]
@@ -20,29 +24,18 @@ use crate::shell::{self, Shell};
 struct Page {
     shell: Shell,
     health: Option<QueueHealth>,
+    events_24h: i64,
+    /// The first counting is under way.
+    counting: bool,
+    /// How old the numbers are, if they are not of now.
+    counted_ago: Option<String>,
     attention: Vec<Attention>,
     parts: Vec<Part>,
     bars: Bars,
+    event_bars: Bars,
     lines: Vec<Lines>,
     sample: i64,
-    backlog: Vec<Backlog>,
-}
-
-/// Something a person should look at, worst first.
-struct Attention {
-    class: &'static str,
-    text: String,
-    link: &'static str,
-    /// The command that does something about it.
-    command: String,
-}
-
-/// One part of the whole and how it is.
-struct Part {
-    name: &'static str,
-    class: &'static str,
-    text: String,
-    link: &'static str,
+    backlog: Arc<Vec<Backlog>>,
 }
 
 pub(crate) async fn show(
@@ -51,137 +44,65 @@ pub(crate) async fn show(
     headers: HeaderMap,
 ) -> Result<Response, Fault> {
     let db = &app.database;
-    let (health, chart, latency, backlog, config, beats) = tokio::try_join!(
-        db.queue_health(),
+    let began = Instant::now();
+    let health = db.health_show().await?;
+    let answered_in = began.elapsed();
+    let (queue, chart, latency, backlog, config, beats, schedules, events, event_chart) = tokio::try_join!(
+        app.queue_health(),
         db.queue_chart(None, None),
-        db.queue_latency(LATENCY_SAMPLE),
-        db.queue_backlog(),
+        app.latency(),
+        app.backlog(),
         db.config_list(),
         db.queue_heartbeats(),
+        db.schedule_list(),
+        app.event_health(),
+        db.event_chart(),
     )?;
+    let counted_ago = [queue.age, latency.age, backlog.age, events.age].into_iter().flatten().max();
+    let counting = queue.value.is_none() || backlog.value.is_none() || events.value.is_none();
     let now = Timestamp::now();
-    let queue = health.into_iter().next();
-    let closed: Vec<&str> = config
-        .iter()
-        .filter(|entry| entry.is_gate() && !entry.is_open())
-        .map(|entry| entry.key.as_str())
-        .collect();
-    let stale: Vec<&str> = beats
-        .iter()
-        .filter(|beat| beat.freshness == "stale")
-        .map(|beat| beat.executor_name.as_str())
-        .collect();
-    let fresh = beats.iter().filter(|beat| beat.freshness == "fresh").count();
+    let queue = queue.value.as_deref().cloned().flatten();
+    let names = |wanted: &str| {
+        let found = beats.iter().filter(|beat| beat.freshness == wanted);
+        found.map(|beat| beat.executor_name.clone()).collect::<Vec<_>>()
+    };
+    let late =
+        |next: Timestamp| now.duration_since(next).unsigned_abs() > Duration::from_secs(60) && next < now;
+    let lagging = app.store.lagging(LAGGING_MAX);
+    let seen = Seen {
+        answered_in,
+        closed_gates: config
+            .iter()
+            .filter(|entry| entry.is_gate() && !entry.is_open())
+            .map(|entry| entry.key.clone())
+            .collect(),
+        executors: beats.len(),
+        stale: names("stale"),
+        fresh: names("fresh").len(),
+        schedules: schedules.len(),
+        schedules_late: schedules.iter().filter(|one| !one.paused && late(one.next_at)).count(),
+        streams: app.store.count("default"),
+        sessions: app.store.session_counts().sessions,
+        lagging: lagging.len(),
+        lag_bytes: lagging.iter().map(|(_, state)| state.lag_bytes()).sum(),
+        circuits_open: app.circuits.open_count(),
+        health,
+        now,
+    };
     let page = Page {
-        attention: attention(queue.as_ref(), &closed, &stale, fresh, now),
-        parts: parts(queue.as_ref(), &closed, fresh, beats.len(), app.store.count("default")),
+        attention: attention(queue.as_ref(), events.value.as_deref(), &seen),
+        parts: parts(queue.as_ref(), events.value.as_deref(), &seen),
         health: queue,
-        bars: Bars::new(&chart, now),
-        lines: Lines::all(&latency, now),
-        sample: latency.n,
-        backlog,
-        shell: Shell::new("/ui", "Overview", viewer, &headers).live("jobs dead-letters executors gates"),
+        events_24h: events.value.map_or(0, |events| events.events_24h),
+        counting,
+        counted_ago: counted_ago.map(|age| filters::span(age.as_secs())),
+        bars: Bars::attempts(&chart, now),
+        event_bars: Bars::events(&event_chart, now),
+        sample: latency.value.as_ref().map_or(0, |latency| latency.n),
+        lines: latency.value.map_or_else(Vec::new, |latency| Lines::all(&latency, now)),
+        backlog: backlog.value.unwrap_or_default(),
+        shell: Shell::new("/ui", "Overview", viewer, &headers)
+            .live("jobs dead-letters executors gates events processes sessions"),
     };
     shell::render(&page)
-}
-
-/// What is wrong, worst first. A queue that waits without anybody to work is worse than one letter.
-fn attention(
-    queue: Option<&QueueHealth>,
-    closed: &[&str],
-    stale: &[&str],
-    fresh: usize,
-    now: Timestamp,
-) -> Vec<Attention> {
-    let mut found = vec![];
-    let Some(queue) = queue else { return found };
-    let mut add =
-        |class, text: String, link, command: String| found.push(Attention { class, text, link, command });
-    let waiting = queue.jobs_queued + queue.jobs_retry_waiting;
-    if waiting > 0 && fresh == 0 {
-        let text = format!("{} jobs wait and no executor is alive", grouped(waiting));
-        add("bad", text, "/ui/executors", "towpath work".into());
-    }
-    if let Some(due) = queue.oldest_due_at.filter(|due| now.as_second() - due.as_second() > 60) {
-        let late = span((now.as_second() - due.as_second()).unsigned_abs());
-        add(
-            "bad",
-            format!("the oldest due job has waited {late}"),
-            "/ui/jobs?state=queued",
-            "towpath queue health".into(),
-        );
-    }
-    if queue.leases_expired > 0 {
-        let text =
-            format!("{} leases have run out and were not taken back yet", grouped(queue.leases_expired));
-        add("warn", text, "/ui/jobs?state=in_progress", "towpath maintain".into());
-    }
-    if queue.dead_letters_pending > 0 {
-        let text = format!("{} dead letters wait for a decision", grouped(queue.dead_letters_pending));
-        add("warn", text, "/ui/dead-letters?status=pending", "towpath dlq list".into());
-    }
-    if !stale.is_empty() {
-        let text = format!("not heard of: {}", stale.join(", "));
-        add("warn", text, "/ui/executors", "towpath executor list".into());
-    }
-    if queue.kinds_paused > 0 {
-        let text = format!("{} kinds of job are paused", queue.kinds_paused);
-        add("info", text, "/ui/executors#paused", "towpath queue health".into());
-    }
-    if !closed.is_empty() {
-        let text = format!("closed gates: {}", closed.join(", "));
-        add("info", text, "/ui/gates", "towpath gate list".into());
-    }
-    found
-}
-
-fn parts(
-    queue: Option<&QueueHealth>,
-    closed: &[&str],
-    fresh: usize,
-    beats: usize,
-    streams: usize,
-) -> Vec<Part> {
-    let letters = queue.map_or(0, |queue| queue.dead_letters_pending);
-    let unfinished = queue.map_or(0, |queue| {
-        queue.jobs_queued + queue.jobs_leased + queue.jobs_in_progress + queue.jobs_retry_waiting
-    });
-    let class = |bad: bool, warn: bool| {
-        if bad {
-            "bad"
-        } else if warn {
-            "warn"
-        } else {
-            "good"
-        }
-    };
-    let part = |name, class, text, link| Part { name, class, text, link };
-    vec![
-        part("Database", "good", "answers".into(), "/ui/gates"),
-        part(
-            "Jobs",
-            class(unfinished > 0 && fresh == 0, false),
-            format!("{} unfinished", grouped(unfinished)),
-            "/ui/jobs",
-        ),
-        part(
-            "Executors",
-            class(beats > 0 && fresh == 0, fresh < beats),
-            format!("{fresh} of {beats} alive"),
-            "/ui/executors",
-        ),
-        part(
-            "Dead letters",
-            class(false, letters > 0),
-            format!("{} pending", grouped(letters)),
-            "/ui/dead-letters",
-        ),
-        part("Streams", "good", grouped(i64::try_from(streams).unwrap_or(i64::MAX)), "/ui/streams"),
-        part(
-            "Gates",
-            class(false, !closed.is_empty()),
-            if closed.is_empty() { "all open".into() } else { format!("{} closed", closed.len()) },
-            "/ui/gates",
-        ),
-    ]
 }

@@ -29,6 +29,7 @@ pub(crate) struct Asked {
 #[template(path = "processes.html")]
 struct Page {
     shell: Shell,
+    command: String,
     asked: Asked,
     processes: Vec<Process>,
     older: Option<ProcessId>,
@@ -55,6 +56,7 @@ pub(crate) async fn show(
         [("kind", asked.kind.as_str()), ("state", asked.state.as_str()), ("ref", asked.r#ref.as_str())];
     let query = super::query(&fields);
     let page = Page {
+        command: super::command("towpath process list", &fields),
         shell: Shell::new("/ui/processes", "Processes", viewer, &headers).live("processes"),
         query,
         asked,

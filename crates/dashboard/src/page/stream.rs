@@ -1,6 +1,7 @@
 //! `/ui/stream`: one stream, its newest messages, and what comes next as it comes.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use askama::Template;
@@ -13,13 +14,14 @@ use serde::Deserialize;
 use tokio::time::Instant;
 use towpath_model::stream::name::StreamName;
 use towpath_model::stream::offset::Start;
+use towpath_model::stream::state::Accepted;
 use towpath_streams::{Head, Step};
 
 use crate::App;
 use crate::access::Viewer;
 use crate::fault::Fault;
 use crate::filters::{self, percent};
-use crate::limits::{LIVE_SECONDS, MESSAGE_CHARS_MAX, STREAM_PAGE_BYTES};
+use crate::limits::{LIVE_SECONDS, MESSAGE_CHARS_MAX, PRODUCERS_MAX, STREAM_PAGE_BYTES};
 use crate::shell::{self, Shell};
 
 #[derive(Debug, Default, Deserialize)]
@@ -50,6 +52,8 @@ struct Page {
     project: String,
     id: String,
     head: Head,
+    /// Idempotent producers and how far each came.
+    producers: Vec<(Arc<str>, Accepted)>,
     messages: Vec<String>,
     /// Where the next page begins, if there is more.
     next: Option<String>,
@@ -72,6 +76,7 @@ pub(crate) async fn show(
         shell: Shell::new("/ui/streams", name.id.to_string(), viewer, &headers),
         project: name.project.to_string(),
         id: name.id.to_string(),
+        producers: app.store.producers(&name, PRODUCERS_MAX)?,
         messages: page.batch.messages().map(|message| text(&message)).collect(),
         next: (!up_to_date).then(|| format!("/ui/stream?{place}")),
         follow: (up_to_date && !page.head.closed).then(|| format!("/ui/stream/follow?{place}")),
@@ -102,7 +107,7 @@ pub(crate) async fn follow(
 }
 
 /// A message as people can read it.
-fn text(bytes: &[u8]) -> String {
+pub(super) fn text(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     match text.char_indices().nth(MESSAGE_CHARS_MAX) {
         Some((at, _)) => format!("{}… ({} bytes)", &text[..at], bytes.len()),

@@ -11,7 +11,7 @@ use crate::App;
 use crate::access::Viewer;
 use crate::fault::Fault;
 use crate::filters::{self, percent};
-use crate::limits::ROWS_PAGE;
+use crate::limits::{FOLDER_LOOKS, ROWS_PAGE};
 use crate::shell::{self, Shell};
 
 #[derive(Debug, Default, Deserialize)]
@@ -26,8 +26,11 @@ pub(crate) struct Asked {
 #[template(path = "streams.html")]
 struct Page {
     shell: Shell,
+    command: String,
     asked: Asked,
     project: String,
+    /// What ids go on with, up to the next `/` or `:`, and where that leads.
+    folders: Vec<(String, String)>,
     streams: Vec<Row>,
     count: i64,
     more: Option<String>,
@@ -54,14 +57,18 @@ pub(crate) async fn show(
         limit,
     };
     let found = app.store.list(list).await?;
+    let folders = folders(&app, &project, &asked.prefix).await?;
     let more = found.last().filter(|_| found.len() == limit).map(|(name, _)| name.id.to_string());
     let row = |(name, head): (towpath_model::stream::name::StreamName, Head)| Row {
         link: format!("/ui/stream?project={}&id={}", percent(&name.project), percent(&name.id)),
         id: name.id.to_string(),
         head,
     };
+    let flags = [("project", project.as_str()), ("prefix", asked.prefix.as_str())];
     let page = Page {
+        command: super::command("towpath stream list", &flags),
         count: i64::try_from(app.store.count(&project)).unwrap_or(i64::MAX),
+        folders,
         streams: found.into_iter().map(row).collect(),
         more: more.map(|after| {
             let (project, prefix) = (percent(&project), percent(&asked.prefix));
@@ -72,4 +79,24 @@ pub(crate) async fn show(
         shell: Shell::new("/ui/streams", "Streams", viewer, &headers).live("streams"),
     };
     shell::render(&page)
+}
+
+/// The first few folders below a prefix. Each look jumps over everything in the folder before.
+async fn folders(app: &App, project: &str, prefix: &str) -> Result<Vec<(String, String)>, Fault> {
+    let (mut found, mut after) = (vec![], None);
+    for _ in 0..FOLDER_LOOKS {
+        let list = List { project: project.into(), prefix: prefix.to_owned(), after, limit: 1 };
+        let Some((name, _)) = app.store.list(list).await?.pop() else { break };
+        let rest = name.id.get(prefix.len()..).unwrap_or_default();
+        after = Some(match rest.find(['/', ':']) {
+            Some(at) => {
+                let folder = format!("{prefix}{}", &rest[..=at]);
+                let link = super::query(&[("project", project), ("prefix", &folder)]);
+                found.push((folder.clone(), format!("/ui/streams?{link}")));
+                format!("{folder}{}", char::MAX)
+            }
+            None => name.id.to_string(),
+        });
+    }
+    Ok(found)
 }

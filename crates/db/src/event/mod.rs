@@ -11,6 +11,7 @@ mod maintain;
 mod new;
 mod read;
 mod route;
+mod route_operate;
 mod route_pass;
 mod sequence;
 #[cfg(feature = "sqlx")]
@@ -33,6 +34,7 @@ pub use route::{
     ModeSet, Replay, Replayed, Route, RoutePut, RouteRetired, RouteSent, RouteSpec, RouteTest,
     RouteWorkerPut, SecretRotated, Span,
 };
+pub use route_operate::{CircuitClosed, DeliveryAttempt, RouteAttempts, RouteDecision};
 pub use route_pass::{Decisions, RouteCursor, RoutePass, RouteWorker, RouteWorkers, Slice};
 pub use sequence::Sequenced;
 pub use stream_delivery::{

@@ -45,6 +45,8 @@ pub struct Route {
     pub signed: bool,
     /// Until when the previous key signs too.
     pub previous_key_until: Option<Timestamp>,
+    /// Why the last delivery failed, until one works again.
+    pub last_error: Option<String>,
     pub deliveries_waiting: i64,
     pub dead_letters_open: i64,
 }

@@ -24,6 +24,8 @@ pub enum Action<'a> {
     Read(&'a str),
     /// Create, append to, publish to, close or delete a stream.
     Write(&'a str),
+    /// Change how long a stream's data is kept.
+    Retain(&'a str),
     /// Let a session follow a stream.
     Subscribe {
         /// Who.
@@ -85,10 +87,12 @@ impl Grant {
             return Err(Denied::Scope { needs });
         }
         let reached = match action {
-            Action::Read(id) | Action::Write(id) => match id.strip_prefix(SESSION_PREFIX) {
-                Some(session) => self.reaches_session(session),
-                None => self.reaches_stream(id),
-            },
+            Action::Read(id) | Action::Write(id) | Action::Retain(id) => {
+                match id.strip_prefix(SESSION_PREFIX) {
+                    Some(session) => self.reaches_session(session),
+                    None => self.reaches_stream(id),
+                }
+            }
             Action::GetSession(id) | Action::TouchSession(id) | Action::DeleteSession(id) => {
                 self.reaches_session(id)
             }
@@ -130,7 +134,7 @@ impl Action<'_> {
             Action::Write(_) | Action::Unsubscribe { .. } | Action::DeleteSession(_) | Action::Work => {
                 Scope::Write
             }
-            Action::Manage => Scope::Manage,
+            Action::Manage | Action::Retain(_) => Scope::Manage,
         }
     }
 }

@@ -10,10 +10,15 @@ use towpath_streams::{Append as StoreAppend, Beyond, Create, Error, FanOut, Mess
 use super::{Append, Appending, Refused, Streams};
 
 /// Sessions that follow the stream hear of it with the append: that costs the same for any number.
-const FAN_OUT: FanOut = FanOut { inline_max: usize::MAX, beyond: Beyond::Queue };
+const AT_ONCE: FanOut = FanOut { inline_max: usize::MAX, beyond: Beyond::Queue };
+/// What is appended waits for the worker that delivers.
+const LATER: FanOut = FanOut { inline_max: 0, beyond: Beyond::Queue };
 
 /// The store that this process serves.
-pub struct Local(pub Arc<dyn Store>);
+pub struct Local {
+    store: Arc<dyn Store>,
+    fan_out: FanOut,
+}
 
 impl Streams for Local {
     fn append(&self, append: Append) -> Appending<'_> {
@@ -30,6 +35,17 @@ impl Streams for Local {
 }
 
 impl Local {
+    /// Streams whose sessions are in the same store.
+    pub fn new(store: Arc<dyn Store>) -> Local {
+        Local { store, fan_out: AT_ONCE }
+    }
+
+    /// Streams whose sessions are on another server: the store cannot deliver to them, so it must not say
+    /// that it did.
+    pub fn with_sessions_elsewhere(store: Arc<dyn Store>) -> Local {
+        Local { store, fan_out: LATER }
+    }
+
     async fn once(&self, append: &Append) -> Result<(), Error> {
         let run = json::flatten(append.body.as_bytes()).expect("the database answers JSON objects");
         let wish = StoreAppend {
@@ -38,13 +54,13 @@ impl Local {
             producer: Some(append.producer.clone()),
             ..StoreAppend::default()
         };
-        self.0.publish(append.name.clone(), wish, FAN_OUT).await.map(drop)
+        self.store.publish(append.name.clone(), wish, self.fan_out).await.map(drop)
     }
 
     async fn create(&self, append: &Append) -> Result<(), Error> {
         let shape = Shape { content_type: Some(json_type()), expiry: None, closed: false, fork: None };
         let create = Create { shape, messages: Messages::default(), retention: Retention::default() };
-        self.0.create(append.name.clone(), create).await.map(drop)
+        self.store.create(append.name.clone(), create).await.map(drop)
     }
 }
 

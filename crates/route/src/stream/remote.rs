@@ -1,7 +1,9 @@
 //! Streams of another process, over the open protocol.
 
 use reqwest::header::CONTENT_TYPE;
-use reqwest::{Client, Response, StatusCode};
+use reqwest::redirect::Policy;
+use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
+use towpath_model::token::Bearer;
 
 use super::{Append, Appending, Refused, Streams};
 use crate::limits;
@@ -11,24 +13,34 @@ use crate::webhook::Error;
 pub struct Remote {
     http: Client,
     url: String,
+    bearer: Bearer,
 }
 
 impl Remote {
-    /// The server at `url`, without a path.
-    pub fn new(url: &str) -> Result<Remote, Error> {
+    /// The server at `url`, without a path, and what to show to it.
+    pub fn new(url: &str, bearer: Bearer) -> Result<Remote, Error> {
+        // No redirects: a token goes to the server it was meant for.
         let http = Client::builder()
             .connect_timeout(limits::CONNECT_WAIT_MAX)
             .timeout(limits::STREAM_BATCH_MAX)
             .no_proxy()
+            .redirect(Policy::none())
             .build()?;
-        Ok(Remote { http, url: url.trim_end_matches('/').to_owned() })
+        Ok(Remote { http, url: url.trim_end_matches('/').to_owned(), bearer })
+    }
+
+    fn request(&self, method: Method, append: &Append) -> RequestBuilder {
+        let url = format!("{}{}", self.url, append.name.path());
+        let request = self.http.request(method, url).header(CONTENT_TYPE, "application/json");
+        match self.bearer.of(&append.name.project) {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        }
     }
 
     async fn post(&self, append: &Append) -> Result<Response, Refused> {
         let request = self
-            .http
-            .post(format!("{}{}", self.url, append.name.path()))
-            .header(CONTENT_TYPE, "application/json")
+            .request(Method::POST, append)
             .header("Producer-Id", &*append.producer.id)
             .header("Producer-Epoch", append.producer.epoch)
             .header("Producer-Seq", append.producer.seq)
@@ -42,9 +54,7 @@ impl Streams for Remote {
         Box::pin(async move {
             let mut response = self.post(&append).await?;
             if response.status() == StatusCode::NOT_FOUND {
-                let url = format!("{}{}", self.url, append.name.path());
-                let create = self.http.put(url).header(CONTENT_TYPE, "application/json");
-                let created = create.send().await.map_err(unreachable)?;
+                let created = self.request(Method::PUT, &append).send().await.map_err(unreachable)?;
                 if !created.status().is_success() {
                     return Err(judge(created.status(), None));
                 }
@@ -65,7 +75,13 @@ fn unreachable(error: reqwest::Error) -> Refused {
 
 /// What a status other than success means. Only the protocol's own refusals are for good.
 fn judge(status: StatusCode, newest: Option<u64>) -> Refused {
-    let words = format!("the stream server answered {status}");
+    let words = match (status.as_u16(), newest) {
+        (401 | 403, None) => format!(
+            "the stream server answered {status}: it wants a token that may write there; see the settings \
+             token and token_file"
+        ),
+        _ => format!("the stream server answered {status}"),
+    };
     match (status.as_u16(), newest) {
         (403, Some(newest)) => Refused::Seen { newest },
         (400 | 409 | 410 | 413 | 415, _) => Refused::Never(words),

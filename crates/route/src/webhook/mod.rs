@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use reqwest::redirect::Policy;
-use towpath_db::event::{DeliveryFailure, DeliveryOutcome, FailureClass};
+use towpath_db::event::{DeliveryFailure, DeliveryOutcome, FailureClass, RouteTest};
 
 pub use guard::{Forbidden, Found, Lookup, Reach, SystemLookup};
 
@@ -95,6 +95,20 @@ pub async fn send_once(sender: &Sender, request: &Request<'_>) -> Report {
     let failure = attempt(sender, request, &mut outcome).await.err();
     outcome.duration = began.elapsed();
     Report { outcome, failure }
+}
+
+/// Sends the made-up webhook of a route, as a real one would be sent.
+pub async fn send_test(sender: &Sender, test: &RouteTest) -> Report {
+    let request = Request {
+        url: &test.url,
+        webhook_id: &test.webhook_id,
+        headers: &test.headers,
+        timeout: Duration::from_secs(test.timeout_seconds.into()),
+        body: &test.body,
+        signing_keys: &test.signing_keys,
+        generation: 0,
+    };
+    send_once(sender, &request).await
 }
 
 async fn attempt(

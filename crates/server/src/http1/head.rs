@@ -111,7 +111,69 @@ impl Fields for Head<'_> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// Pieces that requests are made of, good and bad.
+    fn piece() -> impl Strategy<Value = Vec<u8>> {
+        let known = prop::sample::select(vec![
+            "POST ",
+            "GET ",
+            "/v1/stream/a",
+            "/v1/stream/a?offset=-1",
+            "/%2f",
+            "*",
+            "#",
+            " HTTP/1.1\r\n",
+            " HTTP/1.0\r\n",
+            "host: x\r\n",
+            "content-length: 5\r\n",
+            "content-length: 0\r\n",
+            "Content-Length : 5\r\n",
+            "transfer-encoding: chunked\r\n",
+            "connection: keep-alive\r\n",
+            "connection: close\r\n",
+            " folded\r\n",
+            "producer-id: p\r\n",
+            "\r\n",
+            "\n",
+            "\r",
+            "hello",
+        ]);
+        prop_oneof![
+            8 => known.prop_map(|text| text.as_bytes().to_vec()),
+            1 => prop::collection::vec(any::<u8>(), 1..9),
+        ]
+    }
+
+    proptest! {
+        /// Whatever comes, nothing panics; a head that is ours ends where it says, is a request for every other
+        /// handler too, and reads the same with anything behind it.
+        #[test]
+        fn any_bytes_are_read_or_left(pieces in prop::collection::vec(piece(), 0..24), behind in piece()) {
+            let input = pieces.concat();
+            let mut fields = room();
+            if let Read::Whole(head) = read(&input, &mut fields) {
+                prop_assert!(head.bytes <= input.len());
+                prop_assert!(input[..head.bytes].ends_with(b"\n"));
+                let lengths = head.all(&CONTENT_LENGTH).count();
+                prop_assert!(lengths == usize::from(head.body_bytes > 0) || head.body_bytes == 0);
+                prop_assert_eq!(head.all(&TRANSFER_ENCODING).count(), 0);
+                if let Some(request) = head.request(Bytes::new()) {
+                    prop_assert_eq!(request.uri().path(), head.path);
+                    prop_assert_eq!(request.headers().len(), head.fields.len());
+                }
+                let (bytes, body_bytes) = (head.bytes, head.body_bytes);
+                let longer = [&input[..], &behind].concat();
+                let mut fields = room();
+                match read(&longer, &mut fields) {
+                    Read::Whole(again) => prop_assert_eq!((again.bytes, again.body_bytes), (bytes, body_bytes)),
+                    _ => prop_assert!(false, "what follows changed what came before"),
+                }
+            }
+        }
+    }
 
     fn read_as(text: &str) -> &'static str {
         let mut fields = room();

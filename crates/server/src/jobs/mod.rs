@@ -4,7 +4,7 @@
 //! the verb of the SQL function behind it; the database decides. A token stands for one
 //! executor, and its leases carry the token's id, so that no other token can touch them.
 
-mod body;
+pub(crate) mod body;
 pub(crate) mod caller;
 mod claim;
 mod enqueue;

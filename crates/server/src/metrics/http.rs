@@ -131,6 +131,7 @@ pub(crate) fn method(method: &hyper::Method) -> &'static str {
         "HEAD" => "HEAD",
         "POST" => "POST",
         "PUT" => "PUT",
+        "PATCH" => "PATCH",
         "DELETE" => "DELETE",
         "OPTIONS" => "OPTIONS",
         _ => "other",

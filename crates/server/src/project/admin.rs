@@ -5,6 +5,7 @@
 //! opens nothing else.
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
+use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderValue, StatusCode};
@@ -16,6 +17,8 @@ use serde_json::{Value, json};
 
 use super::record::{Change, ChangeError, Record};
 use super::{Mint, Projects};
+use crate::jobs::{body, error};
+use crate::limits;
 
 #[derive(Clone)]
 struct Admin {
@@ -61,8 +64,9 @@ async fn show(State(admin): State<Admin>, Path(project): Path<String>) -> Result
 async fn change(
     State(admin): State<Admin>,
     Path(project): Path<String>,
-    Json(change): Json<Change>,
-) -> Result<Json<Value>, ChangeError> {
+    body: Body,
+) -> Result<Json<Value>, Refused> {
+    let change: Change = body::read(body, limits::JOB_BODY_BYTES_MAX).await?;
     let after: Option<Record> = admin.projects.change(&project, change).await?;
     Ok(Json(after.map_or(Value::Null, |record| record.describe(&project))))
 }
@@ -70,9 +74,37 @@ async fn change(
 async fn mint(
     State(admin): State<Admin>,
     Path(project): Path<String>,
-    Json(mint): Json<Mint>,
-) -> Result<Json<Value>, ChangeError> {
+    body: Body,
+) -> Result<Json<Value>, Refused> {
+    let mint: Mint = body::read(body, limits::JOB_BODY_BYTES_MAX).await?;
     Ok(Json(json!({ "token": admin.projects.mint(&project, &mint)? })))
+}
+
+/// What may be wrong with a change: its body, or the change itself.
+enum Refused {
+    Body(error::Error),
+    Change(ChangeError),
+}
+
+impl From<error::Error> for Refused {
+    fn from(error: error::Error) -> Refused {
+        Refused::Body(error)
+    }
+}
+
+impl From<ChangeError> for Refused {
+    fn from(error: ChangeError) -> Refused {
+        Refused::Change(error)
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        match self {
+            Refused::Body(error) => error.into_response(),
+            Refused::Change(error) => error.into_response(),
+        }
+    }
 }
 
 impl IntoResponse for ChangeError {

@@ -88,12 +88,8 @@ impl Streams {
     async fn make(&self, name: StreamName, append: Append, cors: Cors) -> Result<Done, Refusal> {
         let has_data = !append.messages.is_empty();
         let began = Instant::now();
-        let published = self.fan_outs().publish(name.clone(), append).await?;
+        let published = self.fan_outs().publish(name, append).await?;
         self.0.metrics.http().append_seconds.observe(began.elapsed().as_secs_f64());
-        let appended = published.appended;
-        if has_data && !appended.is_duplicate {
-            self.changed(&name);
-        }
         // An append to a stream nobody follows is answered in the protocol's own words alone.
         Ok(Done { published, has_data, cors, tells_fan_out: published.subscribers > 0 })
     }

@@ -15,7 +15,7 @@ use towpath_streams::{Create, Created, Messages, Retention};
 use super::append::messages;
 use super::refusal::Refusal;
 use super::request::{self, header, is_true};
-use super::{Answer, Streams, empty, headers};
+use super::{Answer, Streams, empty, headers, retention};
 use crate::project::Pass;
 use crate::upload::Upload;
 
@@ -26,16 +26,12 @@ impl Streams {
         if let Some(fork) = &shape.fork {
             pass.check(Action::Read(&fork.source.id))?;
         }
-        let retention = retention(&parts.headers)?;
+        let retention = Retention::default().with(retention::change(&parts.headers)?);
         let body = request::body(body, self.settings().body_bytes_max).await?;
         let messages = self.first_messages(&shape, body)?;
         let url = request::base_url(&parts, &self.0.base_url) + &name.path();
         self.refuse_one_more(&name)?;
-        let has_data = !messages.is_empty();
-        let created = self.store().create(name.clone(), Create { shape, messages, retention }).await?;
-        if created.is_new && has_data {
-            self.changed(&name);
-        }
+        let created = self.store().create(name, Create { shape, messages, retention }).await?;
         let mut response = empty(if created.is_new { StatusCode::CREATED } else { StatusCode::OK });
         describe(response.headers_mut(), &created, &url);
         Ok(response)
@@ -103,15 +99,6 @@ fn fork(name: &StreamName, headers: &HeaderMap) -> Result<Option<ForkPoint>, Ref
         }
     };
     Ok(Some(ForkPoint { source, offset, sub_offset }))
-}
-
-fn retention(headers: &HeaderMap) -> Result<Retention, Refusal> {
-    let number = |name| -> Result<Option<u64>, Refusal> {
-        let Some(text) = header(headers, &name)? else { return Ok(None) };
-        let number = decimal(text).filter(|number| *number > 0);
-        number.map(Some).ok_or_else(|| Refusal::invalid(format!("{name} is a whole number above zero")))
-    };
-    Ok(Retention { age_seconds: number(headers::RETAIN_SECONDS)?, bytes: number(headers::RETAIN_BYTES)? })
 }
 
 fn describe(headers: &mut HeaderMap, created: &Created, url: &str) {

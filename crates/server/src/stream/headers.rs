@@ -50,13 +50,13 @@ pub(super) const TRUE: HeaderValue = HeaderValue::from_static("true");
 pub(super) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
 const EXPOSED: &str = "stream-next-offset, stream-cursor, stream-up-to-date, stream-closed, stream-ttl, \
-    stream-expires-at, stream-first-offset, stream-sse-data-encoding, producer-epoch, producer-seq, \
-    producer-expected-seq, producer-received-seq, stream-reader-key, stream-fanout-count, \
+    stream-expires-at, stream-first-offset, stream-retain-seconds, stream-retain-bytes, \
+    stream-sse-data-encoding, producer-epoch, producer-seq, producer-expected-seq, producer-received-seq, stream-reader-key, stream-fanout-count, \
     stream-fanout-successes, stream-fanout-failures, stream-fanout-mode, etag, location, retry-after";
 const ALLOWED: &str = "authorization, content-type, if-match, if-none-match, last-event-id, stream-seq, stream-ttl, \
     stream-expires-at, stream-closed, stream-forked-from, stream-fork-offset, stream-fork-sub-offset, \
     stream-retain-seconds, stream-retain-bytes, producer-id, producer-epoch, producer-seq";
-const METHODS: &str = "GET, HEAD, POST, PUT, DELETE, OPTIONS";
+const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
 /// Whether an answer speaks to browsers of other origins.
 ///

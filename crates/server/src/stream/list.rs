@@ -50,5 +50,7 @@ fn describe((name, head): &(StreamName, Head)) -> Value {
         "closed": head.closed,
         "created_at": head.created_at,
         "expires_at": head.ends_at,
+        "retain_seconds": head.retention.age_seconds,
+        "retain_bytes": head.retention.bytes,
     })
 }

@@ -7,7 +7,7 @@ use towpath_model::stream::expiry::Expiry;
 use towpath_model::stream::name::StreamName;
 use towpath_model::stream::offset::Offset;
 
-use super::{Answer, Streams, empty, headers};
+use super::{Answer, Streams, empty, headers, retention};
 use crate::project::Pass;
 
 impl Streams {
@@ -30,6 +30,7 @@ impl Streams {
         if head.start > Offset::ZERO {
             out.insert(headers::FIRST_OFFSET, headers::offset(head.start));
         }
+        retention::describe(out, head.retention);
         match head.expiry {
             Expiry::Never => {}
             Expiry::Sliding { seconds } => {
@@ -43,8 +44,7 @@ impl Streams {
     }
 
     pub(super) async fn delete(&self, name: StreamName) -> Answer {
-        self.store().delete(name.clone()).await?;
-        self.changed(&name);
+        self.store().delete(name).await?;
         Ok(empty(StatusCode::NO_CONTENT))
     }
 }

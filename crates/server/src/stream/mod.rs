@@ -15,6 +15,7 @@ mod manage;
 mod read;
 mod refusal;
 mod request;
+mod retention;
 mod session;
 mod settings;
 mod subscription;
@@ -27,7 +28,7 @@ use prometheus_client::metrics::counter::Counter;
 use tokio_util::sync::CancellationToken;
 use towpath_model::stream::name::{Place, StreamName};
 use towpath_model::token::Action;
-use towpath_streams::{Error, Store};
+use towpath_streams::{Circuits, Error, Store};
 
 use crate::body::Body;
 use crate::metrics::{self, Metrics};
@@ -42,6 +43,8 @@ use refusal::Refusal;
 pub(crate) use request::Fields;
 pub use settings::Settings;
 use subscription::Subscriptions;
+#[cfg(test)]
+pub(crate) use subscription::template as woken_route;
 
 /// The streams as a service. Cheap to clone.
 #[derive(Clone)]
@@ -68,6 +71,7 @@ pub(crate) struct Around {
     pub(crate) base_url: String,
     pub(crate) projects: Projects,
     pub(crate) metrics: Metrics,
+    pub(crate) circuits: Circuits,
 }
 
 /// What every handler answers: a response, or a refusal that becomes one.
@@ -83,7 +87,7 @@ impl Streams {
         shutdown: CancellationToken,
         stop: Stop,
     ) -> Result<Streams, Error> {
-        let Around { base_url, projects, metrics } = around;
+        let Around { base_url, projects, metrics, circuits } = around;
         let base_url = settings.public_url.clone().unwrap_or(base_url);
         let base_url = base_url.trim_end_matches('/').to_owned();
         let subscriptions = match Subscriptions::open(store.clone(), &settings, base_url.clone()).await {
@@ -97,7 +101,7 @@ impl Streams {
                 None
             }
         };
-        let fan_outs = FanOuts::new(store.clone(), settings.fan_out.clone(), &metrics)?;
+        let fan_outs = FanOuts::new(store.clone(), settings.fan_out.clone(), circuits, &metrics)?;
         tokio::spawn(fan_outs.clone().work(shutdown.clone()));
         tokio::spawn(fan_outs.clone().clean(shutdown.clone()));
         let readers = Readers::new(settings.live_readers_max);
@@ -170,6 +174,7 @@ impl Streams {
     async fn stream(&self, name: StreamName, pass: Pass, request: Request<Upload>) -> Answer {
         match *request.method() {
             Method::GET | Method::HEAD => pass.check(Action::Read(&name.id))?,
+            Method::PATCH => pass.check(Action::Retain(&name.id))?,
             _ => pass.check(Action::Write(&name.id))?,
         }
         match *request.method() {
@@ -178,7 +183,8 @@ impl Streams {
             Method::PUT => self.create(name, &pass, request).await,
             Method::HEAD => self.head(&name, &pass),
             Method::DELETE => self.delete(name).await,
-            _ => Err(Refusal::method("GET, HEAD, POST, PUT, DELETE, OPTIONS")),
+            Method::PATCH => self.retain(name, &request).await,
+            _ => Err(Refusal::method("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")),
         }
     }
 
@@ -204,13 +210,6 @@ impl Streams {
 
     fn store(&self) -> &dyn Store {
         &*self.0.store
-    }
-
-    /// Tells whoever subscribes that a stream grew or went.
-    fn changed(&self, name: &StreamName) {
-        if let Some(subscriptions) = &self.0.subscriptions {
-            subscriptions.changed(name);
-        }
     }
 
     /// Where connections count peers that do not read.

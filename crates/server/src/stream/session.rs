@@ -49,13 +49,12 @@ impl Streams {
                 pass.check(Action::DeleteSession(&id))?;
                 let name = session_name(&project, &id)?;
                 self.fan_outs().delete(&name).await?;
-                self.changed(&name);
                 Ok(reply(StatusCode::OK, &json!({ "sessionId": id, "deleted": true })))
             }
             (Route::Touch(id), Method::POST) => {
                 let id = session::session_id(&id)?;
                 pass.check(Action::TouchSession(&id))?;
-                let touched = self.fan_outs().touch(&session_name(&project, &id)?)?;
+                let touched = self.fan_outs().touch(&session_name(&project, &id)?).await?;
                 let expires_at = milliseconds(&touched.head);
                 Ok(reply(StatusCode::OK, &json!({ "sessionId": id, "expiresAt": expires_at })))
             }

@@ -141,6 +141,57 @@ async fn retention_drops_the_oldest_and_says_so() {
     assert!(!rest.is_empty() && rest.len() < 64 * line.len() && rest.len().is_multiple_of(line.len()));
 }
 
+/// Issue 8: retention is changed after the creation too, limit by limit, and shown; mistakes are named.
+#[tokio::test]
+async fn retention_is_changed_later() {
+    let server = Server::start().await;
+    server.put("/v1/stream/a", "text/plain", "0123456789").await;
+    let patch = async |limits: &[(&str, &str)]| {
+        let request = server.request(Method::PATCH, "/v1/stream/a");
+        let request = limits.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        request.send().await.unwrap()
+    };
+    let shown = async || {
+        let head = server.request(Method::HEAD, "/v1/stream/a").send().await.unwrap();
+        (header(&head, "stream-retain-seconds"), header(&head, "stream-retain-bytes"))
+    };
+    let pair = |seconds: &str, bytes: &str| (seconds.to_owned(), bytes.to_owned());
+    assert_eq!(shown().await, pair("", ""));
+    let said = patch(&[("stream-retain-seconds", "3600")]).await;
+    assert_eq!((said.status().as_u16(), header(&said, "stream-retain-seconds")), (204, "3600".into()));
+    patch(&[("stream-retain-bytes", "16")]).await;
+    assert_eq!(shown().await, pair("3600", "16"), "the other limit stays");
+    let listed: serde_json::Value = server.get("/v1/streams").await.json().await.unwrap();
+    assert_eq!(listed["streams"][0]["retain_seconds"], 3600);
+    patch(&[("stream-retain-seconds", "none")]).await;
+    assert_eq!(shown().await, pair("", "16"));
+    for _ in 0..3 {
+        server.post("/v1/stream/a", "text/plain", "0123456789").await;
+    }
+    // Whole messages: what is kept is the limit and the rest of the message it falls into.
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while server.get("/v1/stream/a").await.text().await.unwrap().len() > 20 {
+        assert!(std::time::Instant::now() < deadline, "nothing was dropped");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    let zero = "0000000000000000_0000000000000000";
+    assert_eq!(server.get(&format!("/v1/stream/a?offset={zero}")).await.status(), 410);
+    for (limits, word) in [
+        (vec![], "name a limit"),
+        (vec![("stream-retain-seconds", "0")], "above zero"),
+        (vec![("stream-retain-bytes", "1k")], "above zero"),
+        (vec![("stream-retain-bytes", "1"), ("stream-retain-bytes", "2")], "once"),
+    ] {
+        let refused = patch(&limits).await;
+        assert_eq!(refused.status(), 400, "{limits:?}");
+        let detail = refused.text().await.unwrap();
+        assert!(detail.contains(word), "{limits:?}: {detail}");
+    }
+    assert_eq!(shown().await, pair("", "16"), "a refused change changes nothing");
+    let missing = server.request(Method::PATCH, "/v1/stream/b").header("stream-retain-bytes", "1");
+    assert_eq!(missing.send().await.unwrap().status(), 404);
+}
+
 #[tokio::test]
 async fn http2_is_spoken_where_it_is_begun() {
     let server = Server::start().await;

@@ -75,7 +75,7 @@ async fn own_answers_and_handed_on_answers_agree() {
         (post("x", "").replace("/a ", "/none "), "404"),
         (GET.to_owned(), "200"),
         (GET.replace("-1", "never"), "400"),
-        (GET.replace("GET", "PATCH"), "405"),
+        (GET.replace("GET", "BREW"), "405"),
     ] {
         let closing = request.replacen("host: x\r\n", "host: x\r\nconnection: close\r\n", 1);
         let handed_on = said(&server, &closing, 100_000).await;

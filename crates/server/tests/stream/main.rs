@@ -11,5 +11,7 @@ mod kit;
 mod limits;
 mod live;
 mod project;
+mod remote;
+mod stalled;
 mod subscription;
 mod token;

@@ -33,6 +33,7 @@ fn requests(stream: &str, number: u32) -> Vec<(Method, String, Value, &'static s
         (Method::POST, at(format!("stream/{stream}")), json!(1), "write"),
         (Method::POST, at(format!("publish/{stream}")), json!(1), "write"),
         (Method::PUT, at(format!("stream/{stream}")), json!(null), "write"),
+        (Method::PATCH, at(format!("stream/{stream}")), json!(null), "manage"),
         (
             Method::POST,
             at("streams".into()),

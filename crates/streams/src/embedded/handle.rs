@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use towpath_model::stream::content_type::Mode;
 use towpath_model::stream::name::StreamName;
 use towpath_model::stream::offset::{Offset, Start};
-use towpath_model::stream::state::ForkPoint;
+use towpath_model::stream::state::{Accepted, ForkPoint};
 
 use super::Config;
 use super::committer::Committer;
@@ -28,8 +28,8 @@ use crate::follow::{Live, News, Pages};
 use crate::limits::APPEND_BYTES_MAX;
 use crate::{
     Answer, Append, Appended, Create, Created, Error, FanOut, FanOutState, FannedOut, Follower, Head, List,
-    Messages, Page, Published, Retention, Session, SessionCounts, Store, StreamId, Subscribe, Subscribed,
-    Subscription, Watch,
+    Messages, Page, Published, Retention, RetentionChange, Session, SessionCounts, Store, StreamId,
+    Subscribe, Subscribed, Subscription, Watch,
 };
 
 /// Streams in a directory of this machine. Cheap to clone; shut down when the last clone
@@ -328,14 +328,22 @@ impl Store for Embedded {
         })
     }
 
-    fn retain(&self, name: StreamName, retention: Retention) -> Answer<'_, ()> {
-        self.wanted(|reply| Wanted::Retain { name, retention, reply })
+    fn retain(&self, name: StreamName, change: RetentionChange) -> Answer<'_, Retention> {
+        self.wanted(|reply| Wanted::Retain { name, change, reply })
     }
 
     fn head(&self, name: &StreamName) -> Result<Head, Error> {
         let shared = &self.inner.shared;
         let index = shared.index();
         usable(&index, name, shared.now()).map(|stream| index.head(stream))
+    }
+
+    fn producers(&self, name: &StreamName, limit: usize) -> Result<Vec<(Arc<str>, Accepted)>, Error> {
+        let shared = &self.inner.shared;
+        let index = shared.index();
+        let stream = usable(&index, name, shared.now())?;
+        let all = stream.more.iter().flat_map(|more| &more.producers);
+        Ok(all.take(limit).map(|(id, accepted)| (id.clone(), *accepted)).collect())
     }
 
     fn touch(&self, name: &StreamName) -> Result<Head, Error> {

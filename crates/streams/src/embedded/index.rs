@@ -25,7 +25,6 @@ use super::record::{Append, Birth, Record};
 use super::segment::Segment;
 use super::shared::Position;
 use super::stream::{More, Piece, Stream};
-use crate::limits::AGE_MARKS;
 use crate::{Messages, Once, Retention, SessionCounts};
 
 /// Every stream, and every segment they point into.
@@ -270,6 +269,7 @@ impl Index {
             Record::Touch { uses } => self.touch(uses),
             Record::Trim { starts } => self.trim(starts),
             Record::Retain { id, retention } => self.retain(*id, *retention),
+            Record::Mark { at, tails } => self.mark(*at, tails),
             Record::Subscribe(subscribe) => self.subscribe(subscribe, place),
             Record::Unsubscribe { change, session, source } => self.unsubscribe(*change, *session, *source),
             Record::Advance(advance) => self.advance(advance, place, heard),
@@ -439,6 +439,14 @@ impl Index {
         }
     }
 
+    fn mark(&mut self, at: u64, tails: &[(u64, u64)]) {
+        for (id, tail) in tails {
+            if let Some(stream) = self.get_mut(*id) {
+                stream.mark(at, *tail);
+            }
+        }
+    }
+
     fn retain(&mut self, id: u64, retention: Retention) {
         let Some(stream) = self.get_mut(id) else { return };
         if retention != Retention::default() || stream.more.is_some() {
@@ -461,11 +469,8 @@ fn grow(stream: &mut Stream, messages: &Messages, place: Place, at: u64) {
         return;
     }
     let start = stream.tail;
-    if let Some(more) = stream.more.as_mut().filter(|more| more.retention.age_seconds.is_some()) {
-        let step = more.retention.age_seconds.unwrap_or(0).saturating_mul(1000) / AGE_MARKS;
-        if more.marks.last().is_none_or(|(last, _)| *last + step < at) {
-            more.marks.push((at, start));
-        }
+    if stream.wants_mark(at) {
+        stream.mark(at, start);
     }
     // Most streams are short: the first piece gets room for itself only.
     if stream.pieces.is_empty() {

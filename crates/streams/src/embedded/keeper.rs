@@ -97,12 +97,28 @@ pub(super) fn save_uses(shared: &Shared) {
 /// Drops what is older or larger than a stream's retention.
 fn trim(shared: &Shared) -> Result<(), Error> {
     let ids: Vec<u64> = shared.index().retained.iter().copied().collect();
+    mark(shared, &ids)?;
     for id in ids {
         let Some((name, route)) = trim_point(shared, id)? else { continue };
         let start = route.boundary_before()?;
         match want(shared, |reply| Wanted::Trim { id, name, start, reply }) {
             Ok(_) | Err(Error::NotFound(_) | Error::Deleted(_)) => {}
             Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Writes down how far streams have come that nobody appends to, so that their last data ages too.
+fn mark(shared: &Shared, ids: &[u64]) -> Result<(), Error> {
+    let now = shared.now();
+    for some in ids.chunks(SLOTS_PER_LOCK) {
+        let index = shared.index();
+        let due = |id: &u64| index.get(*id).is_some_and(|stream| !stream.deleted && stream.wants_mark(now));
+        let ids: Vec<u64> = some.iter().copied().filter(due).collect();
+        drop(index);
+        if !ids.is_empty() {
+            want(shared, |reply| Wanted::Mark { ids, reply })?;
         }
     }
     Ok(())

@@ -21,7 +21,7 @@ use super::moved::{Moved, MovedFeed};
 use super::queue::{Reply, Wanted};
 use super::record::{self, Birth, Fork, Record};
 use super::stream::{Stream, time};
-use crate::{Append, Appended, Create, Created, Error, Head, Retention, StreamId};
+use crate::{Append, Appended, Create, Created, Error, Head, Retention, RetentionChange, StreamId};
 
 /// A commit that is being put together.
 pub(super) struct Plan<'a> {
@@ -46,6 +46,8 @@ pub(super) struct Plan<'a> {
     feeds: HashMap<u64, MovedFeed>,
     /// Sessions whose subscriptions change with this commit.
     changed: HashSet<u64>,
+    /// Retentions that this commit changes.
+    retained: HashMap<u64, Retention>,
     /// Small values that this commit sets.
     metas: HashMap<(String, String), Option<Bytes>>,
 }
@@ -103,6 +105,7 @@ impl<'a> Plan<'a> {
             fixed: HashSet::new(),
             feeds: HashMap::new(),
             changed: HashSet::new(),
+            retained: HashMap::new(),
             metas: HashMap::new(),
         }
     }
@@ -147,9 +150,13 @@ impl<'a> Plan<'a> {
                 Decided::Now(answer) => self.answer(reply, answer),
                 Decided::Later => return Some(Wanted::Trim { id, name, start, reply }),
             },
-            Wanted::Retain { name, retention, reply } => match self.retain(&name, retention) {
+            Wanted::Mark { ids, reply } => {
+                self.mark(&ids);
+                self.answer(reply, Ok(()));
+            }
+            Wanted::Retain { name, change, reply } => match self.retain(&name, change) {
                 Decided::Now(answer) => self.answer(reply, answer),
-                Decided::Later => return Some(Wanted::Retain { name, retention, reply }),
+                Decided::Later => return Some(Wanted::Retain { name, change, reply }),
             },
             Wanted::Publish { name, append, fan_out, reply } => match self.publish(&name, &append, fan_out) {
                 Decided::Now(answer) => self.answer(reply, answer),
@@ -410,15 +417,29 @@ impl<'a> Plan<'a> {
         Decided::Now(Ok(Offset::new(start)))
     }
 
-    fn retain(&mut self, name: &StreamName, retention: Retention) -> Decided<()> {
+    fn retain(&mut self, name: &StreamName, change: RetentionChange) -> Decided<Retention> {
         if self.must_wait(name) {
             return Decided::Later;
         }
-        match self.usable(name) {
-            Ok(stream) => self.write(Record::Retain { id: stream.id, retention }),
+        let (id, before) = match self.usable(name) {
+            Ok(stream) => (stream.id, stream.retention()),
             Err(error) => now!(error),
+        };
+        let retention = self.retained.get(&id).copied().unwrap_or(before).with(change);
+        self.retained.insert(id, retention);
+        self.write(Record::Retain { id, retention });
+        // What is there already is at least as old as this moment.
+        if retention.age_seconds.is_some() {
+            self.mark(&[id]);
         }
-        Decided::Now(Ok(()))
+        Decided::Now(Ok(retention))
+    }
+
+    /// Writes down how far streams have come by now. What this commit adds is younger.
+    fn mark(&mut self, ids: &[u64]) {
+        let tail = |id: &u64| Some((*id, self.index.get(*id)?.tail));
+        let tails = ids.iter().filter_map(tail).collect();
+        self.write(Record::Mark { at: self.now, tails });
     }
 }
 
@@ -449,5 +470,6 @@ fn head_of(birth: &Birth) -> Head {
         expiry: birth.expiry,
         ends_at: birth.expiry.ends_at(time(birth.at)),
         created_at: time(birth.at),
+        retention: birth.retention,
     }
 }

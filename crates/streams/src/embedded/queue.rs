@@ -15,8 +15,8 @@ use towpath_model::stream::offset::Offset;
 use super::record::Fork;
 use crate::limits::QUEUE_CHANGES_MAX;
 use crate::{
-    Append, Appended, Create, Created, Error, FanOut, FannedOut, Messages, Published, Retention, Subscribe,
-    Subscribed,
+    Append, Appended, Create, Created, Error, FanOut, FannedOut, Messages, Published, Retention,
+    RetentionChange, Subscribe, Subscribed,
 };
 
 /// Sleeping less than this costs more than it brings: the kernel's timers are coarser.
@@ -34,7 +34,8 @@ pub(super) enum Wanted {
     Expire { ids: Vec<u64>, reply: Reply<usize> },
     Touch { uses: Vec<(u64, u64)>, reply: Reply<()> },
     Trim { id: u64, name: StreamName, start: u64, reply: Reply<Offset> },
-    Retain { name: StreamName, retention: Retention, reply: Reply<()> },
+    Retain { name: StreamName, change: RetentionChange, reply: Reply<Retention> },
+    Mark { ids: Vec<u64>, reply: Reply<()> },
     Subscribe { subscribe: Box<Subscribe>, reply: Reply<Subscribed> },
     Unsubscribe { session: StreamName, source: StreamName, reply: Reply<bool> },
     Publish { name: StreamName, append: Box<Append>, fan_out: FanOut, reply: Reply<Published> },

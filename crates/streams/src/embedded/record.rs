@@ -33,6 +33,8 @@ pub(super) enum Record {
     Trim { starts: Vec<(u64, u64)> },
     /// A stream's retention was set.
     Retain { id: u64, retention: Retention },
+    /// Streams with an age limit had come this far.
+    Mark { at: u64, tails: Vec<(u64, u64)> },
     /// A session begins to follow a source, and may begin itself with that.
     Subscribe(Box<Subscribe>),
     /// A session follows a source no more.
@@ -134,6 +136,7 @@ mod kind {
     pub(super) const TRIM: u8 = 6;
     pub(super) const RETAIN: u8 = 7;
     pub(super) const META: u8 = 8;
+    pub(super) const MARK: u8 = 9;
     pub(super) const SUBSCRIBE: u8 = 16;
     pub(super) const UNSUBSCRIBE: u8 = 17;
     pub(super) const ADVANCE: u8 = 18;
@@ -207,6 +210,12 @@ impl Record {
                 out.put_retention(*retention);
                 0
             }
+            Record::Mark { at, tails } => {
+                out.put_u8(kind::MARK);
+                out.put_u64(*at);
+                put_pairs(out, tails);
+                0
+            }
             Record::Subscribe(subscribe) => {
                 out.put_u8(kind::SUBSCRIBE);
                 subscribe.put(out);
@@ -265,6 +274,7 @@ fn take_body(take: &mut Take, block: &mut u32) -> Option<Record> {
         kind::TOUCH => Record::Touch { uses: take_pairs(take)? },
         kind::TRIM => Record::Trim { starts: take_pairs(take)? },
         kind::RETAIN => Record::Retain { id: take.u64()?, retention: take.retention()? },
+        kind::MARK => Record::Mark { at: take.u64()?, tails: take_pairs(take)? },
         kind::SUBSCRIBE => Record::Subscribe(Box::new(Subscribe::take(take)?)),
         kind::UNSUBSCRIBE => {
             Record::Unsubscribe { change: take.u64()?, session: take.u64()?, source: take.u64()? }
@@ -496,7 +506,8 @@ mod tests {
                 |(namespace, key, value)| Record::Meta { namespace, key, value: value.map(Bytes::from) }
             ),
             pairs.clone().prop_map(|uses| Record::Touch { uses }),
-            pairs.prop_map(|starts| Record::Trim { starts }),
+            pairs.clone().prop_map(|starts| Record::Trim { starts }),
+            (any::<u64>(), pairs).prop_map(|(at, tails)| Record::Mark { at, tails }),
             (prop::collection::vec(any::<u64>(), 0..9), any::<bool>())
                 .prop_map(|(ids, by_age)| Record::Delete { ids, by_age }),
             (any::<(u64, Option<u64>, Option<u64>)>()).prop_map(|(id, age_seconds, bytes)| {

@@ -20,7 +20,7 @@ use super::feed::Feed;
 use super::record::Fork;
 use super::session::Session;
 use crate::follow::Live;
-use crate::limits::{RENEWAL_FRACTION, RENEWAL_MILLIS_MAX};
+use crate::limits::{AGE_MARKS, RENEWAL_FRACTION, RENEWAL_MILLIS_MAX};
 use crate::{Head, Retention, StreamId};
 
 /// A stream: where it stands, and where its bytes are.
@@ -90,6 +90,25 @@ impl Stream {
 
     pub(super) fn retention(&self) -> Retention {
         self.more.as_ref().map(|more| more.retention).unwrap_or_default()
+    }
+
+    /// Whether an age limit should know how far the stream has come by now.
+    pub(super) fn wants_mark(&self, at: u64) -> bool {
+        let Some(more) = &self.more else { return false };
+        let Some(age) = more.retention.age_seconds else { return false };
+        let (last, marked) = more.marks.last().copied().unwrap_or((0, self.start));
+        self.tail > marked && last.saturating_add(age.saturating_mul(1000) / AGE_MARKS) < at
+    }
+
+    /// Remembers that the stream had come to `tail` at a time. A mark that is replayed after a
+    /// later one, or after a trim, says nothing new.
+    pub(super) fn mark(&mut self, at: u64, tail: u64) {
+        let (start, end) = (self.start, self.tail);
+        let Some(more) = &mut self.more else { return };
+        let marked = more.marks.last().map_or(start, |(_, offset)| *offset);
+        if tail > marked && tail <= end {
+            more.marks.push((at, tail));
+        }
     }
 
     pub(super) fn accepted(&self, producer: &str) -> Option<Accepted> {
@@ -179,6 +198,7 @@ impl Stream {
             expiry: self.expiry,
             ends_at: self.expiry.ends_at(used),
             created_at: time(self.created_at),
+            retention: self.retention(),
         }
     }
 

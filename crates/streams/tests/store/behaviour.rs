@@ -6,7 +6,7 @@ use std::time::Duration;
 use towpath_model::stream::offset::{Offset, Start};
 use towpath_model::stream::state::{Accepted, Refusal};
 use towpath_streams::embedded::{Config, Embedded};
-use towpath_streams::{Append, Error, List, Retention, Step, Store};
+use towpath_streams::{Append, Error, List, Retention, RetentionChange, Step, Store};
 
 use crate::sim::SimDisk;
 use crate::support::*;
@@ -255,7 +255,7 @@ async fn an_expired_source_with_forks_is_deleted_not_forgotten() {
 #[tokio::test]
 async fn retention_drops_the_oldest_data_at_a_boundary() {
     let (store, _, clock) = with_stream("a").await;
-    store.retain(name("a"), Retention { bytes: Some(100), age_seconds: None }).await.unwrap();
+    store.retain(name("a"), Retention { bytes: Some(100), age_seconds: None }.into()).await.unwrap();
     for _ in 0..50 {
         let append = Append { messages: messages(&[b"12345", b"67890"]), ..Append::default() };
         store.append(name("a"), append).await.unwrap();
@@ -266,7 +266,7 @@ async fn retention_drops_the_oldest_data_at_a_boundary() {
     let gone = store.read(&name("a"), Start::At(Offset::new(0)), 10).await;
     assert!(matches!(gone, Err(Error::Trimmed { start, .. }) if start == Offset::new(400)), "{gone:?}");
     assert_eq!(read_all(&store, "a", 10).await.unwrap().len(), 20);
-    store.retain(name("a"), Retention { bytes: None, age_seconds: Some(160) }).await.unwrap();
+    store.retain(name("a"), Retention { bytes: None, age_seconds: Some(160) }.into()).await.unwrap();
     for _ in 0..20 {
         store.append(name("a"), bytes(b"1234567890")).await.unwrap();
         clock.advance_millis(20_000);
@@ -275,6 +275,45 @@ async fn retention_drops_the_oldest_data_at_a_boundary() {
     let kept = store.head(&name("a")).unwrap();
     let bytes = kept.tail.bytes() - kept.start.bytes();
     assert!((70..=90).contains(&bytes), "160 of 400 seconds are kept, a 16th more or less: {bytes}");
+}
+
+/// Issue 8: a limit that is set later counts for what is there already, from then on at the latest; data
+/// of a stream that nobody appends to any more ages too, also across a restart; one limit changes
+/// without the other.
+#[tokio::test]
+async fn retention_can_be_changed_later() {
+    let (store, disk, clock) = with_stream("a").await;
+    store.append(name("a"), bytes(b"before")).await.unwrap();
+    let age = |seconds| RetentionChange { age_seconds: Some(seconds), ..RetentionChange::default() };
+    let size = |bytes| RetentionChange { bytes: Some(bytes), ..RetentionChange::default() };
+    assert_eq!(store.head(&name("a")).unwrap().retention, Retention::default());
+    let (by_age, by_size) =
+        tokio::join!(store.retain(name("a"), age(Some(160))), store.retain(name("a"), size(Some(1_000))));
+    by_age.and(by_size).unwrap();
+    let both = Retention { age_seconds: Some(160), bytes: Some(1_000) };
+    assert_eq!(store.head(&name("a")).unwrap().retention, both, "neither change undoes the other");
+    clock.advance_millis(50_000);
+    store.append(name("a"), bytes(b"after")).await.unwrap();
+    let kept = async |store: &Embedded| {
+        store.keep().unwrap();
+        store.keep().unwrap();
+        read_all(store, "a", 1_000).await.unwrap().concat()
+    };
+    assert_eq!(kept(&store).await, b"beforeafter");
+    clock.advance_millis(111_000);
+    assert_eq!(kept(&store).await, b"after", "what was there is 160 seconds older than its limit");
+    drop(store);
+    let store = open(&disk, &clock);
+    clock.advance_millis(100_000);
+    kept(&store).await;
+    clock.advance_millis(160_000);
+    assert_eq!(kept(&store).await, b"", "the last message ages though nobody appends");
+    assert_eq!(store.retain(name("a"), age(None)).await.unwrap(), Retention { age_seconds: None, ..both });
+    store.append(name("a"), bytes(b"for ever")).await.unwrap();
+    clock.advance_millis(1_000_000);
+    assert_eq!(kept(&store).await, b"for ever");
+    let missing = store.retain(name("b"), age(None)).await;
+    assert!(matches!(missing, Err(Error::NotFound(_))), "{missing:?}");
 }
 
 #[tokio::test]

@@ -288,7 +288,7 @@ async fn retention_waits_for_sessions() {
     }
     try_subscribe(&store, "session:e", "room", true).await.unwrap();
     publish(&store, "room", &big, LATER).await;
-    store.retain(name("room"), Retention { bytes: Some(10), age_seconds: None }).await.unwrap();
+    store.retain(name("room"), Retention { bytes: Some(10), age_seconds: None }.into()).await.unwrap();
     store.keep().unwrap();
     store.compact().unwrap();
     assert!(matches!(

@@ -17,6 +17,8 @@ use towpath_streams::{Error, Store};
 use crate::support::*;
 
 const DIRECTORY: &str = "TOWPATH_STREAM_KILL_DIRECTORY";
+/// Which life of the directory a child is; its process id may come again.
+const LIFE: &str = "TOWPATH_STREAM_KILL_LIFE";
 const APPENDERS: u64 = 64;
 const STREAMS: u64 = 16;
 /// Kills in one directory.
@@ -80,6 +82,7 @@ fn run_and_kill(directory: &str, round: u64, acknowledged: &mut Acknowledged) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["kill::child", "--exact", "--nocapture", "--ignored"])
         .env(DIRECTORY, directory)
+        .env(LIFE, round.to_string())
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
         .spawn()
@@ -163,7 +166,7 @@ fn child() {
             });
         }
         // One that creates and deletes, beside the appenders.
-        let life = std::process::id();
+        let life = std::env::var(LIFE).unwrap();
         loop {
             let id = format!("d{life}-{}", deletions.fetch_add(1, Ordering::Relaxed));
             store.create(name(&id), plain()).await.unwrap();

@@ -165,7 +165,7 @@ async fn interrupted() -> crate::sim::Image {
     disk.switch(|switches| switches.hold_sync = true);
     // Something to keep the committer busy, so that the changes become one commit. It has
     // no effect of its own that prints show.
-    let plug = store.retain(name("plug"), towpath_streams::Retention::default());
+    let plug = store.retain(name("plug"), towpath_streams::Retention::default().into());
     disk.wait_for_sync();
     let changes = join_all((0..CHANGES).map(|number| change(&store, number)));
     let release = async {

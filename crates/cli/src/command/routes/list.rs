@@ -1,6 +1,6 @@
-//! `towpath routes list | show`.
+//! `towpath routes list | show | attempts`.
 
-use towpath_db::event::Route;
+use towpath_db::event::{Route, RouteAttempts};
 use towpath_model::event::route::Mode;
 
 use crate::output::table;
@@ -83,10 +83,13 @@ pub(crate) fn in_words(route: &Route) -> String {
         fields.push(("signing", signing));
         fields.push(("retries", format!("after {retry} seconds")));
         fields.push(("circuit", route.circuit.clone().unwrap_or_else(|| "closed".into())));
+    }
+    if route.target_kind != "job" {
         fields.push(("waiting", route.deliveries_waiting.to_string()));
     }
     let optional = [
         ("rate", route.rate_limit_per_second.map(|rate| format!("{rate} a second"))),
+        ("trouble", route.last_error.clone()),
         ("paused", route.blocked_until.map(|until| format!("until {until:.0}"))),
         ("notes", route.notes.clone()),
         ("retired", route.retired_at.map(|at| format!("{at:.0}"))),
@@ -102,4 +105,44 @@ pub(crate) fn in_words(route: &Route) -> String {
         Mode::Live => return lines.join("\n"),
     };
     format!("{}\nnext: {next}", lines.join("\n"))
+}
+
+pub(crate) fn attempts_in_words(attempts: &RouteAttempts) -> String {
+    let none = || "-".to_owned();
+    let decisions: Vec<_> = attempts
+        .decisions
+        .iter()
+        .map(|one| {
+            [
+                format!("{:.0}", one.attempted_at),
+                one.position.to_string(),
+                one.event_id.to_string(),
+                one.decision.to_string(),
+                one.error.clone().or_else(|| one.reason.clone()).unwrap_or_else(none),
+            ]
+        })
+        .collect();
+    let decided = table(["DECIDED", "POSITION", "EVENT", "DECISION", "WHY"], &decisions);
+    if attempts.deliveries.is_empty() {
+        return decided;
+    }
+    let sent: Vec<_> = attempts
+        .deliveries
+        .iter()
+        .map(|one| {
+            [
+                format!("{:.0}", one.ended_at),
+                one.event_id.to_string(),
+                one.attempt.to_string(),
+                one.outcome.clone(),
+                one.status_code.map_or_else(none, |code| code.to_string()),
+                one.duration_ms.map_or_else(none, |ms| format!("{ms} ms")),
+                one.error.clone().unwrap_or_else(none),
+            ]
+        })
+        .collect();
+    format!(
+        "{decided}\n\n{}",
+        table(["SENT", "EVENT", "ATTEMPT", "OUTCOME", "STATUS", "TOOK", "ERROR"], &sent)
+    )
 }

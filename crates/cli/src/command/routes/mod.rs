@@ -1,4 +1,4 @@
-//! `towpath routes list | show | add | test | enable | dry-run | disable | retire | rotate | worker | dlq`.
+//! `towpath routes list | show | add | test | enable | dry-run | disable | retire | rotate | close-circuit | attempts | worker | dlq`.
 
 mod add;
 mod dlq;
@@ -45,6 +45,16 @@ pub(crate) enum Routes {
     Retire(Named),
     /// Give a webhook route a new signing key, shown once; the old one signs beside it for a while
     Rotate(Rotate),
+    /// Forget the failures of a webhook's receiver, so that what waits is sent at once
+    CloseCircuit(Named),
+    /// What a route decided and sent last
+    Attempts {
+        /// Its name
+        route: String,
+        /// At most this many of each
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(i32).range(1..=500))]
+        limit: i32,
+    },
     /// Into how many slices the work of a route worker is cut, and how far each is
     Worker(worker::Worker),
     /// What could not be routed or delivered
@@ -104,6 +114,21 @@ pub(crate) async fn run(routes: Routes, settings: &Settings, output: &Output) ->
                 let rotated = database.route_secret_rotate(&rotate.route, key, rotate.overlap, &actor).await;
                 let rotated = known(rotated, &rotate.route, &database).await?;
                 output.show(&rotated, key_in_words);
+            }
+            Routes::CloseCircuit(named) => {
+                let actor = named.by.actor();
+                let closed = database.route_circuit_close(&named.route, named.by.attribution(&actor)).await;
+                output.show(&known(closed, &named.route, &database).await?, |closed| match closed.changed {
+                    true => format!(
+                        "the circuit of {} is closed, it was {}",
+                        closed.target_key, closed.old_circuit
+                    ),
+                    false => format!("the circuit of {} was closed already", closed.target_key),
+                });
+            }
+            Routes::Attempts { route, limit } => {
+                let attempts = known(database.route_attempts(&route, limit).await, &route, &database).await?;
+                output.show(&attempts, list::attempts_in_words);
             }
             Routes::Worker(worker) => worker::run(worker, &database, output).await?,
             Routes::Dlq(dlq) => return dlq::run(dlq, &database, output).await,

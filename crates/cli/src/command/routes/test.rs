@@ -1,11 +1,10 @@
 //! `towpath routes test`: one signed webhook, sent as the route role would send it.
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use serde_json::json;
 use towpath_db::Database;
-use towpath_route::webhook::{Request, Sender, send_once};
+use towpath_route::webhook::{Sender, send_test};
 
 use super::known;
 use crate::output::{EXIT_FAILURES, Output};
@@ -19,16 +18,7 @@ pub(crate) async fn run(
 ) -> anyhow::Result<ExitCode> {
     let test = known(database.route_test(route).await, route, database).await?;
     let sender = Sender::new(crate::route::reach(settings))?;
-    let request = Request {
-        url: &test.url,
-        webhook_id: &test.webhook_id,
-        headers: &test.headers,
-        timeout: Duration::from_secs(test.timeout_seconds.into()),
-        body: &test.body,
-        signing_keys: &test.signing_keys,
-        generation: 0,
-    };
-    let report = send_once(&sender, &request).await;
+    let report = send_test(&sender, &test).await;
     let failure = report.failure.as_ref();
     let data = json!({
         "route_name": route, "webhook_id": test.webhook_id, "url": test.url, "taken": failure.is_none(),

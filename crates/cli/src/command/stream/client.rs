@@ -18,7 +18,7 @@ impl Client {
     pub(in crate::command) fn new(settings: &Settings, project: String) -> anyhow::Result<Client> {
         let base = settings.url.clone().unwrap_or_else(|| format!("http://{}", settings.listen));
         let base = base.parse().with_context(|| format!("{base} is not a URL"))?;
-        let token = settings.fan_out.token.clone();
+        let token = settings.fan_out.bearer()?.of(&project);
         Ok(Client { http: reqwest::Client::builder().no_proxy().build()?, base, project, token })
     }
 

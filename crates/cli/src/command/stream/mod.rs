@@ -2,6 +2,7 @@
 
 pub(super) mod client;
 mod read;
+mod retention;
 mod write;
 
 use std::process::ExitCode;
@@ -33,6 +34,8 @@ enum Action {
     Read(read::Read),
     /// Print what comes, from an offset on, until interrupted or closed
     Tail(read::Tail),
+    /// Change how long a stream's data is kept, or show it
+    Retention(retention::Retention),
     /// End a stream: nothing can be appended any more
     Close {
         /// The stream
@@ -65,6 +68,9 @@ pub(crate) async fn run(stream: Stream, settings: &Settings, output: &Output) ->
         Action::Create(create) => output.show(&write::create(&client, create).await?, in_words),
         Action::Append(append) => output.show(&write::append(&client, append).await?, in_words),
         Action::Fork(fork) => output.show(&write::fork(&client, fork).await?, in_words),
+        Action::Retention(wanted) => {
+            output.show(&retention::retention(&client, wanted).await?, retention::in_words);
+        }
         Action::Read(read) => read::read(&client, read).await?,
         Action::Tail(tail) => read::tail(&client, tail).await?,
         Action::Close { stream } => output.show(&write::close(&client, &stream).await?, in_words),
@@ -110,7 +116,9 @@ mod tests {
     #[test]
     fn every_action_can_be_typed() {
         for line in [
-            "create a --ttl 5 --content-type text/plain --retain-bytes 9",
+            "create a --ttl 5 --content-type text/plain --max-bytes 9",
+            "retention a --max-age 7d --max-bytes none",
+            "retention a",
             "append a hello --close --if-match x",
             "append a --lines",
             "read a --offset -1",

@@ -8,6 +8,7 @@ use reqwest::{Method, RequestBuilder};
 use serde_json::Value;
 
 use super::client::{Client, describe, header};
+use super::retention::Limits;
 
 #[derive(Args)]
 pub(super) struct Create {
@@ -18,12 +19,8 @@ pub(super) struct Create {
     content_type: String,
     #[command(flatten)]
     life: Life,
-    /// Drop data that is older
-    #[arg(long, value_name = "SECONDS")]
-    retain_seconds: Option<u64>,
-    /// Drop the oldest data beyond so many bytes
-    #[arg(long, value_name = "BYTES")]
-    retain_bytes: Option<u64>,
+    #[command(flatten)]
+    limits: Limits,
 }
 
 #[derive(Args)]
@@ -74,9 +71,7 @@ pub(super) struct Fork {
 
 pub(super) async fn create(client: &Client, create: Create) -> anyhow::Result<Value> {
     let request = client.request(Method::PUT, &create.stream).header("content-type", create.content_type);
-    let request = with(request, "stream-retain-seconds", create.retain_seconds);
-    let request = with(request, "stream-retain-bytes", create.retain_bytes);
-    let response = client.send(create.life.on(request)).await?;
+    let response = client.send(create.limits.on(create.life.on(request))).await?;
     Ok(describe(&create.stream, &response))
 }
 

@@ -22,6 +22,9 @@ pub(crate) trait Core: Send + Sync + 'static {
     /// nothing twice.
     fn deliver(&self, source: StreamName) -> Answer<'_, Delivered>;
 
+    /// Lets a session's stream live longer.
+    fn touch<'a>(&'a self, session: &'a StreamName) -> Answer<'a, ()>;
+
     /// Deletes a session with its stream and its subscriptions.
     fn delete<'a>(&'a self, session: &'a StreamName) -> Answer<'a, ()>;
 }
@@ -98,6 +101,10 @@ impl Core for Local {
             let done = self.0.fan_out(source).await?;
             Ok(Delivered { successes: done.subscribers, failures: 0, lag_bytes: done.lag_bytes })
         })
+    }
+
+    fn touch<'a>(&'a self, session: &'a StreamName) -> Answer<'a, ()> {
+        Box::pin(async { self.0.touch(session).map(drop) })
     }
 
     fn delete<'a>(&'a self, session: &'a StreamName) -> Answer<'a, ()> {

@@ -4,7 +4,6 @@
 //! delivered with the publish (inline) or from the source's durable cursor by the worker
 //! (queued, circuit-open). Crash, overload and outage are all the same thing: lag.
 
-mod circuits;
 mod core;
 mod counts;
 mod remote;
@@ -18,12 +17,12 @@ use towpath_model::circuit::{Batch, State};
 use towpath_model::fanout::{Mode, Standing, mode};
 use towpath_model::stream::name::StreamName;
 use towpath_streams::{
-    Append, Appended, Beyond, Error, FanOut, FanOutMode, FanOutState, Session, Store, Subscribe, Subscribed,
+    Append, Appended, Beyond, Circuits, Error, FanOut, FanOutMode, FanOutState, Session, Store, Subscribe,
+    Subscribed,
 };
 
 use crate::limits;
 use crate::metrics::Metrics;
-use circuits::Circuits;
 use core::{Core, Local, NewStream};
 use counts::{Counts, Lag};
 use remote::Remote;
@@ -63,13 +62,13 @@ impl FanOuts {
     pub(crate) fn new(
         store: Arc<dyn Store>,
         settings: FanOutSettings,
+        circuits: Circuits,
         metrics: &Metrics,
     ) -> Result<FanOuts, Error> {
         let core: Arc<dyn Core> = match &settings.sessions_url {
             None => Arc::new(Local(store.clone())),
             Some(url) => Arc::new(Remote::new(store.clone(), url, &settings)?),
         };
-        let circuits = Circuits::new(settings.circuit);
         let counts = Counts::new(metrics);
         let inner = Arc::new(Inner { store, core, settings, circuits, counts, news: Notify::new() });
         let weak = Arc::downgrade(&inner);
@@ -165,9 +164,9 @@ impl FanOuts {
     }
 
     /// Lets a session live longer.
-    pub(crate) fn touch(&self, session: &StreamName) -> Result<Session, Error> {
+    pub(crate) async fn touch(&self, session: &StreamName) -> Result<Session, Error> {
         self.0.store.session(session)?;
-        self.0.store.touch(session)?;
+        self.0.core.touch(session).await?;
         self.0.counts.touched();
         self.0.store.session(session)
     }
@@ -212,7 +211,7 @@ impl Inner {
     }
 
     fn note(&self, source: &StreamName, batch: Batch) {
-        self.circuits.note(source, batch);
+        self.circuits.note(source, batch, self.settings.circuit);
         self.counts.delivered(batch.successes, batch.failures);
     }
 

@@ -69,7 +69,7 @@ enum Reached {
 
 impl Remote {
     pub(super) fn new(store: Arc<dyn Store>, url: &str, settings: &FanOutSettings) -> Result<Remote, Error> {
-        let client = Client::new(url, settings.delivery_wait_max)?;
+        let client = Client::new(url, settings.sessions_bearer.clone(), settings.delivery_wait_max)?;
         let behind = Behind::open(store.clone());
         let turns = Mutex::default();
         let remote = Remote(Arc::new(Inner { store, client, batch: settings.batch, behind, turns }));
@@ -253,7 +253,13 @@ impl Core for Remote {
     }
 
     fn put<'a>(&'a self, session: &'a StreamName, new: NewStream) -> Answer<'a, bool> {
-        Box::pin(self.0.client.put(session, new))
+        Box::pin(async move {
+            let is_new = self.0.client.put(session, new).await?;
+            if !is_new {
+                self.0.client.touch(session).await?;
+            }
+            Ok(is_new)
+        })
     }
 
     fn append(&self, source: StreamName, append: Append, fan_out: FanOut) -> Answer<'_, Sent> {
@@ -292,6 +298,18 @@ impl Core for Remote {
 
     fn deliver(&self, source: StreamName) -> Answer<'_, Delivered> {
         Box::pin(async move { self.deliver_page(&source).await })
+    }
+
+    /// Here first: while the server there is away, the session must not end for lack of it.
+    fn touch<'a>(&'a self, session: &'a StreamName) -> Answer<'a, ()> {
+        Box::pin(async move {
+            self.0.store.touch(session)?;
+            let touched = self.0.client.touch(session).await;
+            if let Err(Error::NotFound(_)) = &touched {
+                self.forget(session).await;
+            }
+            touched
+        })
     }
 
     fn delete<'a>(&'a self, session: &'a StreamName) -> Answer<'a, ()> {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use towpath_model::circuit;
 use towpath_model::fanout::Limits;
+use towpath_model::token::Bearer;
 use towpath_streams::{Beyond, FanOut};
 
 /// Thresholds and waits of fan-outs.
@@ -20,6 +21,8 @@ pub struct FanOutSettings {
     /// Where the streams of sessions are; `None` is here. A project's streams are found at
     /// `{url}/v1/{project}/stream/`, or wherever `{project}` stands in the URL.
     pub sessions_url: Option<String>,
+    /// What to show to that server.
+    pub sessions_bearer: Bearer,
     /// Deliveries to another server that are under way at a time, for one source.
     pub batch: usize,
     /// How long one of them may take.
@@ -34,6 +37,7 @@ impl Default for FanOutSettings {
             session_ttl_seconds: 1800,
             clean_every: Duration::from_secs(300),
             sessions_url: None,
+            sessions_bearer: Bearer::default(),
             batch: 50,
             delivery_wait_max: Duration::from_secs(10),
         }

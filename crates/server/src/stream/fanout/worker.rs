@@ -17,8 +17,8 @@ impl FanOuts {
         loop {
             self.drain_all().await;
             let jitter = Duration::from_millis(fastrand::u64(..limits::FANOUT_POLL.as_millis() as u64 / 4));
-            let rest =
-                (limits::FANOUT_POLL + jitter).min(self.0.circuits.next_probe().unwrap_or(Duration::MAX));
+            let rest = (limits::FANOUT_POLL + jitter)
+                .min(self.0.circuits.next_probe(self.0.settings.circuit).unwrap_or(Duration::MAX));
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 () = self.0.news.notified() => {}
@@ -37,7 +37,7 @@ impl FanOuts {
 
     /// Delivers from a source's cursor until nothing waits or deliveries fail.
     async fn drain(&self, source: StreamName) {
-        while self.0.circuits.admits(&source) {
+        while self.0.circuits.admits(&source, self.0.settings.circuit) {
             let delivered = match self.0.core.deliver(source.clone()).await {
                 Ok(delivered) => delivered,
                 Err(error) => {

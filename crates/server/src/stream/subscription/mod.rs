@@ -25,6 +25,8 @@ use super::settings::Settings;
 use crate::limits;
 use journal::{Journal, Key};
 use keys::Keys;
+#[cfg(test)]
+pub(crate) use routes::template;
 pub(super) use routes::{brings_its_own_token, unavailable};
 use webhook::{Reach, Sender};
 
@@ -98,11 +100,6 @@ impl Subscriptions {
         })))
     }
 
-    /// A stream grew or went. Costs next to nothing while nobody subscribes.
-    pub(crate) fn changed(&self, name: &StreamName) {
-        self.0.hear(name);
-    }
-
     /// For the store, which must not keep this alive: this keeps the store.
     pub(crate) fn watcher(&self) -> Weak<dyn Watch> {
         let inner: Arc<dyn Watch> = self.0.clone();
@@ -147,6 +144,7 @@ impl Subscriptions {
 }
 
 impl Inner {
+    /// A stream grew or went. Costs next to nothing while nobody subscribes.
     fn hear(&self, name: &StreamName) {
         if self.count.load(Ordering::Relaxed) == 0 {
             return;

@@ -67,7 +67,7 @@ impl Subscriptions {
             (Route::Streams(key), &Method::POST) => self.add_streams(&key, &body).await,
             (Route::Stream(key, stream), &Method::DELETE) => self.remove_stream(&key, &stream).await,
             (Route::Act(key, action), &Method::POST) => self.act(&key, action, &parts, &body).await,
-            _ => Err(Refused::method("GET, PUT, POST, DELETE, OPTIONS")),
+            (route, _) => Err(Refused::method(route.allowed())),
         }
     }
 
@@ -274,6 +274,15 @@ impl Subscriptions {
 }
 
 impl Route {
+    fn allowed(&self) -> &'static str {
+        match self {
+            Route::Keys => "GET, OPTIONS",
+            Route::Base(_) => "GET, PUT, DELETE, OPTIONS",
+            Route::Stream(..) => "DELETE, OPTIONS",
+            Route::Streams(_) | Route::Act(..) => "POST, OPTIONS",
+        }
+    }
+
     fn parse(project: &str, rest: &str) -> Option<Route> {
         if rest == "jwks.json" {
             return Some(Route::Keys);
@@ -338,6 +347,21 @@ pub(crate) fn brings_its_own_token(rest: &str) -> bool {
         Route::parse("", rest),
         Some(Route::Keys | Route::Act(_, Action::Callback | Action::Ack | Action::Release))
     )
+}
+
+/// The path of the OpenAPI document that describes `__ds/{rest}`.
+#[cfg(test)]
+pub(crate) fn template(rest: &str) -> Option<&'static str> {
+    Some(match Route::parse("", rest)? {
+        Route::Keys => "jwks.json",
+        Route::Base(_) => "subscriptions/{subscriptionId}",
+        Route::Streams(_) => "subscriptions/{subscriptionId}/streams",
+        Route::Stream(..) => "subscriptions/{subscriptionId}/streams/{stream}",
+        Route::Act(_, Action::Callback) => "subscriptions/{subscriptionId}/callback",
+        Route::Act(_, Action::Claim) => "subscriptions/{subscriptionId}/claim",
+        Route::Act(_, Action::Ack) => "subscriptions/{subscriptionId}/ack",
+        Route::Act(_, Action::Release) => "subscriptions/{subscriptionId}/release",
+    })
 }
 
 /// The reserved API when it could not be opened.

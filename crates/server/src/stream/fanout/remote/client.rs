@@ -1,4 +1,4 @@
-//! The five requests of the protocol that sessions need.
+//! The six requests of the protocol that sessions need.
 
 use std::time::Duration;
 
@@ -7,6 +7,7 @@ use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use towpath_model::stream::content_type::ContentType;
 use towpath_model::stream::name::{StreamName, encode};
 use towpath_model::stream::offset::Offset;
+use towpath_model::token::Bearer;
 use towpath_streams::Error;
 
 use super::super::core::{NewStream, Seen};
@@ -15,6 +16,7 @@ use super::Load;
 pub(super) struct Client {
     http: reqwest::Client,
     base: String,
+    bearer: Bearer,
 }
 
 /// What an append came to.
@@ -38,7 +40,7 @@ pub(in super::super) fn url(base: &str, session: &StreamName) -> String {
 }
 
 impl Client {
-    pub(super) fn new(base: &str, wait_max: Duration) -> Result<Client, Error> {
+    pub(super) fn new(base: &str, bearer: Bearer, wait_max: Duration) -> Result<Client, Error> {
         // No proxy from the environment and no redirects: it speaks to the server it was given.
         let http = reqwest::Client::builder()
             .no_proxy()
@@ -46,7 +48,7 @@ impl Client {
             .timeout(wait_max)
             .build()
             .map_err(|error| failure("cannot prepare to reach the server of sessions", &error))?;
-        Ok(Client { http, base: base.to_owned() })
+        Ok(Client { http, base: base.to_owned(), bearer })
     }
 
     pub(super) async fn head(&self, session: &StreamName) -> Result<Seen, Error> {
@@ -82,6 +84,17 @@ impl Client {
         }
     }
 
+    /// Renews the stream's life. The protocol has no word for it, but a read does it, and this one
+    /// brings nothing back.
+    pub(super) async fn touch(&self, session: &StreamName) -> Result<(), Error> {
+        let response = self.send(self.request_at(Method::GET, session, "?offset=now")).await?;
+        match response.status() {
+            fine if fine.is_success() => Ok(()),
+            gone if is_gone(gone) => Err(Error::NotFound(session.clone())),
+            other => Err(status(other)),
+        }
+    }
+
     pub(super) async fn append(
         &self,
         session: &StreamName,
@@ -112,7 +125,15 @@ impl Client {
     }
 
     fn request(&self, method: Method, session: &StreamName) -> RequestBuilder {
-        self.http.request(method, url(&self.base, session))
+        self.request_at(method, session, "")
+    }
+
+    fn request_at(&self, method: Method, session: &StreamName, query: &str) -> RequestBuilder {
+        let request = self.http.request(method, url(&self.base, session) + query);
+        match self.bearer.of(&session.project) {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        }
     }
 
     async fn send(&self, request: RequestBuilder) -> Result<Response, Error> {
@@ -138,6 +159,11 @@ fn is_gone(status: StatusCode) -> bool {
 }
 
 fn status(status: StatusCode) -> Error {
+    if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+        let context =
+            "the server of sessions wants a token that may write; see the setting sessions_token_file";
+        return failure(context, &status);
+    }
     failure("the server of sessions refused", &status)
 }
 

@@ -1,34 +1,10 @@
-//! The commands of `docs/guides/fan-out.md` and `docs/guides/tokens.md`, every one, in order.
+//! What a server on a public address demands.
 
-use std::path::Path;
 use std::time::Duration;
 
 use towpath_testkit::victim::Victim;
 
-use crate::jobs_cli::guide::split;
 use crate::towpath::Place;
-
-/// STYLE: guides show commands that CI runs.
-#[tokio::test]
-async fn every_command_of_the_guides_works() {
-    let place = Place::new();
-    let mut server = Victim::spawn(place.command(&["serve"]));
-    server.wait_for_line("ready at").await;
-    let mut ran = 0;
-    for guide in ["fan-out", "tokens"] {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../docs/guides/{guide}.md"));
-        let text = std::fs::read_to_string(path).unwrap();
-        let lines = text.lines().filter_map(|line| line.strip_prefix("    towpath "));
-        for line in lines.filter(|line| !line.starts_with("serve")) {
-            let words = split(line);
-            place.ok(&words.iter().map(String::as_str).collect::<Vec<_>>());
-            ran += 1;
-        }
-    }
-    assert!(ran > 15, "the guides were read: {ran} commands");
-    server.terminate();
-    server.wait_exit(Duration::from_secs(60)).await;
-}
 
 /// F09: a public address is refused until there is somebody to let in; then everybody needs a
 /// token. Keys made without a server count.

@@ -2,36 +2,43 @@
 //! failures open them again.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use towpath_model::circuit::{Batch, Circuit, Limits, State};
 use towpath_model::stream::name::StreamName;
 
-pub(super) struct Circuits {
-    limits: Limits,
+/// The breakers, shared by who delivers and who shows them. Cheap to clone.
+#[derive(Clone)]
+pub struct Circuits(Arc<Inner>);
+
+struct Inner {
     began: Instant,
     /// Only sources with failures: a breaker that has seen none is closed.
     all: Mutex<HashMap<StreamName, Circuit>>,
 }
 
-impl Circuits {
-    pub(super) fn new(limits: Limits) -> Circuits {
-        Circuits { limits, began: Instant::now(), all: Mutex::default() }
+impl Default for Circuits {
+    fn default() -> Circuits {
+        Circuits(Arc::new(Inner { began: Instant::now(), all: Mutex::default() }))
     }
+}
 
-    pub(super) fn state(&self, source: &StreamName) -> State {
+impl Circuits {
+    /// Where a source's breaker stands.
+    pub fn state(&self, source: &StreamName) -> State {
         self.with(|all| all.get(source).map_or(State::Closed, Circuit::state))
     }
 
     /// Whether a delivery may be tried; see [`Circuit::admits`].
-    pub(super) fn admits(&self, source: &StreamName) -> bool {
-        let now = self.began.elapsed();
-        self.with(|all| all.get_mut(source).is_none_or(|circuit| circuit.admits(now, self.limits)))
+    pub fn admits(&self, source: &StreamName, limits: Limits) -> bool {
+        let now = self.0.began.elapsed();
+        self.with(|all| all.get_mut(source).is_none_or(|circuit| circuit.admits(now, limits)))
     }
 
-    pub(super) fn note(&self, source: &StreamName, batch: Batch) {
-        let now = self.began.elapsed();
+    /// Notes what a batch of deliveries came to.
+    pub fn note(&self, source: &StreamName, batch: Batch, limits: Limits) {
+        let now = self.0.began.elapsed();
         self.with(|all| {
             if batch.failures == 0 {
                 all.remove(source);
@@ -39,7 +46,7 @@ impl Circuits {
             }
             let circuit = all.entry(source.clone()).or_default();
             let before = circuit.state();
-            circuit.note(batch, now, self.limits);
+            circuit.note(batch, now, limits);
             if circuit.state() != before {
                 tracing::warn!(source = %source, state = ?circuit.state(), "the circuit of a fan-out changed");
             }
@@ -47,16 +54,17 @@ impl Circuits {
     }
 
     /// How long until the next open breaker may be probed.
-    pub(super) fn next_probe(&self) -> Option<Duration> {
-        let now = self.began.elapsed();
-        self.with(|all| all.values().filter_map(|circuit| circuit.rests_for(now, self.limits)).min())
+    pub fn next_probe(&self, limits: Limits) -> Option<Duration> {
+        let now = self.0.began.elapsed();
+        self.with(|all| all.values().filter_map(|circuit| circuit.rests_for(now, limits)).min())
     }
 
-    pub(super) fn open_count(&self) -> usize {
+    /// How many do not let deliveries through.
+    pub fn open_count(&self) -> usize {
         self.with(|all| all.values().filter(|circuit| circuit.state() != State::Closed).count())
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut HashMap<StreamName, Circuit>) -> T) -> T {
-        work(&mut self.all.lock().unwrap_or_else(PoisonError::into_inner))
+        work(&mut self.0.all.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -1,0 +1,113 @@
+//! `/ui/routes/{name}`: one route, its receiver's circuit, and what it did last.
+
+use askama::Template;
+use axum::extract::{Path, State};
+use axum::http::HeaderMap;
+use axum::response::Response;
+use towpath_db::Database;
+use towpath_db::event::{CircuitClosed, Letters, ModeSet, Route, RouteAttempts, RouteDeadLetter};
+use towpath_model::event::route::Mode;
+
+use crate::App;
+use crate::access::Viewer;
+use crate::act::{Action, by};
+use crate::fault::Fault;
+use crate::filters;
+use crate::limits::JOBS_PAGE;
+use crate::shell::{self, Shell};
+use crate::webhook::Tested;
+
+#[derive(Template)]
+#[template(path = "route.html")]
+struct Page {
+    shell: Shell,
+    route: Route,
+    attempts: RouteAttempts,
+    letters: Vec<RouteDeadLetter>,
+}
+
+pub(crate) async fn show(
+    viewer: Viewer,
+    State(app): State<App>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, Fault> {
+    let (db, name) = (&app.database, name.as_str());
+    let (route, attempts, letters) = tokio::try_join!(
+        db.route_show(name),
+        db.route_attempts(name, JOBS_PAGE),
+        db.route_dead_letter_list(Some(name), Letters::Open, JOBS_PAGE, None),
+    )?;
+    let shell = Shell::new("/ui/routes", format!("Route {name}"), viewer, &headers).live("events");
+    shell::render(&Page { shell, route, attempts, letters: letters.dead_letters })
+}
+
+/// A route's own page.
+pub(crate) fn here(name: &str) -> String {
+    format!("/ui/routes/{}", filters::percent(name))
+}
+
+/// Everything that can be done to a route or to one of its dead letters.
+pub(crate) async fn act(State(app): State<App>, action: Action) -> Result<Response, Fault> {
+    let target = action.text("target").to_owned();
+    let mode = match action.text("do") {
+        "enable" => Mode::Live,
+        "dry-run" => Mode::DryRun,
+        "disable" => Mode::Off,
+        "test" => return test(&app, &action, &target).await,
+        "close-circuit" => {
+            let work = async |db: Database, who: String, why: String| {
+                db.route_circuit_close(&target, by(&who, &why)).await
+            };
+            let said = |closed: CircuitClosed| match closed.changed {
+                true => format!("the circuit of {} is closed; what waits is sent now", closed.target_key),
+                false => format!("the circuit of {} was closed already", closed.target_key),
+            };
+            return action.perform(&app, ("routes close-circuit", &target), work, said).await;
+        }
+        "replay" => {
+            let id =
+                target.parse().map_err(|_| Fault::Invalid(format!("{target:?} is not a dead letter")))?;
+            let work = async |db: Database, who: String, _| db.route_dead_letter_replay(id, &who).await;
+            return action.perform(&app, ("routes dlq replay", &target), work, |_| "sent again".into()).await;
+        }
+        "resolve" => {
+            let id =
+                target.parse().map_err(|_| Fault::Invalid(format!("{target:?} is not a dead letter")))?;
+            let work = async |db: Database, who: String, why: String| {
+                db.route_dead_letter_resolve(id, by(&who, &why)).await
+            };
+            let said = |_| "it is closed without a replay".into();
+            return action.perform(&app, ("routes dlq resolve", &target), work, said).await;
+        }
+        other => return Err(Fault::Invalid(format!("a route cannot be asked to {other:?}"))),
+    };
+    let verb = format!("routes {}", action.text("do"));
+    let work =
+        async |db: Database, who: String, why: String| db.route_mode_set(&target, mode, by(&who, &why)).await;
+    let said = |set: ModeSet| format!("{} is {} now, it was {}", set.route_name, set.mode, set.old_mode);
+    action.perform(&app, (&verb, &target), work, said).await
+}
+
+/// One webhook with a made-up event, sent and signed as a real one.
+async fn test(app: &App, action: &Action, name: &str) -> Result<Response, Fault> {
+    let result = match app.database.route_test(name).await {
+        Ok(test) => {
+            let url = test.url.clone();
+            in_words(&url, &app.webhooks.send(test).await)
+        }
+        Err(error) => Err(error.to_string()),
+    };
+    action.done(app, ("routes test", name), None, result).await
+}
+
+fn in_words(url: &str, tested: &Tested) -> Result<String, String> {
+    let outcome = &tested.outcome;
+    let took = format!("{} ms", outcome.duration.as_millis());
+    let answer = outcome.answer.as_deref().map(str::trim).filter(|answer| !answer.is_empty());
+    let answer: String = answer.map_or_else(String::new, |answer| format!(", answered {answer}"));
+    match (&tested.failure, outcome.status_code) {
+        (None, status) => Ok(format!("{url} took it with {} in {took}{answer}", status.unwrap_or(0))),
+        (Some(failure), _) => Err(format!("{url} did not take it after {took}: {}{answer}", failure.error)),
+    }
+}

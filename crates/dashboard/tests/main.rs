@@ -1,0 +1,10 @@
+//! The pages over real HTTP, on a real database and a real store (O03).
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+mod access;
+mod markup;
+mod pages;
+mod place;
+mod routes;
+mod sessions;
