@@ -9,7 +9,6 @@ use serde_json::Value;
 use towpath_testkit::TestDb;
 use towpath_testkit::victim::Victim;
 
-use crate::jobs_cli::guide::{commands, split};
 use crate::towpath::{Place, WAIT_MAX};
 
 /// The text of `/metrics` at an address.
@@ -207,23 +206,4 @@ fn every_alert_says_what_to_do() {
             Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::NotFound),
         }
     }
-}
-
-/// STYLE: guides show commands that CI runs.
-#[tokio::test]
-async fn every_command_of_the_guides_works() {
-    let place = Place::new();
-    let mut up = Victim::spawn(place.command(&["up", "--dev"]));
-    up.wait_for_line("towpath is ready").await;
-    let mut ran = 0;
-    for page in ["guides/observability.md", "guides/deploy.md"] {
-        for line in commands(page).iter().filter(|line| !line.starts_with("up")) {
-            let words = split(line);
-            place.ok(&words.iter().map(String::as_str).collect::<Vec<_>>());
-            ran += 1;
-        }
-    }
-    assert!(ran > 6, "the guides were read: {ran} commands");
-    up.terminate();
-    up.wait_exit(WAIT_MAX).await;
 }

@@ -52,12 +52,12 @@ pub struct Config {
     pub tls: Option<Tls>,
     /// Where everybody's numbers are, for `/metrics`.
     pub metrics: Metrics,
+    /// The breakers of fan-outs, shared with who shows them.
+    pub circuits: Circuits,
     /// Who may read them there.
     pub metrics_access: Access,
     /// Makes spans of requests to the API and of what they enqueue.
     pub tracer: Tracer,
-    /// The breakers of fan-outs, shared with who shows them.
-    pub circuits: Circuits,
     /// The token that opens `/admin/v1/projects`; `None` leaves it closed.
     pub admin_token: Option<String>,
     /// Routes of others, at the root beside ours: the dashboard.

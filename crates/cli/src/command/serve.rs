@@ -35,13 +35,6 @@ pub(crate) async fn run(settings: &Settings, origins: &Origins, output: &Output)
     let door = Door::new(&address);
     let doorplate = door.show(&settings.data)?;
     output.show(&json!({ "ready": address }), |_| format!("towpath is ready: {address}/v1/stream/"));
-    let numbers = Metrics::new();
-    let tracer = trace::tracer(settings)?;
-    let survey = database.as_ref().map(|database| {
-        numbers.register(|registry| database.job_numbers().register(registry));
-        metrics::survey(&numbers, database, &shutdown)
-    });
-    let published = metrics::serve(metrics_listener, &numbers, settings, &shutdown);
     let circuits = Circuits::default();
     let pages = match database.clone() {
         Some(database) => {
@@ -50,6 +43,13 @@ pub(crate) async fn run(settings: &Settings, origins: &Origins, output: &Output)
         }
         None => None,
     };
+    let numbers = Metrics::new();
+    let tracer = trace::tracer(settings)?;
+    let survey = database.as_ref().map(|database| {
+        numbers.register(|registry| database.job_numbers().register(registry));
+        metrics::survey(&numbers, database, &shutdown)
+    });
+    let published = metrics::serve(metrics_listener, &numbers, settings, &shutdown);
     let config = towpath_server::Config {
         circuits,
         database: database.clone(),

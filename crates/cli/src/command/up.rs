@@ -104,9 +104,9 @@ impl Running {
         let door = Door::new(&address);
         let doorplate = door.show(&settings.data)?;
         output.show(&json!({ "ready": address }), |_| format!("towpath is ready: {address}/ui"));
+        let circuits = Circuits::default();
         let numbers = Metrics::new();
         let tracer = trace::tracer(settings)?;
-        let circuits = Circuits::default();
         let config = towpath_server::Config {
             circuits: circuits.clone(),
             database: Some(self.database.clone()),
