@@ -7,7 +7,10 @@ use std::sync::Arc;
 
 /// Which token to show for a project. Asked before every request, so that a new one is used at once.
 #[derive(Clone)]
-pub struct Bearer(Arc<dyn Fn(&str) -> Option<String> + Send + Sync>);
+pub struct Bearer(Arc<Find>);
+
+/// How the token of a project is found.
+type Find = dyn Fn(&str) -> Option<String> + Send + Sync;
 
 impl Bearer {
     /// Whatever this answers for a project.
