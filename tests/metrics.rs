@@ -69,7 +69,7 @@ async fn numbers_move_when_jobs_run() {
     place.ok(&["job", "enqueue", "towpath.fail", "--max-attempts", "1"]);
     place.ok(&["events", "emit", "shop", "order_paid"]);
     place.ok(&["stream", "create", "news"]);
-    place.ok(&["stream", "append", "news", "hello"]);
+    place.ok(&["stream", "append", "news", r#""hello""#]);
     let after = until(&address, None, |text| {
         value(text, "towpath_jobs_finished_total", &["kind=\"towpath.noop\"", "outcome=\"succeeded\""]) == 3.0
             && value(text, "towpath_dead_letters_open", &["pending"]) == 1.0
