@@ -2,9 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+mod demo;
 mod errors;
 mod events_cli;
 mod executor_api;
+mod exit_codes;
 mod fanout_cli;
 mod fanout_crash;
 mod fanout_remote;
@@ -23,5 +25,7 @@ mod stream_disk;
 mod stream_limit;
 mod stream_token;
 mod tidy;
+mod top;
 mod towpath;
+mod trace;
 mod up;

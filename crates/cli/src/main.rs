@@ -11,15 +11,18 @@ mod messages;
 mod metrics;
 mod moment;
 mod output;
+mod progress;
 mod route;
 mod session;
 mod settings;
 mod shutdown;
 mod streams;
+mod trace;
+mod watch;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, FromArgMatches, Parser};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
 
 use command::Command;
 use output::Output;
@@ -39,12 +42,12 @@ struct Cli {
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 fine, 1 failed, 2 bad usage or settings, \
-    3 something to do (migrate --check, a replay without --yes, job watch --timeout) or warnings \
+    3 something to do (migrate --check, a bulk action without --yes, job watch --timeout) or warnings \
     (doctor, queue health --check), 4 failures (doctor, events verify) or what was followed did not \
-    succeed (job watch, process watch, message send --wait)";
+    succeed (job watch, process watch, message send --wait); docs/reference/exit-codes.md has them all";
 
 fn main() -> ExitCode {
-    let (cli, origins) = match parse() {
+    let (matches, cli, origins) = match parse() {
         Ok(parsed) => parsed,
         Err(error) => return Output::refuse(&error),
     };
@@ -54,7 +57,13 @@ fn main() -> ExitCode {
         Err(error) => return Output::fail(&error.into()),
     };
     let output = Output::new(cli.json);
-    match runtime.block_on(command::run(cli.command, &cli.settings, &origins, &output)) {
+    let result = runtime.block_on(async {
+        match watch::asked(&matches) {
+            Some(every) => watch::run(every, &matches, &cli.settings, &origins, cli.json).await,
+            None => command::run(cli.command, &cli.settings, &origins, &output).await,
+        }
+    });
+    match result {
         Ok(code) => code,
         Err(error) => Output::fail(&error),
     }
@@ -62,11 +71,19 @@ fn main() -> ExitCode {
 
 /// Reads flags over environment over file over defaults. Usage errors end the process
 /// with clap's own message and code 2.
-fn parse() -> anyhow::Result<(Cli, settings::Origins)> {
+fn parse() -> anyhow::Result<(ArgMatches, Cli, settings::Origins)> {
     settings::refuse_unknown_environment()?;
     let file = settings::File::read(std::env::args_os())?;
-    let matches = file.as_defaults(Cli::command()).get_matches();
+    let matches = file.as_defaults(command_line()).get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let origins = settings::Origins::new(&matches, &file);
-    Ok((cli, origins))
+    Ok((matches, cli, origins))
+}
+
+/// Everything that can be typed. `-h` leaves the settings out: there are sixty, and `--help` has them.
+fn command_line() -> clap::Command {
+    watch::add(Cli::command()).mut_args(|argument| {
+        let is_setting = argument.get_env().is_some();
+        argument.hide_short_help(is_setting)
+    })
 }

@@ -81,6 +81,13 @@ impl MessageSettings {
         chosen.transports()
     }
 
+    /// Everything to the log, whatever was set.
+    pub(crate) fn log_alone(&self) -> anyhow::Result<Transports> {
+        let mut chosen = self.clone();
+        (chosen.mail_transport, chosen.sms_transport) = (Some(MailTransport::Log), Some(SmsTransport::Log));
+        chosen.transports()
+    }
+
     fn settings(&self) -> Settings {
         Settings {
             mail_transport: self.mail_transport,

@@ -3,6 +3,7 @@
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::Mutex;
 
 use serde::Serialize;
 
@@ -14,18 +15,36 @@ pub(crate) const EXIT_FAILURES: u8 = 4;
 /// Where a command's data goes, and in which form.
 pub(crate) struct Output {
     json: bool,
+    /// What was printed so far, where it is not to be seen before it is whole.
+    collected: Option<Mutex<String>>,
 }
 
 impl Output {
     pub(crate) fn new(json: bool) -> Output {
-        Output { json }
+        Output { json, collected: None }
+    }
+
+    /// Keeps what is printed, JSON on one line each time.
+    pub(crate) fn collecting(json: bool) -> Output {
+        Output { json, collected: Some(Mutex::default()) }
+    }
+
+    /// What was kept.
+    pub(crate) fn collected(self) -> String {
+        self.collected.and_then(|text| text.into_inner().ok()).unwrap_or_default()
+    }
+
+    /// Whether data is printed as JSON.
+    pub(crate) fn is_json(&self) -> bool {
+        self.json
     }
 
     /// Prints `data` as JSON if that was asked for, else what `text` makes of it.
     pub(crate) fn show<T: Serialize>(&self, data: &T, text: impl FnOnce(&T) -> String) {
-        let text = match self.json {
-            true => serde_json::to_string_pretty(data).expect("our own data types serialise"),
-            false => text(data),
+        let text = match (self.json, &self.collected) {
+            (true, None) => serde_json::to_string_pretty(data).expect("our own data types serialise"),
+            (true, Some(_)) => serde_json::to_string(data).expect("our own data types serialise"),
+            (false, _) => text(data),
         };
         self.line(text.trim_end());
     }
@@ -40,6 +59,11 @@ impl Output {
 
     /// Prints one line or more. A closed pipe is the reader's choice, not an error.
     pub(crate) fn line(&self, text: &str) {
+        if let Some(mut collected) = self.collected.as_ref().and_then(|collected| collected.lock().ok()) {
+            *collected += text;
+            *collected += "\n";
+            return;
+        }
         let _ = writeln!(std::io::stdout().lock(), "{text}");
     }
 

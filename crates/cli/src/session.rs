@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use towpath_db::cluster::{self, Cluster};
 use towpath_db::{Database, Error};
 
+use crate::progress;
 use crate::settings::Settings;
 
 /// How long a command waits for a private PostgreSQL that another process is starting.
@@ -25,7 +26,7 @@ impl Session {
         }
         let deadline = Instant::now() + OWNER_WAIT_MAX;
         loop {
-            match Cluster::start(&cluster_config(settings)).await {
+            match progress::patience("starting PostgreSQL", Cluster::start(&cluster_config(settings))).await {
                 Ok(cluster) => return Ok(Session { url: cluster.url().to_owned(), cluster: Some(cluster) }),
                 Err(Error::InUse { url: Some(url), .. }) => return Ok(Session { url, cluster: None }),
                 Err(Error::InUse { .. }) if Instant::now() < deadline => {

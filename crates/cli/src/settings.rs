@@ -19,6 +19,7 @@ use crate::messages::MessageSettings;
 use crate::metrics::MetricsSettings;
 use crate::route::RouteSettings;
 use crate::streams::StreamSettings;
+use crate::trace::TraceSettings;
 
 /// Everything that can be set for the whole process.
 #[derive(Args, Debug, Clone)]
@@ -103,6 +104,8 @@ pub(crate) struct Settings {
     pub(crate) route: RouteSettings,
     #[command(flatten)]
     pub(crate) metrics: MetricsSettings,
+    #[command(flatten)]
+    pub(crate) trace: TraceSettings,
 }
 
 /// How log lines look.

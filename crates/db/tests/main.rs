@@ -37,4 +37,5 @@ mod run_function;
 mod schedule;
 mod subscription;
 mod tls;
+mod trace;
 mod worker_role;

@@ -23,3 +23,4 @@ pub mod refusal;
 pub mod session;
 pub mod stream;
 pub mod token;
+pub mod trace;

@@ -9,6 +9,7 @@ use serde_json::json;
 use towpath_db::cluster::{self, Binaries};
 
 use crate::output::Output;
+use crate::progress;
 use crate::session::{Session, cluster_config};
 use crate::settings::Settings;
 use crate::shutdown;
@@ -64,7 +65,7 @@ async fn psql(settings: &Settings, arguments: Vec<OsString>) -> anyhow::Result<E
 
 async fn stop(settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
     let stopped = match settings.data.exists() {
-        true => cluster::stop(&cluster_config(settings)).await?,
+        true => progress::patience("stopping", cluster::stop(&cluster_config(settings))).await?,
         false => None,
     };
     output.show(&json!({ "stopped": stopped }), |_| match &stopped {

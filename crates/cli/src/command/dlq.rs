@@ -5,7 +5,6 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::{Args, Subcommand, ValueEnum};
-use indicatif::{ProgressBar, ProgressStyle};
 use jiff::Timestamp;
 use serde_json::json;
 use towpath_db::Database;
@@ -17,6 +16,7 @@ use super::config::By;
 use super::job::first_line;
 use crate::moment;
 use crate::output::{EXIT_TO_DO, Output, table};
+use crate::progress;
 use crate::settings::Settings;
 
 /// Letters per call of a bulk replay: short transactions, and a bar that moves.
@@ -215,8 +215,7 @@ async fn replay_many(
     let before = filter.moved_before.map_or(until, |before| before.min(until));
     let filter = DeadLetterFilter { moved_before: Some(before), ..filter };
     let total = count(&filter, database).await?.values().sum();
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} replayed, {eta} left");
-    let bar = ProgressBar::new(total).with_style(style.expect("our own template"));
+    let bar = progress::bar(total, "replayed");
     let mut done = ReplayedMany::default();
     loop {
         let batch = database.dead_letter_replay_many(&filter, actor, REPLAY_BATCH, done.cursor).await?;

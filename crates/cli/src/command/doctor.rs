@@ -6,11 +6,12 @@ use towpath_db::Error;
 use towpath_model::doctor::{DiskFact, Finding, Level, diagnose};
 
 use crate::output::{EXIT_FAILURES, EXIT_TO_DO, Output};
+use crate::progress;
 use crate::session::Session;
 use crate::settings::Settings;
 
 pub(crate) async fn run(settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
-    let findings = examine(settings).await;
+    let findings = progress::patience("examining", examine(settings)).await;
     output.show(&findings, |findings| in_words(findings));
     Ok(match findings.iter().map(|finding| finding.level).max() {
         Some(Level::Fail) => ExitCode::from(EXIT_FAILURES),

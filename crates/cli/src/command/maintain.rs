@@ -8,6 +8,7 @@ use towpath_server::metrics::Metrics;
 use towpath_worker::{Maintenance, MaintenanceReport};
 
 use crate::output::Output;
+use crate::progress;
 use crate::settings::Settings;
 use crate::{metrics, shutdown};
 
@@ -28,7 +29,7 @@ pub(crate) async fn run(
     super::with_database(settings, async |database| {
         let mut maintenance = Maintenance::new(database.clone());
         if maintain.once {
-            let MaintenanceReport { reaped, fired, supervised, busy, stale, warned } = maintenance.run_once().await?;
+            let MaintenanceReport { reaped, fired, supervised, busy, stale, warned } = progress::patience("maintaining", maintenance.run_once()).await?;
             let report = json!({
                 "reaped": reaped, "fired": fired, "supervised": supervised, "busy": busy, "stale": stale,
                 "broadcast_warned": warned,

@@ -6,6 +6,7 @@ use clap::Args;
 use towpath_db::migrate::{self, Mode, Report, Status};
 
 use crate::output::{EXIT_TO_DO, Output};
+use crate::progress;
 use crate::session::Session;
 use crate::settings::Settings;
 
@@ -53,7 +54,7 @@ async fn run_on(session: &Session, migrate: &Migrate, output: &Output) -> anyhow
         Migrate { reinstall: true, .. } => Mode::Reinstall,
         _ => Mode::Apply,
     };
-    let report = migrate::run(&session.url, mode).await?;
+    let report = progress::patience("migrating", migrate::run(&session.url, mode)).await?;
     output.show(&report, |report| report_in_words(report, mode));
     Ok(ExitCode::SUCCESS)
 }

@@ -1,7 +1,9 @@
 //! The commands, one file each.
 
+mod audit;
 mod config;
 mod db;
+mod demo;
 mod dlq;
 mod doctor;
 mod events;
@@ -9,6 +11,7 @@ mod executor;
 mod gate;
 mod job;
 mod maintain;
+mod man;
 mod message;
 mod metrics;
 mod migrate;
@@ -22,12 +25,13 @@ mod serve;
 mod session;
 mod stream;
 mod subscriptions;
+mod top;
 mod up;
 mod work;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Subcommand};
+use clap::Subcommand;
 use towpath_db::Database;
 
 use crate::output::{Output, table};
@@ -38,6 +42,8 @@ use crate::settings::{Origins, Settings};
 pub(crate) enum Command {
     /// Run everything on this machine until interrupted
     Up(up::Up),
+    /// Run everything with living traffic on every plane, or make traffic for what runs already
+    Demo(demo::Demo),
     /// Run the HTTP server alone; without a database it serves streams
     Serve,
     /// Streams of a running server
@@ -65,6 +71,8 @@ pub(crate) enum Command {
     /// The database itself
     #[command(subcommand)]
     Db(db::Db),
+    /// Everything on one screen, every second
+    Top(top::Top),
     /// Say what is wrong and what to do about it
     Doctor,
     /// Gates: what is let through
@@ -73,6 +81,9 @@ pub(crate) enum Command {
     /// Config keys in the database: gates and numbers that change while everything runs
     #[command(subcommand)]
     Config(config::Config),
+    /// What people did on the dashboard
+    #[command(subcommand)]
+    Audit(audit::Audit),
     /// Jobs: enqueue, look, follow, end
     #[command(subcommand)]
     Job(job::Job),
@@ -105,6 +116,8 @@ pub(crate) enum Command {
     Message(message::Message),
     /// Every metric there is and what it says
     Metrics(metrics::Metrics),
+    /// Manual pages, one file a command
+    Man(man::Man),
     /// The settings of this process and where each comes from
     Settings,
     /// Shell completions, to standard output
@@ -123,6 +136,7 @@ pub(crate) async fn run(
 ) -> anyhow::Result<ExitCode> {
     match command {
         Command::Up(up) => up::run(up, settings, origins, output).await,
+        Command::Demo(demo) => demo::run(demo, settings, origins, output).await,
         Command::Serve => serve::run(settings, origins, output).await,
         Command::Stream(stream) => stream::run(stream, settings, output).await,
         Command::Publish(wish) => session::publish(wish, settings, output).await,
@@ -135,9 +149,11 @@ pub(crate) async fn run(
         Command::Route(route) => route::run(route, settings, output).await,
         Command::Migrate(migrate) => migrate::run(migrate, settings, output).await,
         Command::Db(db) => db::run(db, settings, output).await,
+        Command::Top(top) => top::run(top, settings, output).await,
         Command::Doctor => doctor::run(settings, output).await,
         Command::Gate(gate) => gate::run(gate, settings, output).await,
         Command::Config(config) => config::run(config, settings, output).await,
+        Command::Audit(audit) => audit::run(audit, settings, output).await,
         Command::Job(job) => job::run(job, settings, output).await,
         Command::Dlq(dlq) => dlq::run(dlq, settings, output).await,
         Command::Queue(queue) => queue::run(queue, settings, output).await,
@@ -149,6 +165,7 @@ pub(crate) async fn run(
         Command::Process(process) => process::run(process, settings, output).await,
         Command::Message(message) => message::run(message, settings, output).await,
         Command::Metrics(wish) => Ok(metrics::run(&wish, output)),
+        Command::Man(man) => man::run(&man, output),
         Command::Settings => {
             output.show(&origins.0, |origins| {
                 let rows: Vec<_> = origins
@@ -160,7 +177,7 @@ pub(crate) async fn run(
             Ok(ExitCode::SUCCESS)
         }
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut crate::Cli::command(), "towpath", &mut std::io::stdout());
+            clap_complete::generate(shell, &mut crate::command_line(), "towpath", &mut std::io::stdout());
             Ok(ExitCode::SUCCESS)
         }
     }

@@ -12,7 +12,7 @@ use crate::door::Door;
 use crate::output::Output;
 use crate::settings::{Origins, Settings};
 use crate::streams::Dashboard;
-use crate::{dashboard, metrics, shutdown, streams};
+use crate::{dashboard, metrics, shutdown, streams, trace};
 
 /// Without a database it serves streams alone.
 pub(crate) async fn run(settings: &Settings, origins: &Origins, output: &Output) -> anyhow::Result<ExitCode> {
@@ -44,6 +44,7 @@ pub(crate) async fn run(settings: &Settings, origins: &Origins, output: &Output)
         None => None,
     };
     let numbers = Metrics::new();
+    let tracer = trace::tracer(settings)?;
     let survey = database.as_ref().map(|database| {
         numbers.register(|registry| database.job_numbers().register(registry));
         metrics::survey(&numbers, database, &shutdown)
@@ -57,11 +58,13 @@ pub(crate) async fn run(settings: &Settings, origins: &Origins, output: &Output)
         tls,
         metrics: numbers.clone(),
         metrics_access: metrics::access(settings, settings.listen),
+        tracer: tracer.clone(),
         admin_token: Some(door.token),
         pages,
     };
     towpath_server::run(listener, config, shutdown).await;
     drop(doorplate);
+    trace::end(tracer).await;
     published.await?;
     if let Some(survey) = survey {
         survey.await?;

@@ -21,6 +21,7 @@ use towpath_streams::Circuits;
 use towpath_streams::embedded::Embedded;
 use towpath_worker::Maintenance;
 
+use super::demo::{Demo, Place, Tally};
 use super::migrate::report_in_words;
 use super::work::EXECUTOR;
 use crate::door::Door;
@@ -28,13 +29,23 @@ use crate::output::Output;
 use crate::session::cluster_config;
 use crate::settings::{Origins, Settings};
 use crate::streams::Dashboard;
-use crate::{dashboard, metrics, shutdown, streams};
+use crate::{dashboard, metrics, shutdown, streams, trace};
 
 #[derive(Args)]
 pub(crate) struct Up {
     /// Open every gate, for development
     #[arg(long)]
     dev: bool,
+    /// Traffic to make as soon as it runs
+    #[arg(skip)]
+    demo: Option<Demo>,
+}
+
+impl Up {
+    /// `towpath demo`.
+    pub(super) fn with_traffic(demo: Demo) -> Up {
+        Up { dev: demo.opens_gates(), demo: Some(demo) }
+    }
 }
 
 pub(crate) async fn run(
@@ -49,9 +60,10 @@ pub(crate) async fn run(
     // Asked for again later; what is wrong with it is said before anything is started.
     streams::for_server(settings)?;
     streams::require_keys(settings, Dashboard::Served).await?;
-    let transports = match up.dev {
-        true => settings.message.transports_or_log()?,
-        false => settings.message.transports()?,
+    let transports = match (&up.demo, up.dev) {
+        (Some(demo), _) => demo.transports(settings)?,
+        (None, true) => settings.message.transports_or_log()?,
+        (None, false) => settings.message.transports()?,
     };
     // The port first: if it is taken, nothing has been written or started yet.
     let listener = listen(settings).await?;
@@ -67,6 +79,7 @@ struct Running {
     database: Database,
     cluster: Option<Cluster>,
     streams: Embedded,
+    demo: Option<Demo>,
 }
 
 impl Running {
@@ -79,7 +92,9 @@ impl Running {
         let url = cluster.as_ref().map(Cluster::url).or(named).unwrap_or_default().to_owned();
         let prepared = async { Ok((prepare(&url, up).await?, streams::open(settings).await?)) }.await;
         match (prepared, cluster) {
-            (Ok((database, streams)), cluster) => Ok(Running { database, cluster, streams }),
+            (Ok((database, streams)), cluster) => {
+                Ok(Running { database, cluster, streams, demo: up.demo.clone() })
+            }
             (Err(error), Some(cluster)) => {
                 cluster.stop().await;
                 Err(error)
@@ -106,6 +121,7 @@ impl Running {
         output.show(&json!({ "ready": address }), |_| format!("towpath is ready: {address}/ui"));
         let circuits = Circuits::default();
         let numbers = Metrics::new();
+        let tracer = trace::tracer(settings)?;
         let config = towpath_server::Config {
             circuits: circuits.clone(),
             database: Some(self.database.clone()),
@@ -114,6 +130,7 @@ impl Running {
             tls,
             metrics: numbers.clone(),
             metrics_access: metrics::access(settings, settings.listen),
+            tracer: tracer.clone(),
             admin_token: Some(door.token),
             pages: Some(dashboard::router(
                 settings,
@@ -132,7 +149,7 @@ impl Running {
         numbers.register(|registry| role.register(registry));
         let route = tokio::spawn(role.run(shutdown.clone()));
         let worker_database = super::work::as_worker(self.database.clone(), settings).await?;
-        let worker = super::work::everyday(worker_database, &transports)?;
+        let worker = super::work::everyday(worker_database, &transports, tracer.clone())?;
         let maintenance = Maintenance::new(self.database.clone());
         numbers.register(|registry| {
             self.database.job_numbers().register(registry);
@@ -143,12 +160,22 @@ impl Running {
         let published = metrics::serve(metrics_listener, &numbers, settings, &shutdown);
         let worker = tokio::spawn(worker.run(shutdown.clone()));
         let maintenance = tokio::spawn(maintenance.run(shutdown.clone()));
+        let demo = self.demo.map(|demo| {
+            let (database, settings, shutdown) = (self.database.clone(), settings.clone(), shutdown.clone());
+            let place = Place { url: address.clone(), webhooks: true };
+            tokio::spawn(async move { demo.run(database, place, &settings, shutdown).await })
+        });
         towpath_server::run(listener, config, shutdown).await;
         drop(doorplate);
+        let demo = match demo {
+            Some(demo) => Some(demo.await?),
+            None => None,
+        };
         route.await?;
         streams::shut_down(self.streams).await;
         worker.await?;
         maintenance.await?;
+        trace::end(tracer).await;
         published.await?;
         survey.await?;
         self.database.close();
@@ -156,6 +183,9 @@ impl Running {
             cluster.stop().await;
         }
         tracing::info!("stopped");
+        if let Some(tally) = demo {
+            output.show(&tally?, Tally::in_words);
+        }
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -174,25 +204,39 @@ async fn prepare(url: &str, up: &Up) -> anyhow::Result<Database> {
         tracing::info!("migrated: {}", report_in_words(&report, Mode::Apply).replace('\n', "; "));
     }
     let database = Database::connect(url).await?;
+    if let Some(demo) = &up.demo {
+        demo.refuse_foreign(&database).await?;
+    }
     if up.dev {
         subscribe(&database).await?;
     }
-    let closed: Vec<_> =
-        super::gate::gates(&database).await?.into_iter().filter(|gate| !gate.is_open()).collect();
-    if closed.is_empty() {
+    if up.dev {
+        open_gates(&database, "towpath up --dev").await?;
         return Ok(database);
     }
-    let names: Vec<&str> = closed.iter().map(|gate| gate.key.as_str()).collect();
-    if !up.dev {
+    let names = closed_gates(&database).await?;
+    if !names.is_empty() {
         tracing::info!("closed gates: {}; open with: towpath gate open NAME --why …", names.join(", "));
-        return Ok(database);
     }
-    let by = Attribution { actor: &super::actor(), reason: "towpath up --dev" };
+    Ok(database)
+}
+
+/// Opens every gate that is closed.
+pub(super) async fn open_gates(database: &Database, reason: &str) -> anyhow::Result<()> {
+    let names = closed_gates(database).await?;
     for gate in &names {
+        let by = Attribution { actor: &super::actor(), reason };
         database.gate_set(gate, GateMove::Open, by).await?;
     }
-    tracing::warn!("--dev opened every gate: {}", names.join(", "));
-    Ok(database)
+    if !names.is_empty() {
+        tracing::warn!("{reason} opened every gate: {}", names.join(", "));
+    }
+    Ok(())
+}
+
+pub(super) async fn closed_gates(database: &Database) -> anyhow::Result<Vec<String>> {
+    let gates = super::gate::gates(database).await?.into_iter();
+    Ok(gates.filter(|gate| !gate.is_open()).map(|gate| gate.key).collect())
 }
 
 /// Lets the worker of this process claim whatever it has handlers for.

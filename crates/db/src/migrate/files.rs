@@ -50,6 +50,7 @@ pub const MIGRATIONS: &[Migration] = migrations! {
     7 "0007_audit",
     8 "0008_stream_delivery",
     9 "0009_lease_ledger",
+    10 "0010_trace",
 };
 
 /// Functions first, because views call them.

@@ -20,20 +20,21 @@ pub enum Access {
 }
 
 impl Access {
-    pub(super) fn check(&self, headers: &HeaderMap) -> Result<(), Response> {
+    /// What whoever may not read hears.
+    pub(super) fn refusal(&self, headers: &HeaderMap) -> Option<Response> {
         let token = match self {
-            Access::Open => return Ok(()),
+            Access::Open => return None,
             Access::Token(token) => token,
             Access::Closed => {
                 let detail = "this address can be reached from outside; set TOWPATH_METRICS_TOKEN and send it, \
                               or ask where TOWPATH_METRICS_LISTEN says";
                 let body = Json(json!({ "error": "forbidden", "detail": detail }));
-                return Err((StatusCode::FORBIDDEN, body).into_response());
+                return Some((StatusCode::FORBIDDEN, body).into_response());
             }
         };
         let given = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes).unwrap_or_default();
         let given = given.strip_prefix(b"Bearer ").unwrap_or_default();
-        verify_slices_are_equal(given, token.as_bytes()).map_err(|_| {
+        verify_slices_are_equal(given, token.as_bytes()).err().map(|_| {
             let detail = "send the server's TOWPATH_METRICS_TOKEN: Authorization: Bearer …";
             let body = Json(json!({ "error": "unauthorized", "detail": detail }));
             (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, "Bearer")], body).into_response()
@@ -51,7 +52,7 @@ mod tests {
         let status = |access: &Access, header: Option<&'static str>| {
             let mut headers = HeaderMap::new();
             header.map(|value| headers.insert(AUTHORIZATION, HeaderValue::from_static(value)));
-            access.check(&headers).map_or_else(|refused| refused.status().as_u16(), |()| 200)
+            access.refusal(&headers).map_or(200, |refused| refused.status().as_u16())
         };
         let guarded = Access::Token("secret".to_owned());
         assert_eq!(status(&guarded, None), 401);

@@ -23,6 +23,7 @@ use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use towpath_model::metrics::{Described, Register};
+use towpath_trace::Tracer;
 
 pub use access::Access;
 pub(crate) use http::{Request, endpoint, method};
@@ -103,7 +104,7 @@ pub async fn run(listener: TcpListener, metrics: Metrics, access: Access, shutdo
         .route("/health", get(ready::health))
         .merge(router(metrics.clone(), access))
         .fallback(ready::not_found);
-    let front = Front { streams: None, router, metrics };
+    let front = Front { streams: None, router, metrics, tracer: Tracer::default() };
     accept::run(listener, front, limits::METRICS_CONNECTIONS_MAX, None, shutdown, Stop::default()).await;
 }
 
@@ -113,7 +114,7 @@ pub(crate) fn router(metrics: Metrics, access: Access) -> Router {
 }
 
 async fn answer(State((metrics, access)): State<(Metrics, Arc<Access>)>, headers: HeaderMap) -> Response {
-    if let Err(refusal) = access.check(&headers) {
+    if let Some(refusal) = access.refusal(&headers) {
         return refusal;
     }
     let text = metrics.text();

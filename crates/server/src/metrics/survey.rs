@@ -126,28 +126,35 @@ impl SurveyNumbers {
         let Some(database) = &self.database else { return };
         let mut kinds = vec![];
         while !shutdown.is_cancelled() {
-            let began = Instant::now();
+            let mut rest = limits::SURVEY_EVERY;
             if self.shared.last().asked_at.elapsed() < limits::SURVEY_UNASKED_MAX {
-                let look = tokio::time::timeout(limits::SURVEY_WAIT_MAX, database.survey(&kinds));
-                let seen = match look.await {
-                    Ok(Ok(seen)) => Some(seen),
-                    Ok(Err(error)) => {
-                        tracing::debug!(%error, "the database's numbers are not known");
-                        None
-                    }
-                    Err(_) => None,
-                };
+                let began = Instant::now();
+                let seen = look(database, &kinds).await;
+                let took = began.elapsed();
+                // A look that failed cost the database nothing.
                 if let Some((survey, _)) = &seen {
                     kinds.clone_from(&survey.kinds);
+                    rest = rest.max(took * limits::SURVEY_SHARE).min(limits::SURVEY_REST_MAX);
                 }
-                self.shared.note(seen, began.elapsed());
+                self.shared.note(seen, took);
             }
-            let rest = limits::SURVEY_EVERY.max(began.elapsed() * limits::SURVEY_SHARE);
             tokio::select! {
                 () = shutdown.cancelled() => {}
                 () = tokio::time::sleep(rest) => {}
             }
         }
+    }
+}
+
+/// One look, within a bound of time; none if it failed.
+async fn look(database: &Database, kinds: &[String]) -> Option<(Survey, PostgresHealth)> {
+    match tokio::time::timeout(limits::SURVEY_WAIT_MAX, database.survey(kinds)).await {
+        Ok(Ok(seen)) => Some(seen),
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "the database's numbers are not known");
+            None
+        }
+        Err(_) => None,
     }
 }
 
@@ -179,14 +186,14 @@ impl Shared {
         gauges.failed.inner().store(last.failed, Relaxed);
         if let Some(pool) = pool.map(Database::pool_state) {
             for (state, n) in [("used", pool.used), ("free", pool.free), ("waiting", pool.waiting)] {
-                set(&gauges.pool, State { state: state.to_owned() }, n as f64);
+                set(&gauges.pool, &State { state: state.to_owned() }, n as f64);
             }
         }
     }
 }
 
-fn set<L: Clone + std::hash::Hash + Eq>(numbers: &Numbers<L>, label: L, value: f64) {
-    numbers.get_or_create(&label).set(value);
+fn set<L: Clone + std::hash::Hash + Eq>(numbers: &Numbers<L>, label: &L, value: f64) {
+    numbers.get_or_create(label).set(value);
 }
 
 impl Gauges {
@@ -232,55 +239,55 @@ impl Gauges {
             self.jobs_finished.get_or_create(&label).inner().store(one.n, Relaxed);
         }
         for one in &survey.jobs_depth {
-            set(&self.jobs_depth, KindState { kind: one.kind.clone(), state: one.state.clone() }, one.n);
+            set(&self.jobs_depth, &KindState { kind: one.kind.clone(), state: one.state.clone() }, one.n);
         }
         for one in &survey.oldest_ready {
-            set(&self.oldest_ready, Kind { kind: one.kind.clone() }, one.seconds);
+            set(&self.oldest_ready, &Kind { kind: one.kind.clone() }, one.seconds);
         }
         for (status, n) in &survey.dead_letters {
-            set(&self.dead_letters, Status { status: status.clone() }, *n);
+            set(&self.dead_letters, &Status { status: status.clone() }, *n);
         }
         for (freshness, n) in &survey.executors {
-            set(&self.executors, Freshness { freshness: freshness.clone() }, *n);
+            set(&self.executors, &Freshness { freshness: freshness.clone() }, *n);
         }
         for one in &survey.outbox_cursor_lag {
-            set(&self.cursor_lag, Worker { worker: one.worker.clone() }, one.n);
+            set(&self.cursor_lag, &Worker { worker: one.worker.clone() }, one.n);
         }
         for (target, n) in &survey.deliveries {
-            set(&self.deliveries, Target { target: target.clone() }, *n);
+            set(&self.deliveries, &Target { target: target.clone() }, *n);
         }
         for one in &survey.processes {
-            set(&self.processes, KindState { kind: one.kind.clone(), state: one.state.clone() }, one.n);
+            set(&self.processes, &KindState { kind: one.kind.clone(), state: one.state.clone() }, one.n);
             let overdue = self.processes_overdue.get_or_create_owned(&Kind { kind: one.kind.clone() });
             overdue.inc_by(one.overdue);
         }
         for (gate, open) in &survey.gates {
-            set(&self.gates, Gate { gate: gate.clone() }, f64::from(u8::from(*open)));
+            set(&self.gates, &Gate { gate: gate.clone() }, f64::from(u8::from(*open)));
         }
         for (table, n) in &survey.dead_rows {
-            set(&self.dead_rows, Table { table: table.clone() }, *n);
+            set(&self.dead_rows, &Table { table: table.clone() }, *n);
         }
-        set(&self.kinds_paused, Plain, survey.kinds_paused);
-        set(&self.schedules_paused, Plain, survey.schedules_paused);
-        set(&self.schedule_late, Plain, survey.schedule_late_seconds);
-        set(&self.horizon_lag, Plain, survey.outbox_horizon_lag_seconds);
-        set(&self.route_dead_letters, Plain, survey.route_dead_letters);
-        set(&self.circuits_open, Plain, survey.route_circuits_open);
+        set(&self.kinds_paused, &Plain, survey.kinds_paused);
+        set(&self.schedules_paused, &Plain, survey.schedules_paused);
+        set(&self.schedule_late, &Plain, survey.schedule_late_seconds);
+        set(&self.horizon_lag, &Plain, survey.outbox_horizon_lag_seconds);
+        set(&self.route_dead_letters, &Plain, survey.route_dead_letters);
+        set(&self.circuits_open, &Plain, survey.route_circuits_open);
     }
 
     fn set_postgres(&self, postgres: &PostgresHealth) {
         for (state, n) in &postgres.connections {
-            set(&self.connections, State { state: state.clone() }, *n);
+            set(&self.connections, &State { state: state.clone() }, *n);
         }
         for (outcome, n) in [("commit", postgres.commits), ("rollback", postgres.rollbacks)] {
             self.transactions.get_or_create(&Outcome { outcome }).inner().store(n, Relaxed);
         }
         self.deadlocks.inner().store(postgres.deadlocks, Relaxed);
-        set(&self.connections_max, Plain, postgres.connections_max);
-        set(&self.oldest_transaction, Plain, postgres.oldest_transaction_seconds);
-        set(&self.transaction_id_age, Plain, postgres.transaction_id_age);
-        set(&self.replicas, Plain, postgres.replicas);
-        set(&self.replica_lag, Plain, postgres.replica_lag_bytes);
+        set(&self.connections_max, &Plain, postgres.connections_max);
+        set(&self.oldest_transaction, &Plain, postgres.oldest_transaction_seconds);
+        set(&self.transaction_id_age, &Plain, postgres.transaction_id_age);
+        set(&self.replicas, &Plain, postgres.replicas);
+        set(&self.replica_lag, &Plain, postgres.replica_lag_bytes);
     }
 
     fn register(&self, to: &mut Register<'_>) {

@@ -7,9 +7,11 @@ use towpath_db::Database;
 use towpath_db::event::{Check, EventHealth, Extent, Verified};
 
 use crate::output::{EXIT_FAILURES, Output};
+use crate::progress;
 
 pub(crate) async fn run(full: bool, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
-    let verified = database.event_verify(if full { Extent::Everything } else { Extent::Newest }).await?;
+    let extent = if full { Extent::Everything } else { Extent::Newest };
+    let verified = progress::patience("looking at every event", database.event_verify(extent)).await?;
     output.show(&verified, in_words);
     Ok(if verified.passed { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FAILURES) })
 }

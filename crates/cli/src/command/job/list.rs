@@ -3,54 +3,17 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use jiff::Timestamp;
 use towpath_db::Database;
-use towpath_db::job_read::{Job, JobFilter, JobPage};
+use towpath_db::job_read::{Job, JobPage};
 use towpath_model::id::JobId;
-use towpath_model::job_state::JobState;
-use uuid::Uuid;
 
-use crate::moment;
+use super::filter::Filter;
 use crate::output::{Output, table};
 
 #[derive(Args)]
 pub(crate) struct List {
-    /// Only jobs in this state
-    #[arg(long)]
-    state: Option<JobState>,
-    /// Only this kind
-    #[arg(long)]
-    kind: Option<String>,
-    /// Only for this kind of executor
-    #[arg(long)]
-    executor: Option<String>,
-    /// Only of this event domain
-    #[arg(long)]
-    domain: Option<String>,
-    /// Only those this actor wanted
-    #[arg(long)]
-    actor: Option<String>,
-    /// Only of this run
-    #[arg(long, value_name = "UUID")]
-    run_id: Option<Uuid>,
-    /// Only with this idempotency key
-    #[arg(long)]
-    key: Option<String>,
-    /// Only leased by this owner
-    #[arg(long)]
-    owner: Option<String>,
-    /// Only whose payload contains this, as in {"order": 7}
-    #[arg(long, value_name = "JSON", value_parser = |text: &str| serde_json::from_str::<serde_json::Value>(text))]
-    payload: Option<serde_json::Value>,
-    /// Only whose last error contains this text
-    #[arg(long, value_name = "TEXT")]
-    error: Option<String>,
-    /// Only enqueued after this moment, or at most this long ago
-    #[arg(long, value_name = "WHEN", value_parser = moment::ago)]
-    since: Option<Timestamp>,
-    /// Only enqueued before this moment, or at least this long ago
-    #[arg(long, value_name = "WHEN", value_parser = moment::ago)]
-    before: Option<Timestamp>,
+    #[command(flatten)]
+    filter: Filter,
     /// At most this many
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i32).range(1..=1000))]
     limit: i32,
@@ -61,7 +24,7 @@ pub(crate) struct List {
 
 pub(crate) async fn run(list: List, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
     let (limit, mut cursor) = (list.limit, list.after);
-    let filter = list.into_filter();
+    let filter = list.filter.read();
     let mut page = JobPage { jobs: vec![], cursor: None };
     // The database reads a bounded number of jobs per call: a page may end early, or empty.
     loop {
@@ -76,25 +39,6 @@ pub(crate) async fn run(list: List, database: &Database, output: &Output) -> any
     }
     output.show(&page, in_words);
     Ok(ExitCode::SUCCESS)
-}
-
-impl List {
-    fn into_filter(self) -> JobFilter {
-        JobFilter {
-            state: self.state,
-            job_kind: self.kind,
-            executor: self.executor,
-            event_domain: self.domain,
-            actor: self.actor,
-            run_id: self.run_id,
-            idempotency_key: self.key,
-            lease_owner: self.owner,
-            created_after: self.since,
-            created_before: self.before,
-            payload: self.payload,
-            error_contains: self.error,
-        }
-    }
 }
 
 fn in_words(page: &JobPage) -> String {

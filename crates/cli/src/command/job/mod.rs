@@ -1,6 +1,8 @@
 //! `towpath job enqueue | list | show | why | cancel | retry | watch | graph`.
 
+mod bulk;
 mod enqueue;
+mod filter;
 mod graph;
 mod list;
 mod show;
@@ -36,17 +38,18 @@ pub(crate) enum Job {
         /// Its id
         job: JobId,
     },
-    /// End an unfinished job; a worker that has it is told at its next word
+    /// End an unfinished job, or many by filter; a worker that has one is told at its next word
     Cancel {
-        /// Its id
-        job: JobId,
+        #[command(flatten)]
+        which: Box<bulk::Which>,
         #[command(flatten)]
         by: By,
     },
-    /// Wait no longer: a waiting job is due now, a dead one runs again as a fresh job linked to it
+    /// Wait no longer: a waiting job is due now, a dead one runs again as a fresh job linked to it; or
+    /// many by filter
     Retry {
-        /// Its id
-        job: JobId,
+        #[command(flatten)]
+        which: Box<bulk::Which>,
         /// Who, for the record; user@host if not given
         #[arg(long, value_name = "ACTOR")]
         by: Option<String>,
@@ -64,12 +67,26 @@ pub(crate) async fn run(job: Job, settings: &Settings, output: &Output) -> anyho
         Job::List(list) => list::run(list, &database, output).await,
         Job::Show { job } => show::show(job, &database, output).await,
         Job::Why { job } => show::why(job, &database, output).await,
-        Job::Cancel { job, by } => {
-            let moved = database.job_cancel(job, by.attribution(&by.actor())).await?;
+        Job::Cancel { which, by } => {
+            let actor = by.actor();
+            let Some(job) = which.job else {
+                let act = async |job| database.job_cancel(job, by.attribution(&actor)).await;
+                return bulk::run(*which, "cancel", &database, output, act).await;
+            };
+            let moved = database.job_cancel(job, by.attribution(&actor)).await?;
             output.show(&moved, |moved| format!("job {} is {}", moved.job_id, moved.state));
             Ok(ExitCode::SUCCESS)
         }
-        Job::Retry { job, by } => retry(job, &by.unwrap_or_else(super::actor), &database, output).await,
+        Job::Retry { which, by } => {
+            let actor = by.unwrap_or_else(super::actor);
+            match which.job {
+                Some(job) => retry(job, &actor, &database, output).await,
+                None => {
+                    let act = async |job| database.job_retry(job, &actor).await;
+                    bulk::run(*which, "retry", &database, output, act).await
+                }
+            }
+        }
         Job::Watch(watch) => watch::run(watch, &database, output).await,
         Job::Graph(graph) => graph::run(graph, &database, output).await,
     })

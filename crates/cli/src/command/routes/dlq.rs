@@ -12,6 +12,7 @@ use towpath_model::id::DeadLetterId;
 use crate::command::config::By;
 use crate::command::job::first_line;
 use crate::output::{EXIT_FAILURES, EXIT_TO_DO, Output, table};
+use crate::progress;
 
 /// Letters per call of a bulk replay: short transactions.
 const REPLAY_BATCH: i32 = 200;
@@ -112,20 +113,24 @@ async fn some(
 
 /// How many there are, without touching any.
 async fn preview(route: Option<&str>, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
+    let count = count(route, database).await?;
+    output.show(&json!({ "would_replay": count }), |_| match count {
+        0 => "no open dead letters".into(),
+        n => format!("{n} dead letters would be tried again; do it with --yes"),
+    });
+    Ok(if count == 0 { ExitCode::SUCCESS } else { ExitCode::from(EXIT_TO_DO) })
+}
+
+async fn count(route: Option<&str>, database: &Database) -> anyhow::Result<usize> {
     let (mut count, mut cursor) = (0, None);
     loop {
         let page = database.route_dead_letter_list(route, Letters::Open, 1000, cursor).await?;
         count += page.dead_letters.len();
         cursor = page.cursor;
         if cursor.is_none() {
-            break;
+            return Ok(count);
         }
     }
-    output.show(&json!({ "would_replay": count }), |_| match count {
-        0 => "no open dead letters".into(),
-        n => format!("{n} dead letters would be tried again; do it with --yes"),
-    });
-    Ok(if count == 0 { ExitCode::SUCCESS } else { ExitCode::from(EXIT_TO_DO) })
 }
 
 /// Batch by batch, until a batch resolves nothing more.
@@ -135,16 +140,19 @@ async fn many(
     database: &Database,
     output: &Output,
 ) -> anyhow::Result<ExitCode> {
+    let bar = progress::bar(count(route, database).await? as u64, "replayed");
     let mut done = LettersReplayed::default();
     loop {
         let batch = database.route_dead_letter_replay_many(route, REPLAY_BATCH, actor).await?;
         let went_on = !batch.replayed.is_empty();
+        bar.inc(batch.replayed.len() as u64);
         done.replayed.extend(batch.replayed);
         (done.failed, done.refused) = (batch.failed, batch.refused);
         if !went_on {
             break;
         }
     }
+    bar.finish_and_clear();
     if let (true, Some(first)) = (done.replayed.is_empty(), done.refused.first()) {
         let detail = first["detail"].as_str().unwrap_or("the route refuses");
         bail!("no dead letter could be tried again: {detail}");

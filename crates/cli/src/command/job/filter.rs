@@ -1,0 +1,68 @@
+//! Which jobs: what `job list`, `job cancel` and `job retry` have in common.
+
+use clap::Args;
+use jiff::Timestamp;
+use towpath_db::job_read::JobFilter;
+use towpath_model::job_state::JobState;
+use uuid::Uuid;
+
+use crate::moment;
+
+#[derive(Args)]
+pub(crate) struct Filter {
+    /// Only jobs in this state
+    #[arg(long)]
+    state: Option<JobState>,
+    /// Only this kind
+    #[arg(long)]
+    kind: Option<String>,
+    /// Only for this kind of executor
+    #[arg(long)]
+    executor: Option<String>,
+    /// Only of this event domain
+    #[arg(long)]
+    domain: Option<String>,
+    /// Only those this actor wanted
+    #[arg(long)]
+    actor: Option<String>,
+    /// Only of this run
+    #[arg(long, value_name = "UUID")]
+    run_id: Option<Uuid>,
+    /// Only with this idempotency key
+    #[arg(long)]
+    key: Option<String>,
+    /// Only leased by this owner
+    #[arg(long)]
+    owner: Option<String>,
+    /// Only whose payload contains this, as in {"order": 7}
+    #[arg(long, value_name = "JSON", value_parser = |text: &str| serde_json::from_str::<serde_json::Value>(text))]
+    payload: Option<serde_json::Value>,
+    /// Only whose last error contains this text
+    #[arg(long, value_name = "TEXT")]
+    error: Option<String>,
+    /// Only enqueued after this moment, or at most this long ago
+    #[arg(long, value_name = "WHEN", value_parser = moment::ago)]
+    since: Option<Timestamp>,
+    /// Only enqueued before this moment, or at least this long ago
+    #[arg(long, value_name = "WHEN", value_parser = moment::ago)]
+    before: Option<Timestamp>,
+}
+
+impl Filter {
+    pub(super) fn read(self) -> JobFilter {
+        JobFilter {
+            state: self.state,
+            job_kind: self.kind,
+            executor: self.executor,
+            event_domain: self.domain,
+            actor: self.actor,
+            run_id: self.run_id,
+            idempotency_key: self.key,
+            lease_owner: self.owner,
+            created_after: self.since,
+            created_before: self.before,
+            payload: self.payload,
+            error_contains: self.error,
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! `towpath man`: manual pages, made from what `--help` is made from.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Args;
+use serde_json::json;
+
+use crate::output::Output;
+
+#[derive(Args)]
+pub(crate) struct Man {
+    /// The directory to write to; it is made if it is not there
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+}
+
+pub(crate) fn run(man: &Man, output: &Output) -> anyhow::Result<ExitCode> {
+    let pages = write(man).with_context(|| format!("cannot write to {}", man.out.display()))?;
+    output.show(&json!({ "pages": pages, "out": man.out }), |_| {
+        format!("{pages} pages in {}; look with: man {}/towpath.1", man.out.display(), man.out.display())
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+/// One page for each command. The settings of the process stand on the first one only: fifty flags
+/// on every page would hide the three that matter there.
+fn write(man: &Man) -> std::io::Result<usize> {
+    std::fs::create_dir_all(&man.out)?;
+    let mut whole = crate::command_line().disable_help_subcommand(true);
+    whole.build();
+    let mut pages = 0;
+    let mut waiting = vec![("towpath".to_owned(), whole)];
+    while let Some((name, command)) = waiting.pop() {
+        let children: Vec<_> = command.get_subcommands().filter(|child| child.get_name() != "help").collect();
+        waiting
+            .extend(children.iter().map(|child| (format!("{name}-{}", child.get_name()), (*child).clone())));
+        let is_first = name == "towpath";
+        let command = match is_first {
+            true => command,
+            false => command.mut_args(|argument| {
+                let is_setting = argument.is_global_set() && argument.get_env().is_some();
+                argument.hide(is_setting)
+            }),
+        };
+        let title: &'static str = name.leak();
+        let mut page = vec![];
+        clap_mangen::Man::new(command.name(title)).render(&mut page)?;
+        std::fs::write(man.out.join(format!("{title}.1")), page)?;
+        pages += 1;
+    }
+    Ok(pages)
+}

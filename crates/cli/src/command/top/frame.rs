@@ -1,0 +1,111 @@
+//! One look at everything: what a frame shows, and what `--once --json` prints.
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+use towpath_db::event::{EventHealth, Route};
+use towpath_db::process::Process;
+use towpath_db::queue::{Backlog, ExecutorHeartbeat, Latency, QueueHealth};
+
+use super::attention::Attention;
+
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Frame {
+    pub(super) at: Timestamp,
+    /// What needs a person, worst first.
+    pub(super) attention: Vec<Attention>,
+    /// Per second since the look before; none in the first.
+    pub(super) rates: Option<Rates>,
+    pub(super) queue: Queue,
+    pub(super) latency: Latency,
+    pub(super) backlog: Vec<Backlog>,
+    pub(super) executors: Vec<ExecutorHeartbeat>,
+    pub(super) events: EventHealth,
+    pub(super) routes: Vec<Route>,
+    /// The newest that are not over; those that wait for a person first.
+    pub(super) processes: Vec<Process>,
+    pub(super) closed_gates: Vec<String>,
+    pub(super) streams: Streams,
+}
+
+/// Per second.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub(crate) struct Rates {
+    /// Jobs that ended well.
+    pub(super) succeeded: f64,
+    /// Attempts that failed.
+    pub(super) failed: f64,
+    /// Events that were numbered.
+    pub(super) events: f64,
+}
+
+/// The counts of the queue as a whole.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub(crate) struct Queue {
+    pub(super) queued: i64,
+    pub(super) blocked: i64,
+    pub(super) leased: i64,
+    pub(super) in_progress: i64,
+    pub(super) retry_waiting: i64,
+    pub(super) succeeded: i64,
+    pub(super) failed_attempts: i64,
+    pub(super) dead: i64,
+    pub(super) dead_letters_pending: i64,
+    pub(super) leases_expired: i64,
+    pub(super) kinds_paused: i64,
+    pub(super) oldest_due_at: Option<Timestamp>,
+    pub(super) event_position: i64,
+}
+
+impl From<&QueueHealth> for Queue {
+    fn from(health: &QueueHealth) -> Queue {
+        Queue {
+            queued: health.jobs_queued,
+            blocked: health.jobs_blocked,
+            leased: health.jobs_leased,
+            in_progress: health.jobs_in_progress,
+            retry_waiting: health.jobs_retry_waiting,
+            succeeded: health.jobs_succeeded,
+            failed_attempts: health.jobs_failed,
+            dead: health.jobs_dead_letter,
+            dead_letters_pending: health.dead_letters_pending,
+            leases_expired: health.leases_expired,
+            kinds_paused: health.kinds_paused,
+            oldest_due_at: health.oldest_due_at,
+            event_position: health.event_last_position,
+        }
+    }
+}
+
+impl Queue {
+    /// Jobs that could run now or later and do not.
+    pub(super) fn waiting(&self) -> i64 {
+        self.queued + self.retry_waiting
+    }
+
+    pub(super) fn running(&self) -> i64 {
+        self.leased + self.in_progress
+    }
+
+    /// What happened between an earlier look and this one.
+    pub(super) fn since(&self, before: &Queue, seconds: f64) -> Rates {
+        // Counters may be set back by a restore; a rate is never negative.
+        let rate = |now: i64, before: i64| (now - before).max(0) as f64 / seconds.max(0.001);
+        Rates {
+            succeeded: rate(self.succeeded, before.succeeded),
+            failed: rate(self.failed_attempts, before.failed_attempts),
+            events: rate(self.event_position, before.event_position),
+        }
+    }
+}
+
+/// What the stream server said, or why nothing is known.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(crate) struct Streams {
+    /// Why it was not asked or did not answer.
+    pub(super) missing: Option<String>,
+    pub(super) streams: Vec<Value>,
+    /// Streams that sessions follow.
+    pub(super) sources: Vec<Value>,
+    pub(super) sessions: Vec<Value>,
+}

@@ -1,0 +1,127 @@
+//! Looking: a few cheap reads each second, the dearer ones as often as they can be afforded.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use jiff::Timestamp;
+use reqwest::Method;
+use serde_json::Value;
+use towpath_db::Database;
+use towpath_db::event::Route;
+use towpath_db::process::{Process, ProcessFilter};
+use towpath_db::queue::{Backlog, Latency};
+
+use super::attention;
+use super::frame::{Frame, Queue, Streams};
+use crate::command::stream::client::Client;
+
+/// Rows of each list: more than any screen shows.
+const ROWS_MAX: i32 = 200;
+/// Of the newest jobs, for percentiles.
+const LATENCY_SAMPLE: i32 = 1_000;
+/// The dearer reads take at most this share of the time: what takes 200 ms is asked every 4 s.
+const SHARE: u32 = 20;
+
+pub(super) struct Looker {
+    database: Database,
+    client: Client,
+    before: Option<(Instant, Queue)>,
+    dear: Option<(Dear, Instant)>,
+}
+
+/// What costs more, the more there is.
+#[derive(Clone)]
+struct Dear {
+    latency: Latency,
+    backlog: Vec<Backlog>,
+    routes: Vec<Route>,
+    processes: Vec<Process>,
+    closed_gates: Vec<String>,
+    streams: Streams,
+}
+
+impl Looker {
+    pub(super) fn new(database: Database, client: Client) -> Looker {
+        Looker { database, client, before: None, dear: None }
+    }
+
+    pub(super) async fn look(&mut self) -> anyhow::Result<Frame> {
+        let db = &self.database;
+        let (health, events, executors) =
+            tokio::try_join!(db.queue_health(), db.event_health(), db.queue_heartbeats())?;
+        let Some(health) = health.first() else { bail!("v_queue_health shows nothing; see: towpath doctor") };
+        let (now, queue) = (Instant::now(), Queue::from(health));
+        let rates = self.before.map(|(at, before)| queue.since(&before, (now - at).as_secs_f64()));
+        self.before = Some((now, queue));
+        let dear = self.dear().await?;
+        let mut frame = Frame {
+            at: Timestamp::now(),
+            attention: vec![],
+            rates,
+            queue,
+            latency: dear.latency,
+            backlog: dear.backlog,
+            executors,
+            events,
+            routes: dear.routes,
+            processes: dear.processes,
+            closed_gates: dear.closed_gates,
+            streams: dear.streams,
+        };
+        frame.attention = attention::of(&frame);
+        Ok(frame)
+    }
+
+    async fn dear(&mut self) -> anyhow::Result<Dear> {
+        if let Some((dear, until)) = &self.dear
+            && Instant::now() < *until
+        {
+            return Ok(dear.clone());
+        }
+        let (db, started) = (&self.database, Instant::now());
+        let in_state =
+            |state: &str| ProcessFilter { state: Some(state.to_owned()), ..ProcessFilter::default() };
+        let (held, open) = (in_state("held"), in_state("open"));
+        let (latency, backlog, routes, held, open, config) = tokio::try_join!(
+            db.queue_latency(LATENCY_SAMPLE),
+            db.queue_backlog(),
+            db.route_list(),
+            db.process_list(&held, ROWS_MAX, None),
+            db.process_list(&open, ROWS_MAX, None),
+            db.config_list(),
+        )?;
+        let closed = config.into_iter().filter(|entry| entry.is_gate() && !entry.is_open());
+        let dear = Dear {
+            latency,
+            backlog,
+            routes,
+            processes: [held.processes, open.processes].concat(),
+            closed_gates: closed.map(|gate| gate.key).collect(),
+            streams: streams(&self.client).await,
+        };
+        self.dear = Some((dear.clone(), Instant::now() + started.elapsed() * SHARE));
+        Ok(dear)
+    }
+}
+
+/// A server that does not answer is a thing to show, not an error.
+async fn streams(client: &Client) -> Streams {
+    match asked(client).await {
+        Ok(streams) => streams,
+        Err(error) => Streams { missing: Some(format!("{error:#}")), ..Streams::default() },
+    }
+}
+
+async fn asked(client: &Client) -> anyhow::Result<Streams> {
+    let list = async |path: &str, name: &str| -> anyhow::Result<Vec<Value>> {
+        let request = client.at(Method::GET, path).timeout(Duration::from_secs(2));
+        let mut answer: Value = client.send(request).await?.json().await.context("the answer is not JSON")?;
+        Ok(answer[name].as_array_mut().map(std::mem::take).unwrap_or_default())
+    };
+    Ok(Streams {
+        missing: None,
+        streams: list(&format!("streams?limit={ROWS_MAX}"), "streams").await?,
+        sources: list("sources", "sources").await?,
+        sessions: list(&format!("sessions?limit={ROWS_MAX}"), "sessions").await?,
+    })
+}

@@ -1,0 +1,103 @@
+//! `towpath demo`: one command, and everything moves.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use towpath_testkit::victim::Victim;
+
+use crate::towpath::{Place, WAIT_MAX, words};
+
+impl Place {
+    /// What a command answers as JSON.
+    fn json(&self, arguments: &[&str]) -> Value {
+        let arguments = [arguments, &["--json"]].concat();
+        serde_json::from_str(&self.ok(&arguments)).unwrap()
+    }
+
+    /// Asks until the answer is good enough.
+    async fn until_json(&self, arguments: &[&str], good: impl Fn(&Value) -> bool) {
+        let deadline = Instant::now() + WAIT_MAX;
+        loop {
+            let answer = self.json(arguments);
+            if good(&answer) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{arguments:?} stayed at {answer}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
+fn some(list: &Value) -> bool {
+    list.as_array().is_some_and(|list| !list.is_empty())
+}
+
+/// O01, O03: a newcomer's one command moves every plane; Ctrl-C leaves no process behind, and the
+/// next start goes on with the same database.
+#[tokio::test]
+async fn the_demo_moves_every_plane_and_ctrl_c_leaves_nothing() {
+    let place = Place::new();
+    let mut demo = Victim::spawn(place.command(&["demo", "--rate", "20"]));
+    demo.wait_for_line("towpath is ready").await;
+    place
+        .until_json(&["queue", "health"], |rows| {
+            let queue = &rows[0];
+            let moved = ["jobs_succeeded", "jobs_failed", "jobs_dead_letter", "events_24h"];
+            moved.iter().all(|count| queue[count].as_i64() > Some(0))
+        })
+        .await;
+    let progress = |page: &Value| {
+        let jobs = page["jobs"].as_array();
+        jobs.is_some_and(|jobs| jobs.iter().any(|job| job["progress_percent"].as_i64() > Some(0)))
+    };
+    place.until_json(&["job", "list", "--kind", "demo.transform"], progress).await;
+    place.until_json(&["schedule", "list"], |rows| rows[0]["last_tick_at"].is_string()).await;
+    place.until_json(&["routes", "dlq", "list"], |page| some(&page["dead_letters"])).await;
+    place.until_json(&["process", "list", "--state", "succeeded"], |page| some(&page["processes"])).await;
+    let moved = |stream: &Value| !stream["next_offset"].as_str().unwrap_or("").trim_matches('0').is_empty();
+    place
+        .until_json(&["stream", "list", "--prefix", "demo."], |page| {
+            page["streams"].as_array().is_some_and(|streams| streams.len() == 5 && streams.iter().all(moved))
+        })
+        .await;
+    place
+        .until_json(&["sessions", "sources"], |list| list["sources"][0]["subscribers"].as_i64() == Some(6))
+        .await;
+    place.until_json(&["events", "tail", "--type", "order.shipped", "--limit", "1"], Value::is_object).await;
+    demo.interrupt();
+    demo.wait_for_line("the demo made").await;
+    assert_eq!(demo.wait_exit(WAIT_MAX).await.code(), Some(0));
+    place.until_empty().await;
+    let tally = place.run(&["demo", "--seconds", "2", "--json", "--rate", "50"]);
+    assert!(tally.status.success(), "{}", words(&tally));
+    let answers = String::from_utf8(tally.stdout).unwrap();
+    let tally: Value = serde_json::Deserializer::from_str(&answers).into_iter().last().unwrap().unwrap();
+    assert!(tally["webhooks_received"].as_u64() > Some(0) && tally["refused"] == 0, "{tally}");
+    place.until_empty().await;
+}
+
+/// The demo stays away from what others made, and visits a server that runs already.
+#[tokio::test]
+async fn the_demo_refuses_the_data_of_others_and_visits_what_runs() {
+    let place = Place::new();
+    let mut up = Victim::spawn(place.command(&["up", "--dev"]));
+    up.wait_for_line("towpath is ready").await;
+    let visit = place.ok(&["demo", "--seconds", "1"]);
+    assert!(visit.contains("the demo uses http://127.0.0.1:") && visit.contains("the demo made"), "{visit}");
+    up.terminate();
+    up.wait_exit(WAIT_MAX).await;
+
+    let place = Place::new();
+    let mut up = Victim::spawn(place.command(&["up", "--dev"]));
+    up.wait_for_line("towpath is ready").await;
+    place.ok(&["job", "enqueue", "invoice"]);
+    let refused = place.run(&["demo", "--seconds", "1"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(words(&refused).contains("holds jobs that the demo did not make"), "{}", words(&refused));
+    up.terminate();
+    up.wait_exit(WAIT_MAX).await;
+    let refused = place.run(&["demo", "--seconds", "1"]);
+    assert_eq!(refused.status.code(), Some(1), "{}", words(&refused));
+    assert!(!place.ok(&["schedule", "list"]).contains("demo"));
+    assert!(place.ok(&["demo", "--seconds", "1", "--yes"]).contains("0 messages"));
+}
