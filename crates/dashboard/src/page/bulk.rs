@@ -248,9 +248,10 @@ async fn say(store: &dyn Store, id: Uuid, progress: &Progress) -> Result<(), Fau
 pub(crate) async fn show(
     viewer: Viewer,
     State(app): State<App>,
-    Path(id): Path<Uuid>,
+    Path(id): Path<String>,
     headers: HeaderMap,
 ) -> Result<Response, Fault> {
+    let id = id.parse().map_err(|_| Fault::NotFound(format!("{id:?} is not a bulk action")))?;
     let store: &Arc<dyn Store> = &app.store;
     let page = store.read(&name(id), Start::Beginning, STREAM_PAGE_BYTES).await?;
     let last = page.batch.messages().last();
