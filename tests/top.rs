@@ -59,7 +59,8 @@ impl Terminal {
 
     /// What a person sees: only what changed is sent, so the bytes alone do not show it.
     fn screen(&self) -> String {
-        let mut screen = vt100::Parser::new(ROWS, COLUMNS, 0);
+        let size = |cells| std::num::NonZero::new(cells).unwrap();
+        let mut screen = vt100::Parser::new(size(ROWS), size(COLUMNS), 0);
         screen.process(&self.seen.lock().unwrap());
         screen.screen().contents()
     }
