@@ -59,8 +59,7 @@ impl Terminal {
 
     /// What a person sees: only what changed is sent, so the bytes alone do not show it.
     fn screen(&self) -> String {
-        let size = |cells| std::num::NonZero::new(cells).unwrap();
-        let mut screen = vt100::Parser::new(size(ROWS), size(COLUMNS), 0);
+        let mut screen = vt100::Parser::new(ROWS.try_into().unwrap(), COLUMNS.try_into().unwrap(), 0);
         screen.process(&self.seen.lock().unwrap());
         screen.screen().contents()
     }

@@ -157,7 +157,8 @@ begin
                    'webhook_id', format('wh_%s_%s', replace(d.event_id::text, '-', ''), d.route_no),
                    'route_name', r.route_name, 'position', d.position, 'event_id', d.event_id,
                    'generation', d.generation, 'lease_until', d.lease_until,
-                   'url', r.target -> 'url', 'headers', coalesce(r.target -> 'headers', '{}'),
+                   'url', r.target -> 'url', 'headers', coalesce(r.target -> 'headers', '{}')
+                       || jsonb_strip_nulls(jsonb_build_object('traceparent', d.event -> 'traceparent')),
                    'timeout_seconds', coalesce(r.target -> 'timeout_seconds', '15'),
                    'body', jsonb_build_object('type', (d.event ->> 'event_domain') || '.' || (d.event ->> 'event_type'),
                                'timestamp', d.event -> 'created_at', 'data', d.event)::text,

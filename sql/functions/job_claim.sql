@@ -150,7 +150,7 @@ create or replace function towpath.fn_job_claim_rows(
         job_id uuid, attempt integer, max_attempts integer, job_kind text, executor text, event_domain text,
         source_ref text, target_ref text, payload_ref text, payload_json jsonb, priority integer,
         scheduled_at timestamptz, idempotency_key text, actor text, run_id uuid, created_at timestamptz,
-        lease_owner text, lease_until timestamptz, batch_id bigint, refusal jsonb)
+        lease_owner text, lease_until timestamptz, batch_id bigint, refusal jsonb, traceparent text)
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
@@ -288,7 +288,7 @@ begin
     select j.job_id, t.attempts + 1, j.max_attempts + t.refunded, j.job_kind::text, j.executor::text, j.event_domain,
            j.source_ref, j.target_ref, j.payload_ref, j.payload_json::jsonb, j.priority::integer,
            t.due_at, j.idempotency_key::text, j.actor::text, j.run_id, j.created_at, _owner, _until, t.batch_id,
-           null::jsonb
+           null::jsonb, j.traceparent
       from unnest(_ids, _dues, _attempts, _refunds, _batches) as t(job_id, due_at, attempts, refunded, batch_id)
       join towpath.job j on j.job_id = t.job_id
      where j.job_id = any(_ids) and j.job_id >= _low and j.job_id <= _high

@@ -57,13 +57,13 @@ begin
         select row(towpath._uuid7(_micros + r.no, _tail), r.job_kind, coalesce(r.executor, 'PG_worker'), r.event_domain,
                    r.source_ref, r.target_ref, r.payload_ref, coalesce(r.payload_json, '{}'),
                    coalesce(r.priority, 100), coalesce(r.scheduled_at, _now), coalesce(r.max_attempts, _max),
-                   r.idempotency_key, coalesce(r.actor, session_user), r.run_id)::towpath._job_input
+                   r.idempotency_key, coalesce(r.actor, session_user), r.run_id, r.traceparent)::towpath._job_input
           from rows from (jsonb_to_recordset(p_jobs) as (
                    job_kind text, executor text, event_domain text, source_ref text, target_ref text,
                    payload_ref text, payload_json jsonb, priority integer, scheduled_at timestamptz,
-                   max_attempts integer, idempotency_key text, actor text, run_id uuid))
+                   max_attempts integer, idempotency_key text, actor text, run_id uuid, traceparent text))
                with ordinality as r(job_kind, executor, event_domain, source_ref, target_ref, payload_ref,
-                   payload_json, priority, scheduled_at, max_attempts, idempotency_key, actor, run_id, no));
+                   payload_json, priority, scheduled_at, max_attempts, idempotency_key, actor, run_id, traceparent, no));
     job_ids := array(select r.job_id from unnest(_rows) r);
     duplicates := array_fill(false, array[cardinality(job_ids)]);
 
@@ -107,10 +107,10 @@ begin
     _missing := case when cardinality(_inserted) < cardinality(job_ids)
         then array(select unnest(job_ids) except select unnest(_inserted)) else '{}' end;
     insert into towpath.job (job_id, job_kind, executor, event_domain, source_ref, target_ref, payload_ref,
-        payload_json, priority, scheduled_at, max_attempts, idempotency_key, actor, run_id, created_at)
+        payload_json, priority, scheduled_at, max_attempts, idempotency_key, actor, run_id, created_at, traceparent)
     select r.job_id, r.job_kind, r.executor, r.event_domain, r.source_ref, r.target_ref, r.payload_ref,
            r.payload_json, r.priority, r.scheduled_at, r.max_attempts,
-           coalesce(r.idempotency_key, r.job_id::text), r.actor, r.run_id, _now
+           coalesce(r.idempotency_key, r.job_id::text), r.actor, r.run_id, _now, towpath._traceparent(r.traceparent)
       from unnest(_rows) r
      -- "not in" becomes a hash of the few; a join would be planned for one row and nest loops.
      where _missing = '{}' or r.job_id not in (select unnest(_missing));
@@ -120,7 +120,7 @@ begin
             select r.no, r.job_id, towpath._key_hash(r.idempotency_key) as key_hash
               from unnest(_rows) with ordinality as r(job_id, job_kind, executor, event_domain, source_ref,
                    target_ref, payload_ref, payload_json, priority, scheduled_at, max_attempts, idempotency_key,
-                   actor, run_id, no)
+                   actor, run_id, traceparent, no)
              where r.job_id = any(_missing)
              order by 3, 2
         loop
@@ -146,14 +146,19 @@ begin
 end;
 $$;
 
--- _job_enqueue_object: fn_job_enqueue for one object of a batch; what cannot be read is invalid.
+-- _job_enqueue_object: fn_job_enqueue for one object of a batch; what cannot be read is invalid. Its
+-- traceparent is the setting's for as long as that takes.
 create or replace function towpath._job_enqueue_object(p_job jsonb) returns jsonb
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
 declare
+    _trace text := current_setting('towpath.traceparent', true);
     _answer jsonb;
 begin
+    if p_job ? 'traceparent' then
+        perform set_config('towpath.traceparent', p_job ->> 'traceparent', true);
+    end if;
     select towpath.fn_job_enqueue(r.job_kind, r.source_ref, r.target_ref, r.payload_ref, r.payload_json, r.priority,
                r.scheduled_at, r.max_attempts, r.idempotency_key, r.actor, r.run_id,
                coalesce(r.executor, 'PG_worker'), r.event_domain)
@@ -162,6 +167,9 @@ begin
            job_kind text, executor text, event_domain text, source_ref text, target_ref text, payload_ref text,
            payload_json jsonb, priority integer, scheduled_at timestamptz, max_attempts integer,
            idempotency_key text, actor text, run_id uuid);
+    if p_job ? 'traceparent' then
+        perform set_config('towpath.traceparent', coalesce(_trace, ''), true);
+    end if;
     return _answer;
 exception when data_exception then
     return jsonb_build_object('ok', false, 'error', 'invalid', 'detail', sqlerrm);

@@ -9,6 +9,10 @@ create or replace function towpath.fn_queue_latency(p_limit integer default 5000
     language sql stable security definer
     set search_path = pg_catalog, pg_temp
     set jit = off
+    -- The planner does not know the limit; these plans are the ones that read no more than it.
+    set enable_seqscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
 as $$
     with newest as materialized (
         select r.job_id, r.picked_at, r.finished_at

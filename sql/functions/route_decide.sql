@@ -59,6 +59,8 @@ as $$
         'subject_table', p_event.subject_table, 'subject_ref', p_event.subject_ref,
         'ordering_key', towpath._event_key(p_event.ordering_key, p_event.subject_table, p_event.subject_ref),
         'actor', p_event.actor, 'created_at', p_event.created_at, 'payload', p_event.payload)
+        || case when p_event.traceparent is null then '{}'
+                else jsonb_build_object('traceparent', p_event.traceparent) end
 $$;
 
 -- _route_batch: the work of a slice between two positions, in order. What has been attempted in

@@ -21,7 +21,7 @@ as $$
             'source_ref', 'event:' || p_event_id,
             'payload_ref', case when not towpath._payload_small(p_event) then 'event:' || p_event_id end,
             'payload_json', case when towpath._payload_small(p_event) then p_event else p_event - 'payload' end,
-            'idempotency_key', p_key, 'actor', 'route:' || p_route_name)
+            'idempotency_key', p_key, 'actor', 'route:' || p_route_name, 'traceparent', p_event -> 'traceparent')
         || case when p_target ? 'from_payload' then coalesce((
                select jsonb_object_agg(f.key, p_event -> 'payload' -> f.value)
                  from jsonb_each_text(p_target -> 'from_payload') f

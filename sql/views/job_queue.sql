@@ -37,7 +37,8 @@ select j.job_id,
        case when v.job_id is not null then v.progress_percent
             when r.outcome = 'succeeded' then 100 end::smallint as progress_percent,
        v.progress_note as progress_message,
-       v.progress_at
+       v.progress_at,
+       j.traceparent
   from towpath.job j
   left join towpath._job_now v on v.job_id = j.job_id
   left join lateral (select * from towpath.job_run r where r.job_id = j.job_id

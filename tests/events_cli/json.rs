@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::jobs_cli::Shell;
 
 /// One line for every command, in an order that works. Words in capitals stand for ids.
-const LINES: [&str; 36] = [
+const LINES: [&str; 38] = [
     "events emit orders paid --subject-ref 7",
     "events tail --after 0",
     "events show EVENT",
@@ -34,6 +34,8 @@ const LINES: [&str; 36] = [
     "routes enable shop --why test",
     "routes disable shop --why test",
     "routes rotate shop --overlap 60",
+    "routes close-circuit shop --why test",
+    "routes attempts letters",
     "routes worker default --slices 2",
     "routes worker",
     "routes dlq list",

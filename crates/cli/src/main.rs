@@ -8,6 +8,7 @@ mod fanout;
 mod input;
 mod logging;
 mod messages;
+mod metrics;
 mod moment;
 mod output;
 mod progress;
@@ -16,6 +17,7 @@ mod session;
 mod settings;
 mod shutdown;
 mod streams;
+mod trace;
 mod watch;
 
 use std::process::ExitCode;

@@ -16,8 +16,10 @@ use towpath_model::nearest::nearest;
 
 use crate::fanout::FanOutArgs;
 use crate::messages::MessageSettings;
+use crate::metrics::MetricsSettings;
 use crate::route::RouteSettings;
 use crate::streams::StreamSettings;
+use crate::trace::TraceSettings;
 
 /// Everything that can be set for the whole process.
 #[derive(Args, Debug, Clone)]
@@ -100,6 +102,10 @@ pub(crate) struct Settings {
     pub(crate) fan_out: FanOutArgs,
     #[command(flatten)]
     pub(crate) route: RouteSettings,
+    #[command(flatten)]
+    pub(crate) metrics: MetricsSettings,
+    #[command(flatten)]
+    pub(crate) trace: TraceSettings,
 }
 
 /// How log lines look.
@@ -116,8 +122,15 @@ const CONFIG: &str = "config";
 /// These hold a password somewhere in an address.
 const SECRET_ADDRESSES: [&str; 2] = ["database_url", "smtp_url"];
 /// These are secrets as a whole.
-const SECRETS: [&str; 6] =
-    ["admin_password", "viewer_password", "resend_api_key", "twilio_auth_token", "token", "sessions_token"];
+const SECRETS: [&str; 7] = [
+    "admin_password",
+    "viewer_password",
+    "metrics_token",
+    "resend_api_key",
+    "twilio_auth_token",
+    "token",
+    "sessions_token",
+];
 
 /// The settings as clap knows them: key and environment variable.
 fn known() -> Vec<(String, String)> {

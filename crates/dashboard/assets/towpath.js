@@ -66,6 +66,21 @@ function togglePause() {
 document.addEventListener("visibilitychange", () => { if (document.hidden) silence(); else { listen(); refresh(); } });
 setInterval(() => { if (stale || main.querySelector("[data-poll]")) refresh(); }, 1000);
 
+// A search that found nothing so far goes on by itself, for about a quarter of a minute.
+async function searchOn() {
+  const until = Date.now() + 15_000;
+  fetching = true;
+  try {
+    for (let link; Date.now() < until && !paused && !document.hidden && (link = main.querySelector("a[data-search-on]"));) {
+      const response = await fetch(link.href, { headers: { accept: "text/html" }, redirect: "error" });
+      const fresh = response.ok && new DOMParser().parseFromString(await response.text(), "text/html").getElementById("main");
+      if (!fresh || main.contains(document.activeElement)) return;
+      history.replaceState(null, "", link.getAttribute("href"));
+      main.replaceChildren(...fresh.childNodes);
+    }
+  } catch { stale = true; } finally { fetching = false; }
+}
+
 // A stream's page appends what comes.
 function follow() {
   const list = document.querySelector("[data-follow]");
@@ -130,3 +145,4 @@ pause?.addEventListener("click", togglePause);
 document.getElementById("theme")?.addEventListener("click", toggleTheme);
 document.getElementById("help")?.addEventListener("click", () => document.getElementById("keys").showModal());
 listen(); follow(); show();
+if (main) searchOn();

@@ -122,7 +122,7 @@ impl Lines {
         now: Timestamp,
     ) -> Lines {
         let last = now.as_second() / 60;
-        let points: Vec<(f64, Percentiles)> = minutes
+        let mut points: Vec<(f64, Percentiles)> = minutes
             .filter_map(|(at, values)| {
                 let column = MINUTES - 1 - (last - at.as_second() / 60);
                 (0..MINUTES)
@@ -130,6 +130,10 @@ impl Lines {
                     .then(|| ((column as f64 + 0.5) * WIDTH / MINUTES as f64, values))
             })
             .collect();
+        // A line needs two points to be seen.
+        if let [(x, values)] = points[..] {
+            points.push((x - WIDTH / MINUTES as f64, values));
+        }
         let max = points.iter().map(|(_, values)| values[2]).fold(0.001, f64::max);
         let lines = RANKS.iter().enumerate().map(|(rank, (class, name))| {
             let points = points.iter().map(|(x, values)| {

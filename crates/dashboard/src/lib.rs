@@ -122,6 +122,7 @@ pub fn router(config: Config, shutdown: CancellationToken) -> Router {
         table().into_iter().fold(Router::new(), |router, (path, methods)| router.route(path, methods));
     router
         .layer(DefaultBodyLimit::max(limits::FORM_BYTES_MAX))
+        .layer(middleware::from_fn(shell::patience))
         .layer(middleware::map_response(shell::harden))
         .with_state(app)
 }

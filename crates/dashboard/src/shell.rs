@@ -1,16 +1,18 @@
 //! What every page has around it: navigation, assets, the word after an action, headers.
 
 use askama::Template;
-use axum::extract::Path;
+use axum::extract::{Path, Request};
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, SET_COOKIE,
     X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use axum::http::{HeaderMap, HeaderValue};
+use axum::middleware::Next;
 use axum::response::{Html, IntoResponse, Response};
 
 use crate::access::{Viewer, cookie};
 use crate::fault::Fault;
+use crate::limits::PAGE_WAIT_MAX;
 
 const CSS: &str = include_str!("../assets/towpath.css");
 const JS: &str = include_str!("../assets/towpath.js");
@@ -123,6 +125,20 @@ pub(crate) async fn asset(Path(name): Path<String>) -> Result<Response, Fault> {
     };
     let headers = [(CONTENT_TYPE, kind), (CACHE_CONTROL, "public, max-age=31536000, immutable")];
     Ok((headers, text).into_response())
+}
+
+/// Nobody waits for a page for ever: behind a lock or on a database that is overloaded, the page
+/// says so instead. Actions take as long as they take.
+pub(crate) async fn patience(request: Request, next: Next) -> Result<Response, Fault> {
+    if !request.method().is_safe() {
+        return Ok(next.run(request).await);
+    }
+    tokio::time::timeout(PAGE_WAIT_MAX, next.run(request)).await.map_err(|_| {
+        let seconds = PAGE_WAIT_MAX.as_secs();
+        Fault::Unavailable(format!(
+            "the database did not answer for {seconds} s; narrow the filter, or see what it waits for"
+        ))
+    })
 }
 
 /// Nothing from elsewhere, nothing inline, in nobody's frame, in nobody's cache.

@@ -122,7 +122,12 @@ async fn an_event_is_explained_and_a_route_is_switched() {
     assert!(routes.contains("dry run") && routes.contains("try it"), "{routes}");
     let send = [("do", "send"), ("route", "ship")];
     assert_eq!(place.post(&format!("/ui/events/{event}"), &send).await.status(), 303);
-    assert!(place.text(&format!("/ui/events/{event}")).await.contains("by route ship"));
+    assert!(
+        place
+            .text(&format!("/ui/events/{event}"))
+            .await
+            .contains(r#"by route <a href="/ui/routes/ship">ship</a>"#)
+    );
 }
 
 /// A process shows its facts, what its supervisor does next, and can be cancelled.

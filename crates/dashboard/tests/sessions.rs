@@ -13,7 +13,7 @@ use towpath_streams::{Append, Beyond, Create, FanOut, Messages, Retention, Subsc
 
 use crate::place::Place;
 
-const SESSION: &str = "0190f5a4-5c2e-7bb0-9f33-0123456789ab";
+const SESSION: &str = "0190f5a4-5c2e-7bb0-9f33-ba9876543210";
 
 impl Place {
     pub(crate) async fn stream(&self, id: &str) -> StreamName {

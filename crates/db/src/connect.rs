@@ -9,6 +9,7 @@ use tokio_postgres::{Client, Config};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use towpath_model::doctor::SERVER_MAJOR_MIN;
 
+use crate::job::Numbers;
 use crate::{Error, limits, tls};
 
 /// A database that answered and is new enough. Cheap to clone.
@@ -17,6 +18,7 @@ pub struct Database {
     pool: Pool,
     config: Config,
     tls: MakeRustlsConnect,
+    numbers: Numbers,
 }
 
 impl Database {
@@ -37,7 +39,8 @@ impl Database {
         let before = config.get_options().unwrap_or_default();
         let options = format!("{before} -c role={role}");
         config.options(options.trim());
-        Database::open(config, self.tls.clone()).await
+        let opened = Database::open(config, self.tls.clone()).await?;
+        Ok(Database { numbers: self.numbers.clone(), ..opened })
     }
 
     async fn open(config: Config, tls: MakeRustlsConnect) -> Result<Database, Error> {
@@ -63,7 +66,7 @@ impl Database {
         })?;
         refuse_old_server(&client).await?;
         drop(client);
-        Ok(Database { pool, config, tls })
+        Ok(Database { pool, config, tls, numbers: Numbers::default() })
     }
 
     /// A connection of the pool, for this crate's own calls.
@@ -76,6 +79,15 @@ impl Database {
         let client = self.client().await?;
         let statement = client.prepare_cached(sql).await?;
         Ok(client.query_one(&statement, params).await?.get(0))
+    }
+
+    /// What was asked about jobs through this database, in any role.
+    pub fn job_numbers(&self) -> &Numbers {
+        &self.numbers
+    }
+
+    pub(crate) fn pool_status(&self) -> deadpool_postgres::Status {
+        self.pool.status()
     }
 
     /// Where this database is, for a connection outside the pool.

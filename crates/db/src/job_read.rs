@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use towpath_model::id::{GraphId, JobId};
 use towpath_model::job_state::JobState;
+use towpath_model::trace::TraceParent;
 use uuid::Uuid;
 
 use crate::answer::{read, read_field};
@@ -43,6 +44,8 @@ pub struct Job {
     pub progress_percent: Option<i16>,
     pub progress_message: Option<String>,
     pub progress_at: Option<Timestamp>,
+    /// The span that wanted it; its second part is the trace.
+    pub traceparent: Option<TraceParent>,
 }
 
 /// Which jobs to list. What is none does not narrow.

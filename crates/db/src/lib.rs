@@ -19,6 +19,7 @@ pub mod job;
 pub mod job_read;
 mod limits;
 pub mod message;
+pub mod metrics;
 pub mod migrate;
 pub mod process;
 mod process_scan;

@@ -17,6 +17,12 @@ pub(crate) const CLUSTER_START_WAIT_MAX: Duration = Duration::from_secs(120);
 pub(crate) const CLUSTER_STOP_WAIT_MAX: Duration = Duration::from_secs(20);
 /// How long after a kill the children of the old postmaster may take to notice.
 pub(crate) const CLUSTER_SETTLE_WAIT_MAX: Duration = Duration::from_secs(15);
+/// A look at everything for monitoring reads within bounds; longer than this means that it waits
+/// for a lock, and the next one will do.
+pub(crate) const SURVEY_WAIT_MAX: Duration = Duration::from_secs(5);
+/// Kinds that have a series of their own in metrics; a board shows fewer, and a series costs memory
+/// wherever it is kept.
+pub(crate) const LABELS_MAX: usize = 100;
 /// How often a state of the operating system is looked at while waiting for it.
 pub(crate) const CLUSTER_POLL: Duration = Duration::from_millis(20);
 /// The log of the private PostgreSQL starts over at a start that finds it larger.

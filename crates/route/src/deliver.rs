@@ -4,7 +4,7 @@
 //! receiver takes its time, and whoever lost it drops what it was doing.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use tokio::sync::Semaphore;
@@ -14,6 +14,7 @@ use towpath_db::event::{Delivery, DeliveryLease, Unended};
 use towpath_db::job::LeaseOwner;
 use towpath_db::{Database, Error};
 
+use crate::numbers::Numbers;
 use crate::trouble::{Trouble, jittered};
 use crate::wake::Wake;
 use crate::webhook::{self, Report, Request, Sender};
@@ -25,6 +26,7 @@ pub(crate) struct Deliver {
     pub(crate) sender: Sender,
     pub(crate) owner: LeaseOwner,
     pub(crate) room: Arc<Semaphore>,
+    pub(crate) numbers: Numbers,
 }
 
 impl Deliver {
@@ -82,6 +84,7 @@ impl Deliver {
         let limit = i32::try_from(wanted).unwrap_or(i32::MAX);
         let claimed = self.database.delivery_claim(&self.owner, limit, limits::LEASE).await?;
         if claimed.lost > 0 {
+            self.numbers.lost(claimed.lost);
             tracing::warn!(lost = claimed.lost, "leases of deliveries ran out; they are sent again");
         }
         let full = claimed.deliveries.len() == wanted;
@@ -114,6 +117,7 @@ impl Deliver {
             signing_keys: &delivery.signing_keys,
             generation: delivery.generation,
         };
+        let began = Instant::now();
         let report = tokio::select! {
             report = webhook::send_once(&self.sender, &request) => report,
             () = self.keep(&delivery.lease) => {
@@ -121,6 +125,7 @@ impl Deliver {
                 return;
             }
         };
+        self.numbers.webhook(report.failure.is_none(), began.elapsed());
         fail_point::hit("delivery.after_send");
         self.end(delivery.lease, &delivery.route_name, &report).await;
         fail_point::hit("delivery.after_end");

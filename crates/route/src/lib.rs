@@ -10,6 +10,7 @@
 mod deliver;
 mod fail_point;
 mod limits;
+mod numbers;
 mod role;
 mod runner;
 mod sequencer;
@@ -19,3 +20,8 @@ mod wake;
 pub mod webhook;
 
 pub use role::{Config, Role};
+
+/// Registers what the role counts, without one: to know what there is.
+pub fn describe(registry: &mut towpath_model::metrics::Register<'_>) {
+    numbers::Numbers::default().register(registry);
+}

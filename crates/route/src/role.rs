@@ -8,8 +8,10 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use towpath_db::Database;
 use towpath_db::job::LeaseOwner;
+use towpath_model::metrics::Register;
 
 use crate::deliver::Deliver;
+use crate::numbers::Numbers;
 use crate::runner::Runner;
 use crate::sequencer::Sequencer;
 use crate::stream::{self, Streams};
@@ -57,6 +59,7 @@ pub struct Role {
     wake: Arc<Wake>,
     deliver: Arc<Deliver>,
     streams: Option<Arc<dyn Streams>>,
+    numbers: Numbers,
 }
 
 impl Role {
@@ -69,6 +72,7 @@ impl Role {
     /// The role with a sender of one's own.
     pub fn with_sender(database: Database, config: Config, sender: Sender) -> Role {
         let wake = Arc::new(Wake::new());
+        let numbers = Numbers::default();
         let host = nix::unistd::gethostname().unwrap_or_default();
         // Unique per start: an owner that comes back must not pass for its predecessor.
         let owner = format!("route@{}#{}", host.to_string_lossy(), uuid::Uuid::now_v7().simple());
@@ -78,8 +82,9 @@ impl Role {
             sender,
             owner: LeaseOwner::new(owner),
             room: Arc::new(Semaphore::new(config.deliveries.max(1))),
+            numbers: numbers.clone(),
         });
-        Role { database, config, wake, deliver, streams: None }
+        Role { database, config, wake, deliver, streams: None, numbers }
     }
 
     /// Also delivers to these streams. Without, what routes have for streams waits.
@@ -88,12 +93,21 @@ impl Role {
         self
     }
 
+    /// Adds what it counts to a registry, for `/metrics`.
+    pub fn register(&self, registry: &mut Register<'_>) {
+        self.numbers.register(registry);
+    }
+
     /// Works until `shutdown`, then ends its passes and lets webhooks under way finish.
     pub async fn run(self, shutdown: CancellationToken) {
         tracing::info!(runners = self.config.runners, deliveries = self.config.deliveries, "routing events");
         let sequencer = Sequencer { database: &self.database, wake: &self.wake, poll: self.config.poll };
-        let runner =
-            || Runner { database: &self.database, wake: &self.wake, only: self.config.workers.as_deref() };
+        let runner = || Runner {
+            database: &self.database,
+            wake: &self.wake,
+            only: self.config.workers.as_deref(),
+            numbers: &self.numbers,
+        };
         let runners: Vec<Runner<'_>> = (0..self.config.runners.max(1)).map(|_| runner()).collect();
         let listening = async {
             if self.config.listen {
@@ -116,8 +130,9 @@ impl Role {
         };
         let appends = async {
             if let Some(streams) = self.streams.clone() {
-                let (database, wake) = (&self.database, &*self.wake);
-                stream::Sender { database, wake, owner: &self.deliver.owner, streams }.run(&shutdown).await;
+                let (database, wake, numbers) = (&self.database, &*self.wake, &self.numbers);
+                let owner = &self.deliver.owner;
+                stream::Sender { database, wake, owner, streams, numbers }.run(&shutdown).await;
             }
         };
         let appends = async {

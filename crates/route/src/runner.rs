@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use towpath_db::event::{RoutePass, RouteWorker, Slice};
 use towpath_db::{Database, Error};
 
+use crate::numbers::Numbers;
 use crate::trouble::{Trouble, jittered};
 use crate::wake::Wake;
 use crate::{fail_point, limits};
@@ -18,6 +19,7 @@ pub(crate) struct Runner<'a> {
     pub(crate) wake: &'a Wake,
     /// The workers to run for; none: all there are.
     pub(crate) only: Option<&'a [String]>,
+    pub(crate) numbers: &'a Numbers,
 }
 
 /// What a round over all workers found.
@@ -98,6 +100,7 @@ impl Runner<'_> {
     async fn pass(&self, worker: &str, slice: Option<Slice>) -> Result<RoutePass, Error> {
         fail_point::hit("route.before");
         let pass = self.database.route_worker_run(worker, limits::BATCH, slice).await?;
+        self.numbers.pass(&pass);
         if pass.events > 0 {
             fail_point::hit("route.after");
         }

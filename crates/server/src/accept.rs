@@ -10,6 +10,7 @@ use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use prometheus_client::metrics::gauge::Gauge;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -34,6 +35,7 @@ pub(crate) async fn run(
 ) {
     let connections = TaskTracker::new();
     let slots = Arc::new(Semaphore::new(connections_max));
+    let http = front.metrics.http().clone();
     loop {
         let stream = tokio::select! {
             () = shutdown.cancelled() => break,
@@ -47,13 +49,15 @@ pub(crate) async fn run(
             },
         };
         let Ok(slot) = slots.clone().try_acquire_owned() else {
+            http.connections_refused.inc();
             refuse(stream).await;
             continue;
         };
         let (front, tls, stop) = (front.clone(), tls.clone(), stop.clone());
+        let open = Open::new(http.connections.clone());
         connections.spawn(async move {
             serve(stream, front, tls, stop).await;
-            drop(slot);
+            drop((slot, open));
         });
     }
     drop(listener);
@@ -61,6 +65,22 @@ pub(crate) async fn run(
     connections.close();
     if tokio::time::timeout(limits::DRAIN_WAIT_MAX, connections.wait()).await.is_err() {
         tracing::warn!(open = connections.len(), "ending connections that did not finish in time");
+    }
+}
+
+/// An open connection, counted until it is dropped.
+struct Open(Gauge);
+
+impl Open {
+    fn new(gauge: Gauge) -> Open {
+        gauge.inc();
+        Open(gauge)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.dec();
     }
 }
 
@@ -76,6 +96,7 @@ async fn refuse(mut stream: TcpStream) {
 async fn serve(stream: TcpStream, front: Front, tls: Option<Tls>, stop: Stop) {
     // Small answers must not wait for the acknowledgement of the one before.
     let _ = stream.set_nodelay(true);
+    let slow = front.metrics.http().slow_clients_dropped.clone();
     match tls {
         None => {
             let Some(is_http2) = begins_with_http2(&stream).await else { return };
@@ -86,12 +107,12 @@ async fn serve(stream: TcpStream, front: Front, tls: Option<Tls>, stop: Stop) {
                 },
                 _ => (stream, Bytes::new()),
             };
-            let bound = WriteBound::new(stream, limits::WRITE_WAIT_MAX);
+            let bound = WriteBound::new(stream, limits::WRITE_WAIT_MAX, slow);
             // Boxed: few connections come here, and those that do not need no room for it.
             Box::pin(speak(Resumed::new(read, bound), is_http2, front, stop)).await;
         }
         Some(tls) => {
-            let bound = WriteBound::new(stream, limits::WRITE_WAIT_MAX);
+            let bound = WriteBound::new(stream, limits::WRITE_WAIT_MAX, slow);
             let accepted = tokio::time::timeout(limits::TLS_WAIT_MAX, tls.acceptor().accept(bound)).await;
             let Ok(Ok(secure)) = accepted else { return };
             let is_http2 = secure.get_ref().1.alpn_protocol() == Some(b"h2");

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use prometheus_client::metrics::counter::Counter;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
@@ -19,11 +20,13 @@ pub(crate) struct WriteBound<T> {
     inner: T,
     wait_max: Duration,
     waiting: Option<Pin<Box<Sleep>>>,
+    /// Peers that were given up.
+    given_up: Counter,
 }
 
 impl<T> WriteBound<T> {
-    pub(crate) fn new(inner: T, wait_max: Duration) -> WriteBound<T> {
-        WriteBound { inner, wait_max, waiting: None }
+    pub(crate) fn new(inner: T, wait_max: Duration, given_up: Counter) -> WriteBound<T> {
+        WriteBound { inner, wait_max, waiting: None, given_up }
     }
 
     fn judge<R>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<R>>) -> Poll<io::Result<R>> {
@@ -35,6 +38,7 @@ impl<T> WriteBound<T> {
         let waiting =
             self.waiting.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + wait_max)));
         ready!(waiting.as_mut().poll(cx));
+        self.given_up.inc();
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not read")))
     }
 }
@@ -142,7 +146,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_peer_that_does_not_read_is_given_up() {
         let (_peer, ours) = tokio::io::duplex(16);
-        let mut ours = WriteBound::new(ours, Duration::from_secs(30));
+        let mut ours = WriteBound::new(ours, Duration::from_secs(30), Counter::default());
         let started = Instant::now();
         let error = ours.write_all(&[0; 64]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
@@ -152,7 +156,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_slow_peer_is_not() {
         let (mut peer, ours) = tokio::io::duplex(16);
-        let mut ours = WriteBound::new(ours, Duration::from_secs(30));
+        let mut ours = WriteBound::new(ours, Duration::from_secs(30), Counter::default());
         let reader = tokio::spawn(async move {
             let mut byte = [0; 16];
             for _ in 0..4 {

@@ -18,6 +18,7 @@ mod ready;
 mod stop;
 pub mod stream;
 pub mod tls;
+mod trace;
 mod upload;
 
 use std::sync::Arc;
@@ -28,9 +29,10 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use towpath_db::Database;
 use towpath_streams::{Circuits, Store};
+use towpath_trace::Tracer;
 
 use front::Front;
-use metrics::Metrics;
+use metrics::{Access, Metrics};
 use project::Projects;
 use stop::Stop;
 use stream::{Around, Streams};
@@ -52,6 +54,10 @@ pub struct Config {
     pub metrics: Metrics,
     /// The breakers of fan-outs, shared with who shows them.
     pub circuits: Circuits,
+    /// Who may read them there.
+    pub metrics_access: Access,
+    /// Makes spans of requests to the API and of what they enqueue.
+    pub tracer: Tracer,
     /// The token that opens `/admin/v1/projects`; `None` leaves it closed.
     pub admin_token: Option<String>,
     /// Routes of others, at the root beside ours: the dashboard.
@@ -80,7 +86,8 @@ pub async fn run(listener: TcpListener, config: Config, shutdown: CancellationTo
     };
     let connections_max = config.connections_max.unwrap_or(limits::CONNECTIONS_MAX);
     let tls = config.tls.clone();
-    let front = Front { streams, router: router(config, projects, shutdown.clone()) };
+    let (metrics, tracer) = (config.metrics.clone(), config.tracer.clone());
+    let front = Front { streams, router: router(config, projects, shutdown.clone()), metrics, tracer };
     accept::run(listener, front, connections_max, tls, shutdown, stop).await;
 }
 
@@ -103,10 +110,10 @@ async fn open(
 
 fn router(config: Config, projects: Option<Projects>, shutdown: CancellationToken) -> Router {
     let pages = config.pages.clone().unwrap_or_default();
-    let metrics = Router::new().route("/metrics", get(metrics::answer)).with_state(config.metrics.clone());
+    let metrics = metrics::router(config.metrics.clone(), config.metrics_access.clone());
     let admin = projects.zip(config.admin_token.clone());
     let api = config.database.clone().map(|database| {
-        let jobs = jobs::router(database.clone(), shutdown.clone());
+        let jobs = jobs::router(database.clone(), config.tracer.clone(), shutdown.clone());
         Router::new().nest("/jobs", jobs).nest("/events", events::router(database, shutdown))
     });
     let router = Router::new()

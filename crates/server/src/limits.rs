@@ -2,6 +2,18 @@
 
 use std::time::Duration;
 
+/// Connections to the metrics alone: a few collectors, and people who look.
+pub(crate) const METRICS_CONNECTIONS_MAX: usize = 64;
+/// How often the database's numbers are looked at; collectors come every 10 to 60 seconds.
+pub(crate) const SURVEY_EVERY: Duration = Duration::from_secs(5);
+/// A look rests at least this many times as long as it took.
+pub(crate) const SURVEY_SHARE: u32 = 30;
+/// But not longer than this: who looks at a board wants to see it move.
+pub(crate) const SURVEY_REST_MAX: Duration = Duration::from_secs(60);
+/// A look that takes longer is given up; the database ends it itself after five seconds.
+pub(crate) const SURVEY_WAIT_MAX: Duration = Duration::from_secs(6);
+/// Nobody has asked for this long: no need to look.
+pub(crate) const SURVEY_UNASKED_MAX: Duration = Duration::from_secs(180);
 /// Open connections. Each costs about 11 kB; this many fit beside everything else.
 pub(crate) const CONNECTIONS_MAX: usize = 20_000;
 /// A connection may rest between requests for this long, and a request's head must arrive

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use towpath_db::Database;
 use towpath_db::job::LeaseOwner;
+use towpath_trace::Tracer;
 
 use crate::handler::{Context, Handler, Job, Result, erase};
 use crate::limits;
@@ -22,6 +23,7 @@ pub struct Builder {
     lease: Duration,
     drain: Duration,
     listen: bool,
+    tracer: Tracer,
     kinds: HashMap<String, (Handler, Options)>,
     twice: Option<String>,
 }
@@ -94,6 +96,7 @@ impl Worker {
             lease: limits::LEASE_DEFAULT,
             drain: limits::DRAIN_DEFAULT,
             listen: true,
+            tracer: Tracer::default(),
             kinds: HashMap::new(),
             twice: None,
         }
@@ -167,6 +170,12 @@ impl Builder {
         self
     }
 
+    /// Makes a span of every attempt, below the span that wanted the job.
+    pub fn tracer(mut self, tracer: Tracer) -> Builder {
+        self.tracer = tracer;
+        self
+    }
+
     /// The whitelisted kind of executor this is; `PG_worker` if not said.
     pub fn executor_kind(mut self, kind: impl Into<String>) -> Builder {
         self.executor_kind = kind.into();
@@ -194,9 +203,10 @@ impl Builder {
         }
         pools.sort_by(|one, other| one.kinds.cmp(&other.kinds));
         let kinds = self.kinds.into_iter().map(|(kind, (handler, options))| {
-            (kind, Kind { handler, timeout: options.timeout, retry: options.retry })
+            let label = kind.as_str().into();
+            (kind, Kind { label, handler, timeout: options.timeout, retry: options.retry })
         });
-        let shared = Shared::new(self.database, pools, kinds.collect(), owner);
+        let shared = Shared::new(self.database, pools, kinds.collect(), owner, self.tracer);
         let mut worker = Worker {
             shared: std::sync::Arc::new(shared),
             executor: self.executor,

@@ -13,6 +13,8 @@ use tokio_util::sync::CancellationToken;
 use towpath_db::job::{ClaimedJob, LeaseOwner, NewJob, Progress};
 use towpath_db::{Database, Error};
 use towpath_model::job::{Attempt, JobId};
+use towpath_model::trace::TraceParent;
+use towpath_trace::Span;
 use uuid::Uuid;
 
 /// A typed payload: what is enqueued, and what its handler gets.
@@ -87,6 +89,7 @@ pub struct Context {
     pub(crate) cancelled: CancellationToken,
     pub(crate) database: Arc<Database>,
     pub(crate) owner: LeaseOwner,
+    pub(crate) trace: Option<TraceParent>,
 }
 
 pub(crate) struct About {
@@ -109,6 +112,7 @@ pub(crate) struct Described {
     actor: String,
     run_id: Option<Uuid>,
     created_at: Timestamp,
+    traceparent: Option<TraceParent>,
 }
 
 /// Takes a claimed job apart.
@@ -126,6 +130,7 @@ pub(crate) fn take_apart(job: ClaimedJob) -> (towpath_db::job::Lease, Box<RawVal
         actor: job.actor,
         run_id: job.run_id,
         created_at: job.created_at,
+        traceparent: job.traceparent,
     };
     let about = About { job_id: job.lease.job_id(), attempt: job.lease.attempt(), job: described };
     (job.lease, job.payload, Arc::new(about))
@@ -134,6 +139,19 @@ pub(crate) fn take_apart(job: ClaimedJob) -> (towpath_db::job::Lease, Box<RawVal
 impl About {
     pub(crate) fn kind(&self) -> &str {
         &self.job.kind
+    }
+
+    pub(crate) fn traceparent(&self) -> Option<TraceParent> {
+        self.job.traceparent
+    }
+
+    /// What a span of this attempt says about it.
+    pub(crate) fn describe(&self, span: &mut Span) {
+        if span.is_on() {
+            span.set("towpath.job.id", self.job_id.to_string());
+            span.set("towpath.job.kind", self.job.kind.clone());
+            span.set("towpath.job.attempt", i64::from(self.attempt.number()));
+        }
     }
 }
 
@@ -206,6 +224,12 @@ impl Context {
     /// The run it is part of.
     pub fn run_id(&self) -> Option<Uuid> {
         self.about.job.run_id
+    }
+
+    /// What a job or an event that this attempt writes names as its parent: the attempt's own span, or
+    /// without an exporter the span that wanted the job.
+    pub fn traceparent(&self) -> Option<TraceParent> {
+        self.trace
     }
 
     /// Fires when the job was cancelled, its lease was lost, its time is up or the worker

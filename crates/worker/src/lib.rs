@@ -37,6 +37,7 @@ mod handler;
 mod held;
 mod limits;
 mod maintain;
+mod numbers;
 mod pool;
 pub mod process;
 mod pulse;
@@ -44,7 +45,19 @@ pub mod task;
 pub mod testing;
 mod worker;
 
+use towpath_model::metrics::Register;
+
 pub use builder::{Builder, Error, Options};
 pub use handler::{Context, Failure, Job, Result};
 pub use maintain::{Maintenance, MaintenanceReport};
 pub use worker::Worker;
+
+/// Registers what a worker counts, without one: to know what there is.
+pub fn describe(registry: &mut Register<'_>) {
+    numbers::Numbers::default().register(registry);
+}
+
+/// Registers what maintenance counts, without any.
+pub fn describe_maintenance(registry: &mut Register<'_>) {
+    maintain::describe(registry);
+}

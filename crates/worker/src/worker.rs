@@ -12,11 +12,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use towpath_db::Database;
 use towpath_db::job::LeaseOwner;
+use towpath_model::metrics::Register;
+use towpath_trace::{Side, Span, Tracer};
 
 use crate::builder::Retry;
 use crate::finish::{Finished, Finisher};
 use crate::handler::{Context, Failure, Follow, Handler, Result};
 use crate::held::Held;
+use crate::numbers::{Numbers, outcome};
 use crate::pool::{Next, Pool, Work};
 use crate::{drain, fetch, limits, pulse};
 
@@ -33,6 +36,7 @@ pub struct Worker {
 
 /// How jobs of one kind are run.
 pub(crate) struct Kind {
+    pub(crate) label: Arc<str>,
     pub(crate) handler: Handler,
     pub(crate) timeout: Duration,
     pub(crate) retry: Retry,
@@ -47,6 +51,8 @@ pub(crate) struct Shared {
     kinds: HashMap<String, Kind>,
     pub(crate) held: Held,
     pub(crate) finisher: Finisher,
+    pub(crate) numbers: Numbers,
+    pub(crate) tracer: Tracer,
     pub(crate) slots: TaskTracker,
     /// A pool has become hungry.
     pub(crate) hungry: Notify,
@@ -110,6 +116,11 @@ impl Worker {
         &self.shared.owner
     }
 
+    /// Adds what it counts to a registry, for `/metrics`.
+    pub fn register(&self, registry: &mut Register<'_>) {
+        self.shared.numbers.register(registry);
+    }
+
     /// The kinds it runs, by name.
     pub fn kinds(&self) -> Vec<String> {
         let mut kinds: Vec<String> = self.shared.kinds.keys().cloned().collect();
@@ -124,6 +135,7 @@ impl Shared {
         pools: Vec<Pool>,
         kinds: HashMap<String, Kind>,
         owner: LeaseOwner,
+        tracer: Tracer,
     ) -> Shared {
         Shared {
             database: Arc::new(database),
@@ -132,6 +144,8 @@ impl Shared {
             kinds,
             held: Held::default(),
             finisher: Finisher::default(),
+            numbers: Numbers::default(),
+            tracer,
             slots: TaskTracker::new(),
             hungry: Notify::new(),
             keeps_leases: AtomicBool::new(true),
@@ -177,13 +191,20 @@ impl Shared {
         }
         held.begin(began);
         let kind = self.kinds.get(about.kind()).expect("only kinds with a handler are claimed");
+        let parent = about.traceparent();
+        let mut span = self.tracer.span(Side::Consumer, parent, || format!("run {}", kind.label));
+        about.describe(&mut span);
         let context = Context {
             about,
             cancelled: held.cancelled.clone(),
             database: self.database.clone(),
             owner: self.owner.clone(),
+            trace: span.traceparent().or(parent),
         };
+        self.numbers.began(&kind.label);
         let result = self.run_handler(kind, payload, context).await;
+        self.numbers.ended(&kind.label, &result, began.elapsed());
+        end(span, &result);
         // Ended or given up on: either way the handler's helpers should stop.
         held.cancelled.cancel();
         match held.take_lease() {
@@ -222,6 +243,17 @@ impl Shared {
     /// Whether claiming is allowed right now.
     pub(crate) fn may_claim(&self) -> bool {
         self.keeps_leases.load(Ordering::Relaxed)
+    }
+}
+
+/// Says how an attempt went, and ends its span.
+fn end(mut span: Span, result: &Result) {
+    if !span.is_on() {
+        return;
+    }
+    span.set("towpath.job.outcome", outcome(result));
+    if let Err(failure) = result {
+        span.fail(|| failure.error.clone());
     }
 }
 

@@ -4,12 +4,13 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::json;
+use towpath_server::metrics::Metrics;
 use towpath_worker::{Maintenance, MaintenanceReport};
 
 use crate::output::Output;
 use crate::progress;
 use crate::settings::Settings;
-use crate::shutdown;
+use crate::{metrics, shutdown};
 
 #[derive(Args)]
 pub(crate) struct Maintain {
@@ -24,8 +25,9 @@ pub(crate) async fn run(
     output: &Output,
 ) -> anyhow::Result<ExitCode> {
     let shutdown = shutdown::on_signal()?;
+    let listener = metrics::listen(settings).await?;
     super::with_database(settings, async |database| {
-        let mut maintenance = Maintenance::new(database);
+        let mut maintenance = Maintenance::new(database.clone());
         if maintain.once {
             let MaintenanceReport { reaped, fired, supervised, busy, stale, warned } = progress::patience("maintaining", maintenance.run_once()).await?;
             let report = json!({
@@ -40,7 +42,13 @@ pub(crate) async fn run(
             });
         } else {
             output.show(&json!({ "maintaining": true }), |_| "towpath maintains".to_owned());
+            let numbers = Metrics::new();
+            numbers.register(|registry| maintenance.register(registry));
+            let survey = metrics::survey(&numbers, &database, &shutdown);
+            let published = metrics::serve(listener, &numbers, settings, &shutdown);
             maintenance.run(shutdown).await;
+            published.await?;
+            survey.await?;
         }
         Ok(ExitCode::SUCCESS)
     })

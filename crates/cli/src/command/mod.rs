@@ -13,6 +13,7 @@ mod job;
 mod maintain;
 mod man;
 mod message;
+mod metrics;
 mod migrate;
 mod process;
 mod project;
@@ -113,6 +114,8 @@ pub(crate) enum Command {
     /// E-mail and SMS
     #[command(subcommand)]
     Message(message::Message),
+    /// Every metric there is and what it says
+    Metrics(metrics::Metrics),
     /// Manual pages, one file a command
     Man(man::Man),
     /// The settings of this process and where each comes from
@@ -161,6 +164,7 @@ pub(crate) async fn run(
         Command::Subscriptions(which) => subscriptions::run(which, settings, output).await,
         Command::Process(process) => process::run(process, settings, output).await,
         Command::Message(message) => message::run(message, settings, output).await,
+        Command::Metrics(wish) => Ok(metrics::run(&wish, output)),
         Command::Man(man) => man::run(&man, output),
         Command::Settings => {
             output.show(&origins.0, |origins| {

@@ -7,10 +7,11 @@ use clap::Args;
 use serde_json::json;
 use towpath_route::stream::Remote;
 use towpath_route::{Config, Role};
+use towpath_server::metrics::Metrics;
 
 use crate::output::Output;
 use crate::settings::Settings;
-use crate::shutdown;
+use crate::{metrics, shutdown};
 
 #[derive(Args)]
 pub(crate) struct Route {
@@ -24,6 +25,7 @@ pub(crate) struct Route {
 
 pub(crate) async fn run(route: Route, settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
     let shutdown = shutdown::on_signal()?;
+    let listener = metrics::listen(settings).await?;
     super::with_database(settings, async |database| {
         let known = database.route_worker_list().await?.workers;
         for name in &route.workers {
@@ -41,7 +43,11 @@ pub(crate) async fn run(route: Route, settings: &Settings, output: &Output) -> a
         let role =
             Role::new(database, config)?.streams(Arc::new(Remote::new(&url, settings.fan_out.bearer()?)?));
         output.show(&json!({ "routing": true }), |_| "towpath routes events".to_owned());
+        let numbers = Metrics::new();
+        numbers.register(|registry| role.register(registry));
+        let published = metrics::serve(listener, &numbers, settings, &shutdown);
         role.run(shutdown).await;
+        published.await?;
         Ok(ExitCode::SUCCESS)
     })
     .await

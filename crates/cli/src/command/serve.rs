@@ -12,7 +12,7 @@ use crate::door::Door;
 use crate::output::Output;
 use crate::settings::{Origins, Settings};
 use crate::streams::Dashboard;
-use crate::{dashboard, shutdown, streams};
+use crate::{dashboard, metrics, shutdown, streams, trace};
 
 /// Without a database it serves streams alone.
 pub(crate) async fn run(settings: &Settings, origins: &Origins, output: &Output) -> anyhow::Result<ExitCode> {
@@ -23,6 +23,7 @@ pub(crate) async fn run(settings: &Settings, origins: &Origins, output: &Output)
     let stream_settings = streams::for_server(settings)?;
     streams::require_keys(settings, dashboard).await?;
     let listener = super::up::listen(settings).await?;
+    let metrics_listener = metrics::listen(settings).await?;
     let store = streams::open(settings).await?;
     let database = match &settings.database_url {
         Some(url) => Some(Database::connect(url).await?),
@@ -42,18 +43,32 @@ pub(crate) async fn run(settings: &Settings, origins: &Origins, output: &Output)
         }
         None => None,
     };
+    let numbers = Metrics::new();
+    let tracer = trace::tracer(settings)?;
+    let survey = database.as_ref().map(|database| {
+        numbers.register(|registry| database.job_numbers().register(registry));
+        metrics::survey(&numbers, database, &shutdown)
+    });
+    let published = metrics::serve(metrics_listener, &numbers, settings, &shutdown);
     let config = towpath_server::Config {
         circuits,
         database: database.clone(),
         streams: Some((Arc::new(store.clone()), stream_settings)),
         connections_max: Some(settings.connections_max as usize),
         tls,
-        metrics: Metrics::new(),
+        metrics: numbers.clone(),
+        metrics_access: metrics::access(settings, settings.listen),
+        tracer: tracer.clone(),
         admin_token: Some(door.token),
         pages,
     };
     towpath_server::run(listener, config, shutdown).await;
     drop(doorplate);
+    trace::end(tracer).await;
+    published.await?;
+    if let Some(survey) = survey {
+        survey.await?;
+    }
     if let Some(database) = database {
         database.close();
     }

@@ -29,7 +29,7 @@ use crate::output::Output;
 use crate::session::cluster_config;
 use crate::settings::{Origins, Settings};
 use crate::streams::Dashboard;
-use crate::{dashboard, shutdown, streams};
+use crate::{dashboard, metrics, shutdown, streams, trace};
 
 #[derive(Args)]
 pub(crate) struct Up {
@@ -67,8 +67,9 @@ pub(crate) async fn run(
     };
     // The port first: if it is taken, nothing has been written or started yet.
     let listener = listen(settings).await?;
+    let metrics_listener = metrics::listen(settings).await?;
     tokio::select! {
-        running = Running::start(&up, settings) => running?.serve(listener, tls, transports, settings, output, shutdown).await,
+        running = Running::start(&up, settings) => running?.serve((listener, metrics_listener), tls, transports, settings, output, shutdown).await,
         () = shutdown.cancelled() => bail!("interrupted while starting"),
     }
 }
@@ -105,7 +106,7 @@ impl Running {
     /// Serves until told to stop, then takes everything down in the reverse order.
     async fn serve(
         self,
-        listener: TcpListener,
+        (listener, metrics_listener): (TcpListener, Option<TcpListener>),
         tls: Option<Tls>,
         transports: Transports,
         settings: &Settings,
@@ -119,13 +120,17 @@ impl Running {
         let doorplate = door.show(&settings.data)?;
         output.show(&json!({ "ready": address }), |_| format!("towpath is ready: {address}/ui"));
         let circuits = Circuits::default();
+        let numbers = Metrics::new();
+        let tracer = trace::tracer(settings)?;
         let config = towpath_server::Config {
             circuits: circuits.clone(),
             database: Some(self.database.clone()),
             streams: Some((Arc::new(self.streams.clone()), streams::for_server(settings)?)),
             connections_max: Some(settings.connections_max as usize),
             tls,
-            metrics: Metrics::new(),
+            metrics: numbers.clone(),
+            metrics_access: metrics::access(settings, settings.listen),
+            tracer: tracer.clone(),
             admin_token: Some(door.token),
             pages: Some(dashboard::router(
                 settings,
@@ -141,11 +146,20 @@ impl Running {
             false => Local::new(store),
         });
         let role = Role::new(self.database.clone(), crate::route::config(settings))?.streams(local);
+        numbers.register(|registry| role.register(registry));
         let route = tokio::spawn(role.run(shutdown.clone()));
         let worker_database = super::work::as_worker(self.database.clone(), settings).await?;
-        let worker = super::work::everyday(worker_database, &transports)?;
+        let worker = super::work::everyday(worker_database, &transports, tracer.clone())?;
+        let maintenance = Maintenance::new(self.database.clone());
+        numbers.register(|registry| {
+            self.database.job_numbers().register(registry);
+            worker.register(registry);
+            maintenance.register(registry);
+        });
+        let survey = metrics::survey(&numbers, &self.database, &shutdown);
+        let published = metrics::serve(metrics_listener, &numbers, settings, &shutdown);
         let worker = tokio::spawn(worker.run(shutdown.clone()));
-        let maintenance = tokio::spawn(Maintenance::new(self.database.clone()).run(shutdown.clone()));
+        let maintenance = tokio::spawn(maintenance.run(shutdown.clone()));
         let demo = self.demo.map(|demo| {
             let (database, settings, shutdown) = (self.database.clone(), settings.clone(), shutdown.clone());
             let place = Place { url: address.clone(), webhooks: true };
@@ -161,6 +175,9 @@ impl Running {
         streams::shut_down(self.streams).await;
         worker.await?;
         maintenance.await?;
+        trace::end(tracer).await;
+        published.await?;
+        survey.await?;
         self.database.close();
         if let Some(cluster) = self.cluster {
             cluster.stop().await;

@@ -13,11 +13,13 @@ use clap::Args;
 use serde_json::json;
 use towpath_db::Database;
 use towpath_message::Transports;
+use towpath_server::metrics::Metrics;
+use towpath_trace::Tracer;
 use towpath_worker::{Builder, Worker, builtin, task};
 
 use crate::output::Output;
 use crate::settings::Settings;
-use crate::shutdown;
+use crate::{metrics, shutdown, trace};
 
 /// The executor that the binary's own worker claims as.
 pub(crate) const EXECUTOR: &str = "towpath";
@@ -43,21 +45,33 @@ pub(crate) struct Work {
 
 pub(crate) async fn run(work: Work, settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
     let shutdown = shutdown::on_signal()?;
+    let listener = metrics::listen(settings).await?;
     super::with_database(settings, async |database| {
         let database = as_worker(database, settings).await?;
-        let worker = worker(&work, database, &settings.message.transports()?)?;
+        let numbers = Metrics::new();
+        let tracer = trace::tracer(settings)?;
+        numbers.register(|registry| database.job_numbers().register(registry));
+        let worker = worker(&work, database, &settings.message.transports()?, tracer.clone())?;
+        numbers.register(|registry| worker.register(registry));
+        let published = metrics::serve(listener, &numbers, settings, &shutdown);
         output.show(&json!({ "executor": work.executor, "kinds": worker.kinds() }), |_| {
             format!("towpath works as {}: {}", work.executor, worker.kinds().join(", "))
         });
         worker.run(shutdown).await;
+        published.await?;
+        trace::end(tracer).await;
         Ok(ExitCode::SUCCESS)
     })
     .await
 }
 
 /// The worker that `towpath up` runs.
-pub(crate) fn everyday(database: Database, transports: &Transports) -> anyhow::Result<Worker> {
-    Ok(with_kinds(Worker::builder(database, EXECUTOR), transports).build()?)
+pub(crate) fn everyday(
+    database: Database,
+    transports: &Transports,
+    tracer: Tracer,
+) -> anyhow::Result<Worker> {
+    Ok(with_kinds(Worker::builder(database, EXECUTOR).tracer(tracer), transports).build()?)
 }
 
 /// The database under the role that the worker is to have.
@@ -73,8 +87,13 @@ fn with_kinds(builder: Builder, transports: &Transports) -> Builder {
     towpath_message::register(task::register(builtin::register(builder)), transports)
 }
 
-fn worker(work: &Work, database: Database, transports: &Transports) -> anyhow::Result<Worker> {
-    let mut builder = with_kinds(Worker::builder(database, &work.executor), transports);
+fn worker(
+    work: &Work,
+    database: Database,
+    transports: &Transports,
+    tracer: Tracer,
+) -> anyhow::Result<Worker> {
+    let mut builder = with_kinds(Worker::builder(database, &work.executor).tracer(tracer), transports);
     if let Some(name) = &work.name {
         builder = builder.name(name);
     }

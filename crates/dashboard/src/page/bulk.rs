@@ -65,6 +65,7 @@ struct Preview {
     /// Counting ended before everything was looked at.
     at_least: bool,
     query: String,
+    command: String,
 }
 
 /// How far a bulk action has come.
@@ -120,6 +121,10 @@ pub(crate) async fn begin(
         let page = Preview {
             shell: Shell::new("/ui/jobs", format!("{} jobs", verb.word()), action.viewer.clone(), &headers),
             query: asked.query(),
+            command: match verb {
+                Verb::Cancel => format!("{} --yes --why …", asked.command("cancel")),
+                Verb::Retry => format!("{} --yes", asked.command("retry")),
+            },
             asked,
             verb: verb.word(),
             reason: field("reason"),

@@ -85,14 +85,14 @@ impl Asked {
     }
 
     /// The same filter on the command line.
-    pub(crate) fn command(&self) -> String {
+    pub(crate) fn command(&self, verb: &str) -> String {
         let payload = on_the_command_line(&self.payload);
         let flags = self.fields().map(|(name, value)| match name {
             "after" => ("since", value),
             "payload" => (name, payload.as_str()),
             _ => (name, value),
         });
-        super::command("towpath job list", &flags)
+        super::command(&["towpath", "job", verb].join(" "), &flags)
     }
 }
 
@@ -165,7 +165,7 @@ pub(crate) async fn show(
         tokio::try_join!(app.database.job_list(&filter, JOBS_PAGE, cursor), app.database.executor_kinds(),)?;
     let page = Page {
         query: asked.query(),
-        command: asked.command(),
+        command: asked.command("list"),
         asked,
         states: JobState::ALL,
         executors,
@@ -194,7 +194,7 @@ mod tests {
     fn the_filter_stands_in_the_url_and_on_the_command_line() {
         let asked = Asked { kind: "mail out".into(), payload: "order=7".into(), ..Asked::default() };
         assert_eq!(asked.query(), "kind=mail%20out&payload=order%3D7");
-        assert_eq!(asked.command(), r#"towpath job list --kind 'mail out' --payload '{"order":7}'"#);
+        assert_eq!(asked.command("list"), r#"towpath job list --kind 'mail out' --payload '{"order":7}'"#);
     }
 
     #[test]

@@ -94,7 +94,7 @@ async fn tail(app: &App, name: &StreamName) -> Result<Tail, Fault> {
     let page = app.store.read(name, Start::Beginning, STREAM_PAGE_BYTES).await?;
     let place =
         format!("project={}&id={}&offset={}", percent(&name.project), percent(&name.id), page.batch.end());
-    let messages = page.batch.messages().map(|message| text(&message)).collect();
+    let messages = page.batch.messages().map(|message| text(&message, &page.head)).collect();
     Ok(Tail { messages, follow: format!("/ui/stream/follow?{place}") })
 }
 

@@ -12,6 +12,7 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::Stream;
 use serde::Deserialize;
 use tokio::time::Instant;
+use towpath_model::stream::content_type::Mode;
 use towpath_model::stream::name::StreamName;
 use towpath_model::stream::offset::Start;
 use towpath_model::stream::state::Accepted;
@@ -77,7 +78,7 @@ pub(crate) async fn show(
         project: name.project.to_string(),
         id: name.id.to_string(),
         producers: app.store.producers(&name, PRODUCERS_MAX)?,
-        messages: page.batch.messages().map(|message| text(&message)).collect(),
+        messages: page.batch.messages().map(|message| text(&message, &page.head)).collect(),
         next: (!up_to_date).then(|| format!("/ui/stream?{place}")),
         follow: (up_to_date && !page.head.closed).then(|| format!("/ui/stream/follow?{place}")),
         head: page.head,
@@ -91,23 +92,29 @@ pub(crate) async fn follow(
     State(app): State<App>,
     Query(asked): Query<Asked>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Fault> {
-    let follower = app.store.follow(&asked.name()?, asked.start()?)?;
+    let name = asked.name()?;
+    let head = app.store.head(&name)?;
+    let follower = app.store.follow(&name, asked.start()?)?;
     let end = Instant::now() + Duration::from_secs(LIVE_SECONDS);
-    let events = futures_util::stream::unfold(follower, move |mut follower| async move {
+    let events = futures_util::stream::unfold((follower, head), move |(mut follower, head)| async move {
         let event = match tokio::time::timeout_at(end, follower.next()).await {
             Ok(Ok(Step::Data { batch, .. })) => {
-                let messages: Vec<String> = batch.messages().map(|message| text(&message)).collect();
+                let messages: Vec<String> = batch.messages().map(|message| text(&message, &head)).collect();
                 Event::default().event("messages").id(batch.end().to_string()).json_data(messages).ok()?
             }
             _ => return None,
         };
-        Some((Ok(event), follower))
+        Some((Ok(event), (follower, head)))
     });
     Ok(Sse::new(events).keep_alive(KeepAlive::default()))
 }
 
-/// A message as people can read it.
-pub(super) fn text(bytes: &[u8]) -> String {
+/// A message as people can read it; a JSON value is stored with the comma behind it.
+pub(super) fn text(bytes: &[u8], head: &Head) -> String {
+    let bytes = match head.content_type.mode() {
+        Mode::Json => bytes.strip_suffix(b",").unwrap_or(bytes),
+        Mode::Text | Mode::Bytes => bytes,
+    };
     let text = String::from_utf8_lossy(bytes);
     match text.char_indices().nth(MESSAGE_CHARS_MAX) {
         Some((at, _)) => format!("{}… ({} bytes)", &text[..at], bytes.len()),

@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use tokio_postgres::Row;
 use tokio_postgres::types::Json;
 use towpath_model::job::{Attempt, JobId};
+use towpath_model::trace::TraceParent;
 use uuid::Uuid;
 
 use super::lease::{Payload, whole_seconds};
@@ -62,6 +63,8 @@ pub struct ClaimedJob {
     pub run_id: Option<Uuid>,
     /// When it was enqueued.
     pub created_at: Timestamp,
+    /// The span that wanted it.
+    pub traceparent: Option<TraceParent>,
 }
 
 /// The answer to arming.
@@ -76,7 +79,7 @@ pub struct Armed {
 const CLAIM: &str = "
     select job_id, attempt, max_attempts, job_kind, event_domain, source_ref, target_ref, payload_ref,
            payload_json, priority, scheduled_at, idempotency_key, actor, run_id, created_at, lease_until, refusal,
-           batch_id
+           batch_id, traceparent
       from towpath.fn_job_claim_rows($1, $2, $3, $4, $5)";
 
 impl Database {
@@ -91,7 +94,10 @@ impl Database {
                 &[&claim.executor, &claim.kinds, &claim.limit, &claim.owner.as_str(), &seconds],
             )
             .await?;
-        rows.iter().map(|row| read_claimed(row, claim.owner)).collect()
+        let jobs: Vec<_> =
+            rows.iter().map(|row| read_claimed(row, claim.owner)).collect::<Result<_, Error>>()?;
+        self.job_numbers().claimed(&jobs);
+        Ok(jobs)
     }
 
     /// Asks to be notified of the next job of these kinds, once.
@@ -126,5 +132,6 @@ fn read_claimed(row: &Row, owner: &LeaseOwner) -> Result<ClaimedJob, Error> {
         actor: row.get(12),
         run_id: row.get(13),
         created_at: row.get(14),
+        traceparent: row.get::<_, Option<&str>>(18).and_then(|text| text.parse().ok()),
     })
 }

@@ -82,7 +82,7 @@ impl Lease {
         let sql = "select towpath.fn_job_ack($1, $2, $3)";
         let parameters = (self.id(), self.owner.as_str(), self.attempt.number());
         let answer = database.call(sql, &[&parameters.0, &parameters.1, &parameters.2]).await?;
-        read_field::<JobId>(answer, "job_id").map(drop)
+        database.job_numbers().ended(read_field::<JobId>(answer, "job_id")).map(drop)
     }
 
     /// leased | in_progress -> retry_waiting, or dead_letter if that was the end (Q10).
@@ -92,7 +92,7 @@ impl Lease {
         let delay = failure.retry_after.map(|after| after.as_secs_f64());
         let answer =
             database.call(sql, &[&id, &owner, &attempt, &failure.error, &failure.permanent, &delay]).await?;
-        read(answer)
+        database.job_numbers().ended(read(answer))
     }
 
     /// Gives the job back until later; the attempt does not count. Answers when it is due.
@@ -115,7 +115,7 @@ impl Database {
         let batches = batches_of(&leases);
         let sql = "select towpath.fn_job_ack_many($1, $2, $3, $4)";
         let answer = self.call(sql, &[&ids, &owner.as_str(), &numbers, &batches]).await;
-        lost_of(answer, attempts.len()).map_err(|error| Unfinished { error, attempts: leases })
+        self.ended(answer, attempts.len()).map_err(|error| Unfinished { error, attempts: leases })
     }
 
     /// Ends many attempts of one owner badly, in one transaction.
@@ -143,7 +143,7 @@ impl Database {
             .collect();
         let sql = "select towpath.fn_job_fail_or_retry_many($1, $2)";
         let answer = self.call(sql, &[&owner.as_str(), &Json(&rows)]).await;
-        let ended = lost_of(answer, rows.len());
+        let ended = self.ended(answer, rows.len());
         drop(rows);
         ended.map_err(|error| Unfinished { error, attempts: failed })
     }
@@ -158,6 +158,12 @@ impl Database {
         let sql = "select towpath.fn_job_release($1, $2, $3)";
         let answer = self.call(sql, &[&ids, &owner.as_str(), &numbers]).await;
         lost_of(answer, attempts.len()).map_err(|error| Unfinished { error, attempts: leases })
+    }
+
+    fn ended(&self, answer: Result<serde_json::Value, Error>, asked: usize) -> Result<Ended, Error> {
+        let ended = lost_of(answer, asked)?;
+        self.job_numbers().rejected(ended.lost.len());
+        Ok(ended)
     }
 }
 

@@ -11,6 +11,7 @@ mod lease;
 mod listen;
 mod maintain;
 mod new;
+mod numbers;
 mod schedule;
 #[cfg(feature = "sqlx")]
 pub mod sqlx;
@@ -24,6 +25,7 @@ pub use lease::{Extended, Lease, LeaseOwner, Progress};
 pub use listen::Listener;
 pub use maintain::{Pass, Reaped};
 pub use new::NewJob;
+pub use numbers::Numbers;
 pub use schedule::{CatchUp, DueSchedule, DueSchedules, Fired, Tick};
 
 use crate::answer::{RawAnswer, read_raw, refusal};

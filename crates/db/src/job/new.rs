@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::value::RawValue;
+use towpath_model::trace::TraceParent;
 use uuid::Uuid;
 
 use crate::Error;
@@ -38,6 +39,8 @@ pub struct NewJob {
     pub(super) actor: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) run_id: Option<Uuid>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) traceparent: Option<TraceParent>,
 }
 
 impl NewJob {
@@ -57,6 +60,7 @@ impl NewJob {
             idempotency_key: None,
             actor: None,
             run_id: None,
+            traceparent: None,
         }
     }
 
@@ -132,6 +136,13 @@ impl NewJob {
     /// The run it is part of.
     pub fn run_id(mut self, run_id: Uuid) -> NewJob {
         self.run_id = Some(run_id);
+        self
+    }
+
+    /// The span that wants it: each attempt becomes a child of it. Without, the transaction's own
+    /// `set local towpath.traceparent` counts.
+    pub fn traceparent(mut self, parent: TraceParent) -> NewJob {
+        self.traceparent = Some(parent);
         self
     }
 

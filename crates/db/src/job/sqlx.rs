@@ -10,6 +10,10 @@ use crate::Error;
 
 /// Like [`super::enqueue`], for a connection or transaction of sqlx: `enqueue(&mut *tx, &job)`.
 pub async fn enqueue<'c>(executor: impl PgExecutor<'c>, job: &NewJob) -> Result<Enqueued, Failed> {
+    if job.traceparent.is_some() {
+        let only = enqueue_all(executor, std::slice::from_ref(job)).await?.into_iter().next();
+        return Ok(only.unwrap_or_else(|| Err(Error::Unreadable("nothing".into())))?);
+    }
     let scheduled_at = job.scheduled_at.map(|at| at.to_string());
     // A moment travels as text: sqlx knows chrono and time, not jiff.
     let sql = ENQUEUE.replace("$7", "$7::text::timestamptz");
@@ -34,6 +38,14 @@ pub async fn enqueue<'c>(executor: impl PgExecutor<'c>, job: &NewJob) -> Result<
 
 /// Like [`super::enqueue_many`], for sqlx. Answers the ids; the first refused row is the error.
 pub async fn enqueue_many<'c>(executor: impl PgExecutor<'c>, jobs: &[NewJob]) -> Result<Vec<JobId>, Failed> {
+    let answers = enqueue_all(executor, jobs).await?;
+    answers.into_iter().map(|answer| Ok(answer?.job_id)).collect()
+}
+
+async fn enqueue_all<'c>(
+    executor: impl PgExecutor<'c>,
+    jobs: &[NewJob],
+) -> Result<Vec<Result<Enqueued, Error>>, Failed> {
     #[derive(serde::Deserialize)]
     struct Answer {
         jobs: Vec<Box<serde_json::value::RawValue>>,
@@ -43,7 +55,7 @@ pub async fn enqueue_many<'c>(executor: impl PgExecutor<'c>, jobs: &[NewJob]) ->
         .fetch_one(executor)
         .await?;
     let read: Answer = serde_json::from_str(&answer).map_err(|_| refusal(&answer))?;
-    read.jobs.iter().map(|row| Ok(read_row(row.get())?.job_id)).collect()
+    Ok(read.jobs.iter().map(|row| read_row(row.get())).collect())
 }
 
 /// What can go wrong.

@@ -50,6 +50,7 @@ pub const MIGRATIONS: &[Migration] = migrations! {
     7 "0007_audit",
     8 "0008_stream_delivery",
     9 "0009_lease_ledger",
+    10 "0010_trace",
 };
 
 /// Functions first, because views call them.
@@ -107,6 +108,7 @@ pub const SOURCES: &[Source] = sources! {
     "functions/comms_email.sql",
     "functions/comms_sms.sql",
     "functions/comms_read.sql",
+    "functions/metrics.sql",
     "views/job_now.sql",
     "views/job_queue.sql",
     "views/job_queue_backlog.sql",

@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+type Choose = dyn Fn(&str) -> Option<String> + Send + Sync;
+
 /// Which token to show for a project. Asked before every request, so that a new one is used at once.
 #[derive(Clone)]
-pub struct Bearer(Arc<dyn Fn(&str) -> Option<String> + Send + Sync>);
+pub struct Bearer(Arc<Choose>);
 
 impl Bearer {
     /// Whatever this answers for a project.

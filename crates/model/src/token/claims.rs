@@ -109,6 +109,19 @@ pub enum Invalid {
 }
 
 impl Invalid {
+    /// In a word, for counting.
+    pub fn word(self) -> &'static str {
+        match self {
+            Invalid::Missing => "missing",
+            Invalid::Unverified => "unverified",
+            Invalid::Expired => "expired",
+            Invalid::NotYet => "not_yet",
+            Invalid::TooLong => "too_long",
+            Invalid::Project => "project",
+            Invalid::Scope => "scope",
+        }
+    }
+
     /// What to do about it.
     pub fn detail(self) -> &'static str {
         match self {

@@ -23,6 +23,7 @@ use towpath_model::stream::producer::Producer;
 pub use local::Local;
 pub use remote::Remote;
 
+use crate::numbers::Numbers;
 use crate::trouble::Trouble;
 use crate::wake::Wake;
 use crate::{fail_point, limits};
@@ -66,6 +67,7 @@ pub(crate) struct Sender<'a> {
     pub(crate) wake: &'a Wake,
     pub(crate) owner: &'a LeaseOwner,
     pub(crate) streams: Arc<dyn Streams>,
+    pub(crate) numbers: &'a Numbers,
 }
 
 impl Sender<'_> {
@@ -148,9 +150,10 @@ impl Sender<'_> {
                 Err(words) => Err(Refused::Never(words)),
             };
             match appended {
-                Ok(()) => {}
+                Ok(()) => self.numbers.appended("appended"),
                 Err(Refused::Seen { newest }) if newest <= delivery.last_number.unsigned_abs() => {}
                 Err(refused) => {
+                    self.numbers.appended("failed");
                     outcome.failure = Some(failure(refused, delivery.last_number));
                     break;
                 }

@@ -9,6 +9,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::Response;
 use hyper::header::{CONNECTION, HeaderValue};
+use prometheus_client::metrics::counter::Counter;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
@@ -44,10 +45,12 @@ pub(super) struct Connection {
     rests_since: Instant,
     /// Whether `stopped` and `alarm` know whom to wake.
     armed: bool,
+    /// Peers that do not read, all together.
+    given_up: Counter,
 }
 
 impl Connection {
-    pub(super) fn new(stream: TcpStream, stop: Stop) -> Connection {
+    pub(super) fn new(stream: TcpStream, stop: Stop, given_up: Counter) -> Connection {
         let now = Instant::now();
         Connection {
             stream,
@@ -58,6 +61,7 @@ impl Connection {
             alarm: Box::pin(sleep_until(now + IDLE_WAIT_MAX)),
             rests_since: now,
             armed: false,
+            given_up,
         }
     }
 
@@ -212,7 +216,7 @@ impl Connection {
 
     /// Sends what is in `output`, then `pieces`, in one system call if the socket takes it.
     async fn send(&mut self, pieces: &[&[u8]]) -> Result<(), Gone> {
-        let Connection { stream, output, .. } = self;
+        let Connection { stream, output, given_up, .. } = self;
         let mut slices = [IoSlice::new(&[]); 8];
         let all = std::iter::once(&output[..]).chain(pieces.iter().copied()).filter(|it| !it.is_empty());
         let mut count = 0;
@@ -229,7 +233,11 @@ impl Connection {
                     // A peer that takes no byte for so long has gone, and holds memory.
                     match timeout(WRITE_WAIT_MAX, stream.writable()).await {
                         Ok(Ok(())) => {}
-                        _ => return Err(Gone),
+                        Ok(Err(_)) => return Err(Gone),
+                        Err(_) => {
+                            given_up.inc();
+                            return Err(Gone);
+                        }
                     }
                 }
                 Err(_) => return Err(Gone),

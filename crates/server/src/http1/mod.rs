@@ -29,7 +29,7 @@ pub(crate) struct HandedOver {
 
 /// Answers requests to streams until the connection ends or something else is asked.
 pub(crate) async fn serve(stream: TcpStream, streams: &Streams, stop: &Stop) -> Option<HandedOver> {
-    let mut connection = Connection::new(stream, stop.clone());
+    let mut connection = Connection::new(stream, stop.clone(), streams.slow_clients_dropped());
     let body_bytes_max = streams.body_bytes_max().min(OWN_BODY_BYTES_MAX);
     loop {
         let answered = match understand(streams, connection.input(), body_bytes_max) {

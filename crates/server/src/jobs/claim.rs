@@ -16,6 +16,7 @@ use towpath_db::Database;
 use towpath_db::job::{Claim, ClaimedJob, LeaseOwner};
 use towpath_model::id::TokenId;
 use towpath_model::job::{Attempt, JobId};
+use towpath_model::trace::TraceParent;
 use uuid::Uuid;
 
 use super::caller::Caller;
@@ -60,6 +61,8 @@ struct Job {
     actor: String,
     run_id: Option<Uuid>,
     created_at: Timestamp,
+    /// The span that wanted it, for whoever makes one of the attempt.
+    traceparent: Option<TraceParent>,
     lease_until: Timestamp,
 }
 
@@ -210,6 +213,7 @@ impl From<ClaimedJob> for Job {
             actor: claimed.actor,
             run_id: claimed.run_id,
             created_at: claimed.created_at,
+            traceparent: claimed.traceparent,
             lease_until: claimed.lease.expires_at(),
         }
     }

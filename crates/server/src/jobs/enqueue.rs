@@ -9,11 +9,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use towpath_db::job::Enqueued;
+use towpath_model::trace::TraceParent;
+use towpath_trace::{Side, Span};
 use uuid::Uuid;
 
 use super::caller::Caller;
 use super::{Error, Jobs, body};
 use crate::limits;
+use crate::trace::Trace;
 
 /// A job as a client describes it. No actor: that is always the token's executor.
 #[derive(Debug, Deserialize, Serialize)]
@@ -32,6 +35,9 @@ pub(crate) struct Job {
     max_attempts: Option<i32>,
     idempotency_key: Option<String>,
     run_id: Option<Uuid>,
+    /// From the request's header, not its body.
+    #[serde(skip_deserializing, skip_serializing_if = "Option::is_none")]
+    traceparent: Option<TraceParent>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -44,11 +50,17 @@ struct Many {
 pub(crate) async fn enqueue(
     State(jobs): State<Jobs>,
     caller: Caller,
+    trace: Trace,
     body: Body,
 ) -> Result<(StatusCode, Json<Value>), Error> {
-    let job: Job = body::read(body, limits::JOB_BODY_BYTES_MAX).await?;
+    let mut job: Job = body::read(body, limits::JOB_BODY_BYTES_MAX).await?;
+    let mut span = jobs.enqueue_span(trace, 1, || job.job_kind.clone());
+    job.traceparent = span.traceparent().or(trace.0);
     let answers = jobs.database.executor_token_enqueue(&caller.hash, &[job]).await?;
     let answer = answers.into_iter().next().expect("one answer for one job")?;
+    if span.is_on() {
+        span.set("towpath.job.id", answer.job_id.to_string());
+    }
     let status = if answer.duplicate { StatusCode::OK } else { StatusCode::CREATED };
     Ok((status, Json(told(answer))))
 }
@@ -57,19 +69,36 @@ pub(crate) async fn enqueue(
 pub(crate) async fn enqueue_many(
     State(jobs): State<Jobs>,
     caller: Caller,
+    trace: Trace,
     body: Body,
 ) -> Result<Json<Value>, Error> {
-    let many: Many = body::read(body, limits::JOBS_BODY_BYTES_MAX).await?;
+    let mut many: Many = body::read(body, limits::JOBS_BODY_BYTES_MAX).await?;
     if many.jobs.is_empty() || many.jobs.len() > limits::JOBS_PER_CALL_MAX {
         return Err(Error::Invalid(format!("jobs must be 1 to {} jobs", limits::JOBS_PER_CALL_MAX)));
     }
+    let span = jobs.enqueue_span(trace, many.jobs.len(), || "many".to_owned());
+    let parent = span.traceparent().or(trace.0);
+    many.jobs.iter_mut().for_each(|job| job.traceparent = parent);
     let answers = jobs.database.executor_token_enqueue(&caller.hash, &many.jobs).await?;
+    drop(span);
     let refused = answers.iter().filter(|answer| answer.is_err()).count();
     let rows = answers.into_iter().map(|answer| match answer {
         Ok(enqueued) => told(enqueued),
         Err(error) => Error::from(error).told().1,
     });
     Ok(Json(json!({ "jobs": rows.collect::<Vec<_>>(), "refused": refused })))
+}
+
+impl Jobs {
+    /// The span that every attempt of what is enqueued now has as its parent.
+    fn enqueue_span(&self, trace: Trace, jobs: usize, kind: impl Fn() -> String) -> Span {
+        let mut span = self.tracer.span(Side::Producer, trace.0, || format!("enqueue {}", kind()));
+        if span.is_on() {
+            span.set("towpath.job.kind", kind());
+            span.set("towpath.jobs", jobs as i64);
+        }
+        span
+    }
 }
 
 fn told(enqueued: Enqueued) -> Value {

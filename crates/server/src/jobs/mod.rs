@@ -18,6 +18,7 @@ use axum::Router;
 use axum::routing::post;
 use tokio_util::sync::CancellationToken;
 use towpath_db::Database;
+use towpath_trace::Tracer;
 
 use claim::Waiting;
 use error::Error;
@@ -29,15 +30,17 @@ pub(crate) struct Jobs {
     database: Database,
     wake: Wake,
     waiting: Arc<Waiting>,
+    tracer: Tracer,
     shutdown: CancellationToken,
 }
 
 /// The routes. They need a database, so they are mounted only where there is one.
-pub(crate) fn router(database: Database, shutdown: CancellationToken) -> Router {
+pub(crate) fn router(database: Database, tracer: Tracer, shutdown: CancellationToken) -> Router {
     let jobs = Jobs {
         wake: Wake::new(wake::For::Jobs, database.clone(), shutdown.clone()),
         waiting: Arc::default(),
         database,
+        tracer,
         shutdown,
     };
     Router::new()

@@ -73,6 +73,9 @@ impl Streams {
             Err(refusal) => Err(refusal),
         };
         let status = done.as_ref().map_or_else(|refusal| refusal.status, Done::status);
+        if let Err(refusal) = &done {
+            self.0.metrics.http().refused(refusal.error);
+        }
         let measured = metrics::Request { endpoint: "stream", method: "POST" };
         self.0.metrics.request(measured, status.as_u16(), began.elapsed());
         done.map_err(|refusal| {
@@ -84,7 +87,9 @@ impl Streams {
 
     async fn make(&self, name: StreamName, append: Append, cors: Cors) -> Result<Done, Refusal> {
         let has_data = !append.messages.is_empty();
+        let began = Instant::now();
         let published = self.fan_outs().publish(name, append).await?;
+        self.0.metrics.http().append_seconds.observe(began.elapsed().as_secs_f64());
         // An append to a stream nobody follows is answered in the protocol's own words alone.
         Ok(Done { published, has_data, cors, tells_fan_out: published.subscribers > 0 })
     }

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use futures_util::Stream;
 use hyper::StatusCode;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use prometheus_client::metrics::gauge::Gauge;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use towpath_model::stream::content_type::Mode;
@@ -65,7 +66,7 @@ impl Streams {
                 pass => Some(Box::pin(pass.ended())),
             },
             stage: Stage::Start,
-            _reader: reader,
+            _reader: (reader, Following::new(self.0.metrics.http().sse_clients.clone())),
         };
         events.set_alarm();
         let body = Body::Events(Box::pin(events));
@@ -99,7 +100,7 @@ struct Events {
     /// The end of the reader's token, if it needed one.
     ended: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     stage: Stage,
-    _reader: Reader,
+    _reader: (Reader, Following),
 }
 
 /// What is sent next.
@@ -235,6 +236,22 @@ pub(super) struct Readers {
 pub(super) struct Reader {
     project: Arc<str>,
     counts: Arc<Mutex<HashMap<Arc<str>, usize>>>,
+}
+
+/// One reader by SSE, counted until it is dropped.
+struct Following(Gauge);
+
+impl Following {
+    fn new(gauge: Gauge) -> Following {
+        gauge.inc();
+        Following(gauge)
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
 }
 
 impl Readers {

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use hyper::{Method, Request, Response, StatusCode};
+use prometheus_client::metrics::counter::Counter;
 use tokio_util::sync::CancellationToken;
 use towpath_model::stream::name::{Place, StreamName};
 use towpath_model::token::Action;
@@ -131,6 +132,9 @@ impl Streams {
                 Err(refusal) => Err(refusal),
             },
         };
+        if let Err(refusal) = &answer {
+            self.0.metrics.http().refused(refusal.error);
+        }
         let mut response = answer.unwrap_or_else(Refusal::into_response);
         cors.add_to(response.headers_mut());
         self.0.metrics.request(measured, response.status().as_u16(), began.elapsed());
@@ -145,7 +149,11 @@ impl Streams {
         {
             return Ok(Pass::Open);
         }
-        Ok(self.0.projects.admit(place.project(), request.headers(), self.0.settings.auth)?)
+        let admitted = self.0.projects.admit(place.project(), request.headers(), self.0.settings.auth);
+        if let Err(invalid) = &admitted {
+            self.0.metrics.http().not_let_in(invalid.word());
+        }
+        Ok(admitted?)
     }
 
     async fn dispatch(&self, place: Place, pass: Pass, request: Request<Upload>) -> Answer {
@@ -204,6 +212,11 @@ impl Streams {
         &*self.0.store
     }
 
+    /// Where connections count peers that do not read.
+    pub(crate) fn slow_clients_dropped(&self) -> Counter {
+        self.0.metrics.http().slow_clients_dropped.clone()
+    }
+
     pub(crate) fn body_bytes_max(&self) -> usize {
         self.settings().body_bytes_max
     }
@@ -218,6 +231,11 @@ impl Streams {
     fn settings(&self) -> &Settings {
         &self.0.settings
     }
+}
+
+/// Registers what streams and their fan-outs count, without opening any.
+pub(crate) fn describe(metrics: &Metrics) {
+    fanout::describe(metrics);
 }
 
 /// A request as it is counted.

@@ -5,6 +5,7 @@
 //! node holds it. Such a lock ends with its transaction, so it is safe behind a pooler
 //! and a killed node leaves nothing behind.
 
+mod numbers;
 mod schedule;
 
 use std::time::{Duration, Instant};
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use towpath_db::job::Pass;
 use towpath_db::{Database, Error};
+use towpath_model::metrics::Register;
 
 use crate::fetch::jittered;
 use crate::limits;
@@ -52,6 +54,25 @@ impl Task {
         Task::EventRetention,
     ];
 
+    /// Its name, as a label.
+    fn word(self) -> &'static str {
+        match self {
+            Task::Reap => "reap",
+            Task::Floors => "floors",
+            Task::Counters => "counters",
+            Task::Schedules => "schedules",
+            Task::Processes => "processes",
+            Task::Recount => "recount",
+            Task::Retention => "retention",
+            Task::Heartbeats => "heartbeats",
+            Task::Partitions => "partitions",
+            Task::EventPartitions => "event_partitions",
+            Task::EventCounters => "event_counters",
+            Task::EventBroadcasts => "event_broadcasts",
+            Task::EventRetention => "event_retention",
+        }
+    }
+
     /// The reaper decides how soon a dead worker's jobs run again, the floors how cheap a
     /// claim stays, the schedules and processes how punctual they are; the rest only tidies up.
     fn every(self) -> Duration {
@@ -66,11 +87,17 @@ impl Task {
     }
 }
 
+/// Registers what maintenance counts, without any.
+pub(crate) fn describe(registry: &mut Register<'_>) {
+    numbers::Numbers::default().register(registry);
+}
+
 /// Everything that must happen again and again.
 pub struct Maintenance {
     database: Database,
     schedules: schedule::Schedules,
     stale: i64,
+    numbers: numbers::Numbers,
 }
 
 /// What one round of everything did.
@@ -93,7 +120,13 @@ pub struct MaintenanceReport {
 impl Maintenance {
     /// Maintenance of this database.
     pub fn new(database: Database) -> Maintenance {
-        Maintenance { database, schedules: schedule::Schedules::default(), stale: 0 }
+        let (schedules, numbers) = Default::default();
+        Maintenance { database, schedules, stale: 0, numbers }
+    }
+
+    /// Adds what it counts to a registry, for `/metrics`.
+    pub fn register(&self, registry: &mut Register<'_>) {
+        self.numbers.register(registry);
     }
 
     /// Maintains until `shutdown`. A pass that fails is said once and tried again.
@@ -107,7 +140,9 @@ impl Maintenance {
                 if Instant::now() < *at || shutdown.is_cancelled() {
                     continue;
                 }
-                let done = self.perform(*task, &mut MaintenanceReport::default()).await;
+                let mut report = MaintenanceReport::default();
+                let done = self.perform(*task, &mut report).await;
+                self.numbers.note(*task, &done, &report);
                 trouble = said_once(*task, done.err(), trouble);
                 *at = Instant::now() + jittered(task.every());
             }

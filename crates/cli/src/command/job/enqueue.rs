@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use towpath_db::Database;
 use towpath_db::job::NewJob;
+use towpath_model::trace::TraceParent;
 use uuid::Uuid;
 
 use super::watch;
@@ -32,6 +33,9 @@ pub(crate) struct Enqueue {
     /// Who wants it; user@host if not given
     #[arg(long, value_name = "ACTOR")]
     by: Option<String>,
+    /// The span that wants it, as W3C writes it: 00-TRACE-SPAN-01
+    #[arg(long, value_name = "PARENT", value_parser = traceparent)]
+    traceparent: Option<TraceParent>,
     /// Follow it until it has ended
     #[arg(long)]
     watch: bool,
@@ -136,6 +140,13 @@ impl Enqueue {
         if let Some(run_id) = self.run_id {
             job = job.run_id(run_id);
         }
+        if let Some(parent) = self.traceparent {
+            job = job.traceparent(parent);
+        }
         Ok(job)
     }
+}
+
+fn traceparent(text: &str) -> Result<TraceParent, String> {
+    text.parse().map_err(|_| "use 00-<32 hex digits>-<16 hex digits>-01, in lower case".to_owned())
 }

@@ -105,6 +105,7 @@ fn job_in_words(job: &Job) -> String {
         ("target", job.target_ref.clone()),
         ("payload ref", job.payload_ref.clone()),
         ("run", job.run_id.map(|id| id.to_string())),
+        ("trace", job.traceparent.map(|parent| parent.trace())),
         (
             "lease",
             job.lease_owner.as_ref().zip(job.lease_until).map(|(o, until)| format!("{o} until {until:.0}")),

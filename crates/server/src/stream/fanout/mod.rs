@@ -52,6 +52,11 @@ pub(crate) struct Published {
     pub(crate) mode: Mode,
 }
 
+/// Registers what fan-outs count, without any.
+pub(super) fn describe(metrics: &Metrics) {
+    Counts::new(metrics);
+}
+
 impl FanOuts {
     /// Sessions here, or on the server that the settings name.
     pub(crate) fn new(

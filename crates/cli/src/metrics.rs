@@ -1,0 +1,112 @@
+//! Numbers for monitoring: where they are served, to whom, and what they are called.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use serde::Serialize;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use towpath_db::Database;
+use towpath_server::metrics::{self, Access, Metrics, SurveyNumbers};
+
+use crate::settings::Settings;
+
+/// Settings of `/metrics`.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct MetricsSettings {
+    /// Address that serves /metrics alone, also for roles without the HTTP server [default: none]
+    #[arg(long, global = true, env = "TOWPATH_METRICS_LISTEN", value_name = "ADDR")]
+    metrics_listen: Option<SocketAddr>,
+    /// Bearer token that opens /metrics [default: none, open on loopback]
+    #[arg(long, global = true, env = "TOWPATH_METRICS_TOKEN", value_name = "TOKEN", hide_env_values = true)]
+    metrics_token: Option<String>,
+}
+
+/// Who may read `/metrics` at an address.
+pub(crate) fn access(settings: &Settings, address: SocketAddr) -> Access {
+    match &settings.metrics.metrics_token {
+        Some(token) => Access::Token(token.clone()),
+        None if address.ip().is_loopback() => Access::Open,
+        None => Access::Closed,
+    }
+}
+
+/// The address of its own, if there is one. Bound before anything is started.
+pub(crate) async fn listen(settings: &Settings) -> anyhow::Result<Option<TcpListener>> {
+    let Some(address) = settings.metrics.metrics_listen else { return Ok(None) };
+    if matches!(access(settings, address), Access::Closed) {
+        bail!(
+            "{address} can be reached from outside and metrics have no token; set one with \
+             TOWPATH_METRICS_TOKEN, or listen on 127.0.0.1"
+        );
+    }
+    let listener = TcpListener::bind(address).await.with_context(|| {
+        format!("cannot listen on {address}; stop what uses the port or choose another with --metrics-listen")
+    })?;
+    Ok(Some(listener))
+}
+
+/// Serves there until `shutdown`.
+pub(crate) fn serve(
+    listener: Option<TcpListener>,
+    metrics: &Metrics,
+    settings: &Settings,
+    shutdown: &CancellationToken,
+) -> JoinHandle<()> {
+    let (metrics, shutdown) = (metrics.clone(), shutdown.clone());
+    let access = settings.metrics.metrics_listen.map_or(Access::Closed, |address| access(settings, address));
+    tokio::spawn(async move {
+        let Some(listener) = listener else { return };
+        if let Ok(address) = listener.local_addr() {
+            tracing::info!("metrics at http://{address}/metrics");
+        }
+        metrics::run(listener, metrics, access, shutdown).await;
+    })
+}
+
+/// Looks at the database's numbers until `shutdown`.
+pub(crate) fn survey(metrics: &Metrics, database: &Database, shutdown: &CancellationToken) -> JoinHandle<()> {
+    tokio::spawn(SurveyNumbers::new(metrics, Some(database.clone())).run(shutdown.clone()))
+}
+
+/// One metric, as `towpath metrics` shows it.
+#[derive(Serialize)]
+pub(crate) struct Described {
+    pub(crate) name: String,
+    #[serde(rename = "type")]
+    pub(crate) kind: &'static str,
+    pub(crate) help: &'static str,
+    /// Which part of the program exports it.
+    pub(crate) of: &'static str,
+}
+
+/// Every metric there is, read from the registries themselves.
+pub(crate) fn all() -> Vec<Described> {
+    let database = "the whole system, as the database sees it: up, serve, maintain";
+    let parts: [(&'static str, &dyn Fn(&Metrics)); 6] = [
+        (database, &|metrics| drop(SurveyNumbers::new(metrics, None))),
+        ("jobs that this process claims and ends: up, serve, work", &|metrics| {
+            metrics.register(|registry| towpath_db::job::Numbers::default().register(registry));
+        }),
+        ("jobs that this process runs: up, work", &|metrics| metrics.register(towpath_worker::describe)),
+        ("maintenance: up, maintain", &|metrics| metrics.register(towpath_worker::describe_maintenance)),
+        ("events and routes: up, route", &|metrics| metrics.register(towpath_route::describe)),
+        ("fan-out and sessions: up, serve", &metrics::describe_streams),
+    ];
+    let http = ("HTTP and streams: up, serve; the metrics' own address", Metrics::new());
+    let rest = parts.map(|(of, add)| {
+        let metrics = Metrics::default();
+        add(&metrics);
+        (of, metrics)
+    });
+    let all = rest.iter().chain([&http]).flat_map(|(of, metrics)| {
+        metrics.described().into_iter().map(|metric| {
+            let ending = if metric.kind == "counter" { "_total" } else { "" };
+            let name = format!("towpath_{}{ending}", metric.name);
+            Described { name, kind: metric.kind, help: metric.help, of }
+        })
+    });
+    all.collect()
+}

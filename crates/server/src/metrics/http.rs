@@ -1,0 +1,156 @@
+//! What the HTTP server counts: requests, connections, live readers, and whom it turned away.
+
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use towpath_model::metrics::Register;
+
+/// What was asked for, in a few words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct Request {
+    /// Which kind of path.
+    pub(crate) endpoint: &'static str,
+    /// One of the methods there are, or `other`.
+    pub(crate) method: &'static str,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Answered {
+    endpoint: &'static str,
+    method: &'static str,
+    status: u16,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Reason {
+    reason: &'static str,
+}
+
+/// The numbers. Clones are one.
+#[derive(Clone)]
+pub(crate) struct Numbers {
+    requests: Family<Answered, Counter>,
+    seconds: Family<Request, Histogram, fn() -> Histogram>,
+    /// Time from an append that is understood to its answer: what a producer waits for.
+    pub(crate) append_seconds: Histogram,
+    pub(crate) connections: Gauge,
+    pub(crate) connections_refused: Counter,
+    pub(crate) sse_clients: Gauge,
+    pub(crate) slow_clients_dropped: Counter,
+    quota_rejections: Family<Reason, Counter>,
+    auth_failures: Family<Reason, Counter>,
+}
+
+impl Default for Numbers {
+    fn default() -> Numbers {
+        Numbers {
+            requests: Family::default(),
+            seconds: Family::new_with_constructor(seconds),
+            append_seconds: seconds(),
+            connections: Gauge::default(),
+            connections_refused: Counter::default(),
+            sse_clients: Gauge::default(),
+            slow_clients_dropped: Counter::default(),
+            quota_rejections: Family::default(),
+            auth_failures: Family::default(),
+        }
+    }
+}
+
+impl Numbers {
+    pub(super) fn register(&self, registry: &mut Register<'_>) {
+        registry.register(
+            "http_requests",
+            "Requests that were answered, by endpoint, method and status",
+            self.requests.clone(),
+        );
+        registry.register(
+            "http_request_seconds",
+            "Time until an answer began, by endpoint and method",
+            self.seconds.clone(),
+        );
+        registry.register(
+            "stream_append_ack_seconds",
+            "Time from an append to its durable acknowledgement",
+            self.append_seconds.clone(),
+        );
+        registry.register("http_connections", "Open connections", self.connections.clone());
+        let refused = self.connections_refused.clone();
+        registry.register("http_connections_refused", "Connections beyond connections_max", refused);
+        registry.register("sse_clients", "Readers that follow a stream by SSE", self.sse_clients.clone());
+        let slow = self.slow_clients_dropped.clone();
+        registry.register("slow_clients_dropped", "Connections ended because the peer did not read", slow);
+        registry.register(
+            "quota_rejections",
+            "Requests to streams beyond a limit, by reason (too_many, too_large, busy, disk_full)",
+            self.quota_rejections.clone(),
+        );
+        registry.register(
+            "auth_failures",
+            "Requests without the right to what they asked, by reason",
+            self.auth_failures.clone(),
+        );
+    }
+
+    pub(super) fn request(&self, request: Request, status: u16, took: Duration) {
+        let Request { endpoint, method } = request;
+        self.requests.get_or_create(&Answered { endpoint, method, status }).inc();
+        self.seconds.get_or_create(&request).observe(took.as_secs_f64());
+    }
+
+    /// Somebody was not let in. The reason is one of our own words.
+    pub(crate) fn not_let_in(&self, reason: &'static str) {
+        self.auth_failures.get_or_create(&Reason { reason }).inc();
+    }
+
+    /// A request was refused with this word; those that are about limits are counted.
+    pub(crate) fn refused(&self, word: &'static str) {
+        match word {
+            "too_many" | "too_large" | "busy" | "disk_full" => {
+                self.quota_rejections.get_or_create(&Reason { reason: word }).inc();
+            }
+            "forbidden" => self.not_let_in("forbidden"),
+            _ => {}
+        }
+    }
+}
+
+/// From a quarter of a millisecond to the longest wait, four times wider each.
+fn seconds() -> Histogram {
+    Histogram::new([0.00025, 0.001, 0.004, 0.016, 0.064, 0.25, 1.0, 4.0, 16.0])
+}
+
+/// A method as a label: whatever somebody invents is one word.
+pub(crate) fn method(method: &hyper::Method) -> &'static str {
+    match method.as_str() {
+        "GET" => "GET",
+        "HEAD" => "HEAD",
+        "POST" => "POST",
+        "PUT" => "PUT",
+        "PATCH" => "PATCH",
+        "DELETE" => "DELETE",
+        "OPTIONS" => "OPTIONS",
+        _ => "other",
+    }
+}
+
+/// A path outside of the streams as a label.
+pub(crate) fn endpoint(path: &str) -> &'static str {
+    let verb = path.strip_prefix("/api/v1/jobs/");
+    match (verb, path) {
+        (Some("enqueue" | "enqueue_many"), _) => "jobs_enqueue",
+        (Some("claim"), _) => "jobs_claim",
+        (Some("ack" | "ack_many" | "fail" | "release"), _) => "jobs_finish",
+        (Some(_), _) => "jobs",
+        (None, "/metrics") => "metrics",
+        (None, "/health" | "/ready") => "health",
+        (None, path) if path.starts_with("/api/v1/events") => "events",
+        (None, path) if path == "/ui" || path.starts_with("/ui/") => "ui",
+        (None, path) if path.starts_with("/admin/") => "admin",
+        _ => "other",
+    }
+}
