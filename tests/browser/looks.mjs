@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { looks, open, pictures, url } from "./browser.mjs";
 
 export async function look({ all }) {
+  const tooWide = [];
   for (const [look, options] of Object.entries(looks)) {
     const page = await open(options);
     const grounds = new Set();
@@ -11,12 +12,17 @@ export async function look({ all }) {
       assert.ok(await page.locator("h1").first().isVisible(), `${path} has no heading`);
       assert.notEqual(await page.title(), "broken", `${path} ran markup`);
       grounds.add(await page.evaluate(() => getComputedStyle(document.body).backgroundColor));
-      const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-      assert.ok(wide <= 0, `${path} is ${wide} px too wide (${look})`);
+      const wide = await page.evaluate(() => {
+        const over = document.documentElement.scrollWidth - innerWidth;
+        const widest = [...document.querySelectorAll("main *")].filter(element => element.getBoundingClientRect().right > innerWidth);
+        return over > 0 && `${over} px: ${widest.slice(0, 3).map(element => element.outerHTML.slice(0, 120)).join(" ")}`;
+      });
+      if (wide) tooWide.push(`${path} (${look}) ${wide}`);
       const file = name.toLowerCase().replace(", one", "-one").replaceAll(" ", "-");
       await page.screenshot({ path: `${pictures}/${look}-${file}.png` });
     }
     assert.equal(grounds.size, 1, `one background (${look}): ${[...grounds]}`);
     await page.context().close();
   }
+  assert.deepEqual(tooWide, []);
 }

@@ -66,7 +66,6 @@ fn draw_once(
     view: &mut View,
     history: &mut VecDeque<u64>,
 ) -> anyhow::Result<()> {
-    fail_point();
     match seen {
         Some(Ok(frame)) => {
             view.trouble = None;
@@ -84,6 +83,7 @@ fn draw_once(
     if let Some(frame) = view.last.clone() {
         screen.0.draw(|area| draw::whole(area, &frame, view))?;
     }
+    fail_point();
     Ok(())
 }
 
