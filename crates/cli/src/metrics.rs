@@ -82,10 +82,13 @@ pub(crate) struct Described {
     pub(crate) of: &'static str,
 }
 
+/// Puts the metrics of one part into a registry.
+type Register<'a> = &'a dyn Fn(&Metrics);
+
 /// Every metric there is, read from the registries themselves.
 pub(crate) fn all() -> Vec<Described> {
     let database = "the whole system, as the database sees it: up, serve, maintain";
-    let parts: [(&'static str, &dyn Fn(&Metrics)); 6] = [
+    let parts: [(&'static str, Register); 6] = [
         (database, &|metrics| drop(SurveyNumbers::new(metrics, None))),
         ("jobs that this process claims and ends: up, serve, work", &|metrics| {
             metrics.register(|registry| towpath_db::job::Numbers::default().register(registry));

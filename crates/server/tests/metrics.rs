@@ -1,7 +1,5 @@
 //! The database's numbers at `/metrics`: bounded, and no trouble when the database is.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
-
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;

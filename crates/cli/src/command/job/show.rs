@@ -7,6 +7,7 @@ use serde_json::Value;
 use towpath_db::Database;
 use towpath_db::job_read::{Job, JobEvent, JobWhole, JobWhy};
 use towpath_model::id::JobId;
+use towpath_model::trace::TraceParent;
 
 use crate::output::{Output, table};
 
@@ -105,7 +106,7 @@ fn job_in_words(job: &Job) -> String {
         ("target", job.target_ref.clone()),
         ("payload ref", job.payload_ref.clone()),
         ("run", job.run_id.map(|id| id.to_string())),
-        ("trace", job.traceparent.map(|parent| parent.trace())),
+        ("trace", job.traceparent.map(TraceParent::trace)),
         (
             "lease",
             job.lease_owner.as_ref().zip(job.lease_until).map(|(o, until)| format!("{o} until {until:.0}")),
