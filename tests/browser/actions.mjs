@@ -52,8 +52,9 @@ export async function act() {
     if (!form) { missing.push(key); continue; }
     const command = (await form.locator("code.cli").first().textContent()).trim();
     assert.match(command, /^towpath /, `${key} shows no command`);
-    // Help is printed only if everything before it is a command of ours with these flags.
-    towpath(...command.split(/\s+/).slice(1).filter(word => word !== "\\"), "--help");
+    // Help is printed only if everything before it is a command of ours with these flags; words in
+    // capitals stand for what a person chooses.
+    towpath(...command.split(/\s+/).slice(1).filter(word => !/^[A-Z]+$/.test(word)), "--help");
     const summary = form.locator("xpath=ancestor::details[1]/summary");
     if (await summary.count()) {
       await summary.focus();

@@ -29,8 +29,11 @@ export async function typed({ navigation }) {
   await page.keyboard.press("p");
   for (const { path, key, name } of navigation) {
     await page.keyboard.press("Escape");
+    // Also when the page is the one it was.
+    const loaded = page.waitForEvent("load");
     await page.keyboard.press("g");
     await page.keyboard.press(key);
+    await loaded;
     await page.waitForURL(url + path);
     await everythingIsReached(page, name);
   }
