@@ -7,12 +7,14 @@ import { typed } from "./keyboard.mjs";
 import { look } from "./looks.mjs";
 
 // What the demo does not make by itself: markup in an error, a process that waits for its moment, a
-// receiver that is not there, an executor that died.
+// receiver that is not there, an executor that died, a session that stays (and is the first of its list).
 const evil = "<img src=x onerror=document.title='broken'>";
 towpath("job", "enqueue", "towpath.fail", "--payload", JSON.stringify({ permanent: true, message: evil }));
 towpath("message", "send", "--to", "ann@demo.invalid", "--subject", "Later", "--text", "Hi", "--at", "1h");
 towpath("routes", "add", "broken", "--to-webhook", "http://127.0.0.1:9/nobody", "--domain", "shop", "--retry", "1,1,1,1,1,1");
 towpath("routes", "enable", "broken", "--why", "to see a circuit open");
+
+towpath("subscribe", "00000000-0000-7000-8000-000000000001", "demo.news");
 
 await until("a dead letter", () => json("dlq", "list").dead_letters.length > 2);
 await until("a dead letter of a route", () => json("routes", "dlq", "list").dead_letters.length > 0);

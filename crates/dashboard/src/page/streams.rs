@@ -69,7 +69,8 @@ pub(crate) async fn show(
         command: super::command("towpath stream list", &flags),
         count: i64::try_from(app.store.count(&project)).unwrap_or(i64::MAX),
         folders,
-        streams: found.into_iter().map(row).collect(),
+        // What the server keeps for itself is nobody's stream.
+        streams: found.into_iter().filter(|(name, _)| !name.is_reserved()).map(row).collect(),
         more: more.map(|after| {
             let (project, prefix) = (percent(&project), percent(&asked.prefix));
             format!("/ui/streams?project={project}&prefix={prefix}&after={}", percent(&after))
@@ -91,8 +92,10 @@ async fn folders(app: &App, project: &str, prefix: &str) -> Result<Vec<(String, 
         after = Some(match rest.find(['/', ':']) {
             Some(at) => {
                 let folder = format!("{prefix}{}", &rest[..=at]);
-                let link = super::query(&[("project", project), ("prefix", &folder)]);
-                found.push((folder.clone(), format!("/ui/streams?{link}")));
+                if !name.is_reserved() {
+                    let link = super::query(&[("project", project), ("prefix", &folder)]);
+                    found.push((folder.clone(), format!("/ui/streams?{link}")));
+                }
                 format!("{folder}{}", char::MAX)
             }
             None => name.id.to_string(),
