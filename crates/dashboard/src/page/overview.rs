@@ -59,6 +59,8 @@ pub(crate) async fn show(
         db.event_chart(),
     )?;
     let counted_ago = [queue.age, latency.age, backlog.age, events.age].into_iter().flatten().max();
+    // A second is as good as now.
+    let counted_ago = counted_ago.filter(|age| age.as_secs() > 1);
     let counting = queue.value.is_none() || backlog.value.is_none() || events.value.is_none();
     let now = Timestamp::now();
     let queue = queue.value.as_deref().cloned().flatten();
