@@ -301,7 +301,8 @@ async fn the_database_decides_as_the_model_does() {
         "skipped suppressed",
         "skipped no_route",
     ] {
-        assert!(seen.get(kind).is_some_and(|n| *n >= 50), "too few {kind}: {seen:?}");
+        // The rarest, a suppressed event, comes about 65 times: chance alone does not bring it below ten.
+        assert!(seen.get(kind).is_some_and(|n| *n >= 10), "too few {kind}: {seen:?}");
     }
 }
 
