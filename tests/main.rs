@@ -24,6 +24,7 @@ mod stream_cli;
 mod stream_disk;
 mod stream_limit;
 mod stream_token;
+mod terminal;
 mod tidy;
 mod top;
 mod towpath;
