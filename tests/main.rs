@@ -19,6 +19,7 @@ mod metrics;
 mod migrate;
 mod old;
 mod process_new;
+mod progress;
 mod public_address;
 mod route_crash;
 mod stream_cli;
