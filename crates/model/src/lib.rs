@@ -11,6 +11,8 @@ pub mod doctor;
 pub mod event;
 pub mod fanout;
 pub mod function_result;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 pub mod id;
 pub mod job;
 pub mod job_state;
