@@ -30,7 +30,12 @@ pub(crate) struct Route {
     slices: i32,
 }
 
-const JOBS: &str = "select count(*) from towpath.job_ready";
+/// How far every slice has come. The jobs of a pass are committed with its mark, and looking at the marks
+/// costs the same however many jobs wait.
+const PASSED: &str = "select min(m.position) from towpath.route_worker_cursor c, lateral \
+     (select position from towpath.route_cursor_mark where cursor_no = c.cursor_no order by mark_no desc limit 1) m";
+/// The newest job, by an index: nobody runs them, so they grow in number from one measurement to the next.
+const NEWEST: &str = "select job_id::text from towpath.job_live order by job_id desc limit 1";
 
 impl Route {
     pub(crate) async fn run(&self, log: &mut Log) -> anyhow::Result<()> {
@@ -60,7 +65,7 @@ impl Route {
 
     /// Events wait; the role starts; when is the last one a job?
     async fn backlog(&self, place: &Place, client: &Client) -> anyhow::Result<(f64, String)> {
-        let before = number(client, JOBS).await?;
+        let before = last(client).await?;
         let mut left = self.events;
         while left > 0 {
             call(client, &emit_many(left.min(1_000))).await?;
@@ -69,7 +74,7 @@ impl Route {
         client.batch_execute("checkpoint").await?;
         let began = Instant::now();
         let role = place.role(Config::default()).await?;
-        until(client, JOBS, before + self.events).await?;
+        until(client, PASSED, before + self.events).await?;
         let took = began.elapsed();
         role.stop().await?;
         let load = std::fs::read_to_string("/proc/loadavg")?.split(' ').next().unwrap_or_default().to_owned();
@@ -80,14 +85,13 @@ impl Route {
     /// who looks all the time.
     async fn idle(&self, place: &Place, client: &Client) -> anyhow::Result<[f64; 2]> {
         let role = place.role(Config::default()).await?;
-        let newest = "select count(*) from towpath.job_ready where job_id > $1::text::uuid";
+        let newer = "select exists (select from towpath.job_live where job_id > $1::text::uuid)";
         let mut delays = vec![];
         for _ in 0..self.samples {
-            let mark: String =
-                client.query_one("select max(job_id::text) from towpath.job_ready", &[]).await?.get(0);
+            let mark: String = client.query_one(NEWEST, &[]).await?.get(0);
             call(client, "fn_event_emit('d', 'single')").await?;
             let began = Instant::now();
-            while client.query_one(newest, &[&mark]).await?.get::<_, i64>(0) == 0 {
+            while !client.query_one(newer, &[&mark]).await?.get::<_, bool>(0) {
                 tokio::time::sleep(Duration::from_micros(200)).await;
             }
             delays.push(began.elapsed().as_secs_f64() * 1000.0);
@@ -102,8 +106,7 @@ impl Route {
     /// Eight connections emit one event per commit; the delay by the database's own clock, from the
     /// event's writing to the job's, without the commit of the pass.
     async fn busy(&self, place: &Place, client: &Client) -> anyhow::Result<(f64, [f64; 2])> {
-        let from: String =
-            client.query_one("select max(job_id::text) from towpath.job_ready", &[]).await?.get(0);
+        let from: String = client.query_one(NEWEST, &[]).await?.get(0);
         let role = place.role(Config::default()).await?;
         let until_then = Instant::now() + Duration::from_secs(self.seconds);
         let mut writers = vec![];

@@ -3,22 +3,22 @@
 //! `axum::serve` would be shorter, but has no bound on connections, no time-out that
 //! fires on a slow head, and needs twice the memory per idle connection.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use hyper::Request;
 use hyper::body::Incoming;
-use hyper::server::conn::{http1, http2};
+use hyper::server::conn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::front::Front;
-use crate::http1::HandedOver;
+use crate::http1::{self, Connection, Following, HandedOver, Next};
 use crate::io::{Resumed, WriteBound};
 use crate::limits;
 use crate::stop::Stop;
@@ -53,12 +53,13 @@ pub(crate) async fn run(
             refuse(stream).await;
             continue;
         };
-        let (front, tls, stop) = (front.clone(), tls.clone(), stop.clone());
-        let open = Open::new(http.connections.clone());
-        connections.spawn(async move {
-            serve(stream, front, tls, stop).await;
-            drop((slot, open));
-        });
+        let guest = Guest {
+            front: front.clone(),
+            stop: stop.clone(),
+            connections: connections.clone(),
+            _held: (slot, Open::new(http.connections.clone())),
+        };
+        connections.spawn(serve(stream, guest, tls.clone()));
     }
     drop(listener);
     stop.now();
@@ -93,32 +94,70 @@ async fn refuse(mut stream: TcpStream) {
     let _ = tokio::time::timeout(limits::ACCEPT_REST, stream.write_all(answer.as_bytes())).await;
 }
 
-async fn serve(stream: TcpStream, front: Front, tls: Option<Tls>, stop: Stop) {
+/// What a connection needs and holds while it is open.
+struct Guest {
+    front: Front,
+    stop: Stop,
+    connections: TaskTracker,
+    _held: (OwnedSemaphorePermit, Open),
+}
+
+async fn serve(stream: TcpStream, guest: Guest, tls: Option<Tls>) {
     // Small answers must not wait for the acknowledgement of the one before.
     let _ = stream.set_nodelay(true);
-    let slow = front.metrics.http().slow_clients_dropped.clone();
-    match tls {
-        None => {
-            let Some(is_http2) = begins_with_http2(&stream).await else { return };
-            let (stream, read) = match &front.streams {
-                Some(streams) if !is_http2 => match crate::http1::serve(stream, streams, &stop).await {
-                    Some(HandedOver { stream, read }) => (stream, read),
-                    None => return,
-                },
-                _ => (stream, Bytes::new()),
-            };
-            let bound = WriteBound::new(stream, limits::WRITE_WAIT_MAX, slow);
-            // Boxed: few connections come here, and those that do not need no room for it.
-            Box::pin(speak(Resumed::new(read, bound), is_http2, front, stop)).await;
+    // Boxed here and below: those who do not come by need no room for it.
+    if let Some(tls) = tls {
+        return Box::pin(serve_secure(stream, guest, tls)).await;
+    }
+    let Some(is_http2) = begins_with_http2(&stream).await else { return };
+    match &guest.front.streams {
+        Some(streams) if !is_http2 => {
+            let connection = http1::begin(stream, streams, guest.stop.clone());
+            converse(connection, guest).await;
         }
-        Some(tls) => {
-            let bound = WriteBound::new(stream, limits::WRITE_WAIT_MAX, slow);
-            let accepted = tokio::time::timeout(limits::TLS_WAIT_MAX, tls.acceptor().accept(bound)).await;
-            let Ok(Ok(secure)) = accepted else { return };
-            let is_http2 = secure.get_ref().1.alpn_protocol() == Some(b"h2");
-            Box::pin(speak(secure, is_http2, front, stop)).await;
+        _ => Box::pin(speak(bound(stream, &guest.front), is_http2, guest)).await,
+    }
+}
+
+async fn serve_secure(stream: TcpStream, guest: Guest, tls: Tls) {
+    let accept = tls.acceptor().accept(bound(stream, &guest.front));
+    let Ok(Ok(secure)) = tokio::time::timeout(limits::TLS_WAIT_MAX, accept).await else { return };
+    let is_http2 = secure.get_ref().1.alpn_protocol() == Some(b"h2");
+    Box::pin(speak(secure, is_http2, guest)).await;
+}
+
+/// Answers requests to streams, then goes on as it was asked to.
+async fn converse(connection: Connection, guest: Guest) {
+    let Some(streams) = &guest.front.streams else { return };
+    match http1::serve(connection, streams).await {
+        Next::Gone => {}
+        Next::HandedOver(HandedOver { stream, read }) => {
+            let stream = Resumed::new(read, bound(stream, &guest.front));
+            Box::pin(speak(stream, false, guest)).await;
+        }
+        Next::Following(following) => {
+            guest.connections.clone().spawn(follow(Box::new((following, guest))));
         }
     }
+}
+
+/// Follows, then converses again. A task of its own, and boxed, because it is small then: followers are
+/// many, and stay.
+async fn follow(mut both: Box<(Following, Guest)>) {
+    if both.0.run().await.is_ok() {
+        let (following, guest) = *both;
+        converse_again(following.into_connection(guest.stop.clone()), guest).await;
+    }
+}
+
+fn converse_again(connection: Connection, guest: Guest) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    Box::pin(converse(connection, guest))
+}
+
+/// A peer that does not read is given up.
+fn bound(stream: TcpStream, front: &Front) -> WriteBound<TcpStream> {
+    let given_up = front.metrics.http().slow_clients_dropped.clone();
+    WriteBound::new(stream, limits::WRITE_WAIT_MAX, given_up)
 }
 
 /// Whether a connection opens with the preface of HTTP/2; `None` if it says nothing at all.
@@ -134,18 +173,19 @@ async fn begins_with_http2(stream: &TcpStream) -> Option<bool> {
 }
 
 /// Answers requests until the peer, its silence or the stop ends it.
-async fn speak<T>(io: T, is_http2: bool, front: Front, stop: Stop)
+async fn speak<T>(io: T, is_http2: bool, guest: Guest)
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let io = TokioIo::new(io);
+    let Guest { front, stop, .. } = &guest;
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         let front = front.clone();
         async move { front.answer(request).await }
     });
     let ended = match is_http2 {
         false => {
-            let connection = http1::Builder::new()
+            let connection = conn::http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(limits::IDLE_WAIT_MAX)
                 .max_buf_size(limits::HEAD_BYTES_MAX)
@@ -160,7 +200,7 @@ where
             }
         }
         true => {
-            let connection = http2::Builder::new(TokioExecutor::new())
+            let connection = conn::http2::Builder::new(TokioExecutor::new())
                 .timer(TokioTimer::new())
                 .keep_alive_interval(limits::PING_EVERY)
                 .keep_alive_timeout(limits::PING_WAIT_MAX)
@@ -179,5 +219,20 @@ where
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection ended early");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// S06: ten thousand followers are ten thousand of these.
+    #[test]
+    fn who_follows_takes_little_room() {
+        fn bytes<A, R>(_: impl Fn(A) -> R) -> usize {
+            size_of::<R>()
+        }
+        let all = bytes(follow) + size_of::<(Following, Guest)>();
+        assert!(all <= 768, "{all} bytes");
     }
 }

@@ -5,7 +5,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use futures_util::Stream;
-use hyper::body::{Frame, SizeHint};
+use hyper::body::{Body as _, Frame, SizeHint};
 
 /// What is sent. Pieces are shared with the store and with other clients, never copied.
 pub(crate) enum Body {
@@ -16,9 +16,48 @@ pub(crate) enum Body {
     /// A JSON page: `[`, the values, `]`.
     Array(Array),
     /// Events until the stream, the client or the server ends it.
-    Events(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
+    Events(Pin<Box<dyn Stream<Item = Chunk> + Send>>),
     /// Whatever the other pages answer with.
     Other(axum::body::Body),
+}
+
+/// A piece of a body whose length nobody knows, as HTTP/1.1 sends it: its length, the bytes, a line's end.
+/// It is made once for all who get it, and goes out in one write.
+#[derive(Debug, Clone)]
+pub(crate) struct Chunk(Bytes);
+
+/// Room for the length of a chunk and the end of its line.
+const CHUNK_HEAD_BYTES: usize = 10;
+
+impl Chunk {
+    /// What `write` writes into the buffer it gets, which has room for `bytes`.
+    pub(crate) fn write(bytes: usize, write: impl FnOnce(&mut Vec<u8>)) -> Chunk {
+        let mut out = Vec::with_capacity(CHUNK_HEAD_BYTES + bytes + 2);
+        out.resize(CHUNK_HEAD_BYTES, b'0');
+        write(&mut out);
+        let length = out.len() - CHUNK_HEAD_BYTES;
+        let head = format!("{length:x}\r\n");
+        let begin = CHUNK_HEAD_BYTES - head.len();
+        out[begin..CHUNK_HEAD_BYTES].copy_from_slice(head.as_bytes());
+        out.extend_from_slice(b"\r\n");
+        Chunk(Bytes::from(out).slice(begin..))
+    }
+
+    /// A chunk that was taken apart by [`Chunk::into_wire`].
+    pub(crate) fn from_wire(wire: Bytes) -> Chunk {
+        Chunk(wire)
+    }
+
+    /// Everything, as it is sent.
+    pub(crate) fn into_wire(self) -> Bytes {
+        self.0
+    }
+
+    /// What it carries.
+    fn into_data(self) -> Bytes {
+        let begin = self.0.iter().position(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        self.0.slice(begin..self.0.len() - 2)
+    }
 }
 
 /// What is left to send of a JSON array.
@@ -42,6 +81,20 @@ impl Body {
             length => stored.slice(..length - 1),
         };
         Body::Array(Array { values, next: Part::Open })
+    }
+
+    /// The next piece with its length before it.
+    pub(crate) fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Chunk, axum::Error>>> {
+        if let Body::Events(events) = self {
+            return events.as_mut().poll_next(cx).map(|chunk| chunk.map(Ok));
+        }
+        while let Some(frame) = ready!(Pin::new(&mut *self).poll_frame(cx)) {
+            // An empty chunk would say that this was all.
+            if let Some(data) = frame?.into_data().ok().filter(|data| !data.is_empty()) {
+                return Poll::Ready(Some(Ok(Chunk::write(data.len(), |out| out.extend_from_slice(&data)))));
+            }
+        }
+        Poll::Ready(None)
     }
 }
 
@@ -100,7 +153,7 @@ impl hyper::body::Body for Body {
                 Some(piece)
             }
             Body::Array(array) => array.next(),
-            Body::Events(events) => ready!(events.as_mut().poll_next(cx)),
+            Body::Events(events) => ready!(events.as_mut().poll_next(cx)).map(Chunk::into_data),
             Body::Other(body) => return Pin::new(body).poll_frame(cx),
         };
         Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
@@ -129,13 +182,23 @@ impl hyper::body::Body for Body {
 #[cfg(test)]
 mod tests {
     use http_body_util::BodyExt;
-    use hyper::body::Body as _;
 
     use super::*;
 
     async fn sent(body: Body) -> (Option<u64>, Bytes) {
         let promised = body.size_hint().exact();
         (promised, body.collect().await.unwrap().to_bytes())
+    }
+
+    #[test]
+    fn a_chunk_says_its_length() {
+        for length in [1, 9, 15, 16, 255, 4096, 1_048_577] {
+            let data = vec![b'\n'; length];
+            let chunk = Chunk::write(0, |out| out.extend_from_slice(&data));
+            let wire = chunk.clone().into_wire();
+            assert!(wire.starts_with(format!("{length:x}\r\n\n").as_bytes()) && wire.ends_with(b"\n\r\n"));
+            assert_eq!(Chunk::from_wire(wire).into_data(), data);
+        }
     }
 
     #[tokio::test]

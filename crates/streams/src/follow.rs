@@ -175,8 +175,8 @@ impl Seats {
         self.free.push(seat);
     }
 
-    fn wake(&mut self) -> Vec<Waker> {
-        self.waiting.iter_mut().filter_map(Option::take).collect()
+    fn empty(&mut self, woken: &mut Vec<Waker>) {
+        woken.extend(self.waiting.iter_mut().filter_map(Option::take));
     }
 }
 
@@ -197,17 +197,15 @@ impl Live {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells everybody, once. Batches must come in the order of their offsets.
-    pub(crate) fn publish(&self, batch: Option<Batch>, news: News) {
-        let woken = {
-            let mut live = self.lock();
-            if let Some(batch) = batch {
-                live.recent.keep(batch, &self.total);
-            }
-            live.news = news;
-            live.seats.wake()
-        };
-        woken.into_iter().for_each(Waker::wake);
+    /// Shows what is new to whoever looks; those who wait are to be woken by the caller. Batches
+    /// must come in the order of their offsets.
+    pub(crate) fn publish(&self, batch: Option<Batch>, news: News, waiting: &mut Vec<Waker>) {
+        let mut live = self.lock();
+        if let Some(batch) = batch {
+            live.recent.keep(batch, &self.total);
+        }
+        live.news = news;
+        live.seats.empty(waiting);
     }
 }
 

@@ -25,7 +25,7 @@ use crate::stop::Stop;
 use crate::stream::{Done, Streams};
 
 /// The connection is over: the client left, was silent for too long, or the server stops.
-pub(super) struct Gone;
+pub(crate) struct Gone;
 
 /// Why a body is not there.
 pub(super) enum Unread {
@@ -33,10 +33,17 @@ pub(super) enum Unread {
     Gone,
 }
 
-pub(super) struct Connection {
+/// The two directions of a connection.
+struct Wire {
     stream: TcpStream,
     input: BytesMut,
     output: Vec<u8>,
+    /// Peers that do not read, all together.
+    given_up: Counter,
+}
+
+pub(crate) struct Connection {
+    wire: Wire,
     stop: Stop,
     stopped: Pin<Box<WaitForCancellationFutureOwned>>,
     /// Rings when the connection may have rested for too long. It is moved on when it rings,
@@ -45,43 +52,53 @@ pub(super) struct Connection {
     rests_since: Instant,
     /// Whether `stopped` and `alarm` know whom to wake.
     armed: bool,
-    /// Peers that do not read, all together.
-    given_up: Counter,
+}
+
+/// A connection whose answer keeps coming. It may do so for hours, with thousands of others: it keeps no
+/// more than that takes.
+pub(crate) struct Following {
+    wire: Wire,
+    body: Body,
 }
 
 impl Connection {
     pub(super) fn new(stream: TcpStream, stop: Stop, given_up: Counter) -> Connection {
+        Connection::on(Wire { stream, input: BytesMut::new(), output: Vec::new(), given_up }, stop)
+    }
+
+    fn on(wire: Wire, stop: Stop) -> Connection {
         let now = Instant::now();
         Connection {
-            stream,
-            input: BytesMut::new(),
-            output: Vec::new(),
+            wire,
             stopped: Box::pin(stop.set()),
             stop,
             alarm: Box::pin(sleep_until(now + IDLE_WAIT_MAX)),
             rests_since: now,
             armed: false,
-            given_up,
         }
     }
 
     /// What was read and not yet taken.
     pub(super) fn input(&self) -> &[u8] {
-        &self.input
+        &self.wire.input
     }
 
     /// Drops bytes that were understood.
     pub(super) fn take(&mut self, bytes: usize) {
-        self.input.advance(bytes);
+        self.wire.input.advance(bytes);
     }
 
     pub(super) fn hand_over(self) -> HandedOver {
-        HandedOver { stream: self.stream, read: self.input.freeze() }
+        HandedOver { stream: self.wire.stream, read: self.wire.input.freeze() }
+    }
+
+    pub(super) fn follow(self, body: Body) -> Following {
+        Following { wire: self.wire, body }
     }
 
     /// Waits for bytes of a request.
     pub(super) async fn read(&mut self) -> Result<(), Gone> {
-        let Connection { stream, input, stop, stopped, alarm, rests_since, armed, .. } = self;
+        let Connection { wire: Wire { stream, input, .. }, stop, stopped, alarm, rests_since, armed } = self;
         input.reserve(READ_BYTES);
         if input.is_empty() {
             *rests_since = Instant::now();
@@ -117,10 +134,11 @@ impl Connection {
 
     /// Waits until `bytes` have been read in all.
     pub(super) async fn read_body(&mut self, bytes: usize) -> Result<(), Unread> {
-        self.input.reserve(bytes.saturating_sub(self.input.len()));
+        let Wire { stream, input, .. } = &mut self.wire;
+        input.reserve(bytes.saturating_sub(input.len()));
         let read = async {
-            while self.input.len() < bytes {
-                if !matches!(self.stream.read_buf(&mut self.input).await, Ok(1..)) {
+            while input.len() < bytes {
+                if !matches!(stream.read_buf(input).await, Ok(1..)) {
                     return Err(Unread::Gone);
                 }
             }
@@ -141,62 +159,72 @@ impl Connection {
     pub(super) async fn answer_append(&mut self, done: Result<Done, Response<Body>>) -> Result<(), Gone> {
         match done {
             Ok(done) => {
-                self.output.clear();
-                put_append(&mut self.output, &done);
-                self.send(&[]).await
+                self.wire.output.clear();
+                put_append(&mut self.wire.output, &done);
+                self.wire.send(&[]).await
             }
-            Err(response) => self.send_response(response, false).await,
+            Err(response) => self.send_response(response, false).await.map(drop),
         }
     }
 
-    /// Answers with what `work` comes to, unless the client leaves before.
+    /// Answers with what `work` comes to, unless the client leaves before. A body without an end that
+    /// is known comes back, to be followed.
     pub(super) async fn answer(
         &mut self,
         is_head: bool,
         work: impl Future<Output = Response<Body>>,
-    ) -> Result<(), Gone> {
-        let response = self.while_here(work).await?;
+    ) -> Result<Option<Body>, Gone> {
+        let response = self.wire.while_here(work).await?;
         self.send_response(response, is_head).await
     }
 
-    async fn send_response(&mut self, response: Response<Body>, is_head: bool) -> Result<(), Gone> {
-        self.output.clear();
-        let framing = put_head(&mut self.output, &response, is_head);
+    async fn send_response(&mut self, response: Response<Body>, is_head: bool) -> Result<Option<Body>, Gone> {
+        self.wire.output.clear();
+        let framing = put_head(&mut self.wire.output, &response, is_head);
         let mut body = response.into_body();
         match framing {
-            Framing::Nothing => self.send(&[]).await,
-            Framing::Chunks => self.send_chunks(body).await,
+            Framing::Nothing => self.wire.send(&[]).await?,
+            Framing::Chunks => return Ok(Some(body)),
             Framing::Length => {
                 let mut pieces: Vec<Bytes> = Vec::new();
                 while let Some(frame) = body.frame().await {
                     pieces.extend(frame.ok().and_then(|frame| frame.into_data().ok()));
                 }
                 let pieces: Vec<&[u8]> = pieces.iter().map(|piece| &piece[..]).collect();
-                self.send(&pieces).await
+                self.wire.send(&pieces).await?;
             }
         }
+        Ok(None)
     }
+}
 
-    /// Sends pieces as they come. A follower may wait for hours: it keeps no buffers.
-    async fn send_chunks(&mut self, mut body: Body) -> Result<(), Gone> {
-        loop {
-            let frame = self.while_here(body.frame()).await?;
-            let Some(frame) = frame else { break };
-            let Ok(Ok(data)) = frame.map(hyper::body::Frame::into_data) else { return Err(Gone) };
-            let (digits, first) = hex(data.len());
-            self.send(&[&digits[first..], b"\r\n", &data, b"\r\n"]).await?;
-            if self.output.capacity() > 0 {
-                (self.output, self.input) = (Vec::new(), BytesMut::new());
+impl Following {
+    /// Sends pieces as they come. When there are no more, the connection is ready for the next request.
+    pub(crate) async fn run(&mut self) -> Result<(), Gone> {
+        let Following { wire, body } = self;
+        while let Some(chunk) = wire.while_here(poll_fn(|cx| body.poll_chunk(cx))).await? {
+            let Ok(chunk) = chunk else { return Err(Gone) };
+            wire.send(&[&chunk.into_wire()]).await?;
+            // It may be long until the next: buffers are not kept.
+            wire.output = Vec::new();
+            if wire.input.is_empty() {
+                wire.input = BytesMut::new();
             }
         }
-        self.send(&[b"0\r\n\r\n"]).await
+        wire.send(&[b"0\r\n\r\n"]).await
     }
 
+    pub(crate) fn into_connection(self, stop: Stop) -> Connection {
+        Connection::on(self.wire, stop)
+    }
+}
+
+impl Wire {
     /// Waits for `work`, and notices when nobody waits for its result any more. What the
     /// client sends meanwhile is kept, up to a bound.
     async fn while_here<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Gone> {
         let mut work = pin!(work);
-        let Connection { stream, input, .. } = self;
+        let Wire { stream, input, .. } = self;
         poll_fn(|cx| {
             if let Poll::Ready(done) = work.as_mut().poll(cx) {
                 return Poll::Ready(Ok(done));
@@ -216,7 +244,7 @@ impl Connection {
 
     /// Sends what is in `output`, then `pieces`, in one system call if the socket takes it.
     async fn send(&mut self, pieces: &[&[u8]]) -> Result<(), Gone> {
-        let Connection { stream, output, given_up, .. } = self;
+        let Wire { stream, output, given_up, .. } = self;
         let mut slices = [IoSlice::new(&[]); 8];
         let all = std::iter::once(&output[..]).chain(pieces.iter().copied()).filter(|it| !it.is_empty());
         let mut count = 0;
@@ -226,12 +254,16 @@ impl Connection {
         }
         let mut left = &mut slices[..count];
         loop {
-            match stream.try_write_vectored(left) {
+            let written = match &left {
+                [one] => stream.try_write(one),
+                many => stream.try_write_vectored(many),
+            };
+            match written {
                 Ok(0) => return Err(Gone),
                 Ok(written) => IoSlice::advance_slices(&mut left, written),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     // A peer that takes no byte for so long has gone, and holds memory.
-                    match timeout(WRITE_WAIT_MAX, stream.writable()).await {
+                    match Box::pin(timeout(WRITE_WAIT_MAX, stream.writable())).await {
                         Ok(Ok(())) => {}
                         Ok(Err(_)) => return Err(Gone),
                         Err(_) => {
@@ -249,31 +281,5 @@ impl Connection {
         output.clear();
         output.shrink_to(OUTPUT_BYTES_KEPT);
         Ok(())
-    }
-}
-
-/// A number in hexadecimal digits, and where they begin.
-fn hex(mut number: usize) -> ([u8; 16], usize) {
-    let (mut digits, mut first) = ([b'0'; 16], 15);
-    loop {
-        digits[first] = b"0123456789abcdef"[number % 16];
-        number /= 16;
-        if number == 0 || first == 0 {
-            return (digits, first);
-        }
-        first -= 1;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lengths_of_chunks_are_hexadecimal() {
-        for number in [0, 1, 9, 15, 16, 255, 4096, 1_048_577, usize::MAX] {
-            let (digits, first) = hex(number);
-            assert_eq!(std::str::from_utf8(&digits[first..]).unwrap(), format!("{number:x}"));
-        }
     }
 }

@@ -20,7 +20,8 @@ use crate::limits::OWN_BODY_BYTES_MAX;
 use crate::stop::Stop;
 use crate::stream::{Streams, Wish};
 use crate::upload::Upload;
-use connection::{Connection, Unread};
+use connection::Unread;
+pub(crate) use connection::{Connection, Following};
 use head::{Head, Read};
 
 /// A connection that hyper has to go on with, and what was read of it.
@@ -29,18 +30,32 @@ pub(crate) struct HandedOver {
     pub(crate) read: Bytes,
 }
 
+/// How it goes on with a connection.
+pub(crate) enum Next {
+    /// Not at all.
+    Gone,
+    /// With hyper.
+    HandedOver(HandedOver),
+    /// With an answer that keeps coming.
+    Following(Following),
+}
+
+/// Begins with a new connection.
+pub(crate) fn begin(stream: TcpStream, streams: &Streams, stop: Stop) -> Connection {
+    Connection::new(stream, stop, streams.slow_clients_dropped())
+}
+
 /// Answers requests to streams until the connection ends or something else is asked.
-pub(crate) async fn serve(stream: TcpStream, streams: &Streams, stop: &Stop) -> Option<HandedOver> {
-    let mut connection = Connection::new(stream, stop.clone(), streams.slow_clients_dropped());
+pub(crate) async fn serve(mut connection: Connection, streams: &Streams) -> Next {
     let body_bytes_max = streams.body_bytes_max().min(OWN_BODY_BYTES_MAX);
     loop {
         let answered = match understand(streams, connection.input(), body_bytes_max) {
             Asked::More => connection.read().await,
-            Asked::NotOurs => return Some(connection.hand_over()),
+            Asked::NotOurs => return Next::HandedOver(connection.hand_over()),
             Asked::Body { bytes } => match connection.read_body(bytes).await {
                 Ok(()) => continue,
                 Err(Unread::Late) => connection.answer_late(streams).await,
-                Err(Unread::Gone) => return None,
+                Err(Unread::Gone) => return Next::Gone,
             },
             Asked::Append { bytes, wish } => {
                 connection.take(bytes);
@@ -50,11 +65,14 @@ pub(crate) async fn serve(stream: TcpStream, streams: &Streams, stop: &Stop) -> 
                 connection.take(bytes);
                 let is_head = request.method() == Method::HEAD;
                 // Boxed: thousands of followers rest in this loop without needing its room.
-                connection.answer(is_head, Box::pin(streams.answer(place, *request))).await
+                match connection.answer(is_head, Box::pin(streams.answer(place, *request))).await {
+                    Ok(Some(body)) => return Next::Following(connection.follow(body)),
+                    answered => answered.map(drop),
+                }
             }
         };
         if answered.is_err() {
-            return None;
+            return Next::Gone;
         }
     }
 }

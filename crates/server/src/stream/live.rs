@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::Stream;
 use hyper::StatusCode;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
@@ -23,7 +22,7 @@ use towpath_streams::{Batch, Follower, Step};
 use super::read::{next_cursor, refuse_beyond};
 use super::refusal::Refusal;
 use super::{Answer, Streams, headers, with_body};
-use crate::body::Body;
+use crate::body::{Body, Chunk};
 use crate::limits;
 use crate::project::Pass;
 use crate::stop::Stop;
@@ -115,15 +114,15 @@ enum Stage {
 }
 
 impl Stream for Events {
-    type Item = Bytes;
+    type Item = Chunk;
 
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Chunk>> {
         self.poll_events(cx)
     }
 }
 
 impl Events {
-    fn poll_events(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+    fn poll_events(&mut self, cx: &mut Context<'_>) -> Poll<Option<Chunk>> {
         if let Some(ended) = &mut self.ended
             && ended.as_mut().poll(cx).is_ready()
         {
@@ -159,7 +158,7 @@ impl Events {
     /// Nothing came: is it time for a sign of life, or to end? The alarm and the stop are told
     /// once whom to wake; after that a look at each is enough, so that a message to thousands
     /// of followers does not arm thousands of timers.
-    fn poll_quiet(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+    fn poll_quiet(&mut self, cx: &mut Context<'_>) -> Poll<Option<Chunk>> {
         if self.stop.is_set() || (!self.armed && self.stopped.as_mut().poll(cx).is_ready()) {
             return Poll::Ready(None);
         }
@@ -179,14 +178,14 @@ impl Events {
 
     /// A batch's data event and the control event that must follow it. Whoever keeps up gets
     /// the same bytes as everybody else who does: they are made once.
-    fn events_of(&self, batch: &Batch, up_to_date: bool, closed: bool) -> Bytes {
+    fn events_of(&self, batch: &Batch, up_to_date: bool, closed: bool) -> Chunk {
         if up_to_date && !closed {
             let (cursor, events) = batch.rendered(|batch| {
                 let cursor = next_cursor(None);
-                (cursor, frame(self.mode, batch, State::UpToDate { cursor }))
+                (cursor, frame(self.mode, batch, State::UpToDate { cursor }).into_wire())
             });
             if cursor >= self.cursor {
-                return events;
+                return Chunk::from_wire(events);
             }
         }
         let state = match (closed, up_to_date) {
@@ -203,7 +202,7 @@ impl Events {
         self.armed = false;
     }
 
-    fn up_to_date(&self) -> Bytes {
+    fn up_to_date(&self) -> Chunk {
         self.control(State::UpToDate { cursor: self.cursor() })
     }
 
@@ -211,19 +210,17 @@ impl Events {
         self.cursor.max(next_cursor(None))
     }
 
-    fn control(&self, state: State) -> Bytes {
-        let mut out = Vec::with_capacity(160);
-        sse::write_control(&mut out, Control { next: self.follower.offset(), state });
-        out.into()
+    fn control(&self, state: State) -> Chunk {
+        Chunk::write(160, |out| sse::write_control(out, Control { next: self.follower.offset(), state }))
     }
 }
 
 /// The data event of a batch and the control event behind it.
-fn frame(mode: Mode, batch: &Batch, state: State) -> Bytes {
-    let mut out = Vec::with_capacity(batch.data().len() * 4 / 3 + 192);
-    sse::write_data(&mut out, mode, &[batch.data()]);
-    sse::write_control(&mut out, Control { next: batch.end(), state });
-    out.into()
+fn frame(mode: Mode, batch: &Batch, state: State) -> Chunk {
+    Chunk::write(batch.data().len() * 4 / 3 + 192, |out| {
+        sse::write_data(out, mode, &[batch.data()]);
+        sse::write_control(out, Control { next: batch.end(), state });
+    })
 }
 
 /// How many read live, by project.

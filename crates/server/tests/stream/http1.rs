@@ -115,3 +115,48 @@ async fn a_stop_ends_connections_that_rest() {
     resting.read_to_end(&mut rest).await.unwrap();
     assert!(rest.ends_with(b"\r\n\r\n"), "nothing but the rest of the answer");
 }
+
+const FOLLOW: &str = "GET /v1/stream/b?offset=-1&live=sse HTTP/1.1\r\nhost: x\r\n\r\n";
+
+/// A follower's connection is a connection again when the stream has ended, for what it asked meanwhile too.
+#[tokio::test]
+async fn a_conversation_goes_on_behind_events() {
+    for size in [1, 64, 100_000] {
+        let server = Server::start().await;
+        server.put("/v1/stream/a", "text/plain", "").await;
+        server.put("/v1/stream/b", "text/plain", "").await;
+        let conversation = [FOLLOW, &post("one,", ""), FOLLOW, HEALTH, LAST].concat();
+        let conversation = said(&server, &conversation, size);
+        let (said, ()) = tokio::join!(conversation, async {
+            server.post("/v1/stream/b", "text/plain", "message").await;
+            let close = server.request(reqwest::Method::POST, "/v1/stream/b").header("stream-closed", "true");
+            assert_eq!(close.send().await.unwrap().status(), 204);
+        });
+        assert_eq!(statuses(&said), ["200", "204", "200", "200", "200"], "{size}: {said}");
+        assert_eq!(said.matches("data:message\n").count(), 2, "{size}: {said}");
+        assert_eq!(said.matches("\r\n0\r\n\r\n").count(), 2, "{size}: {said}");
+        assert!(said.ends_with("one,"), "{size}: {said}");
+        server.stop().await;
+    }
+}
+
+/// A stop ends a connection that followed and rests now: whoever rang for it before rings for it still.
+#[tokio::test]
+async fn a_stop_ends_connections_that_have_followed() {
+    let server = Server::start().await;
+    server.put("/v1/stream/b", "text/plain", "x").await;
+    let close = server.request(reqwest::Method::POST, "/v1/stream/b").header("stream-closed", "true");
+    close.send().await.unwrap();
+    let mut resting = TcpStream::connect(server.address).await.unwrap();
+    // Rests before and behind.
+    resting.write_all(GET.as_bytes()).await.unwrap();
+    let mut first = [0; 12];
+    resting.read_exact(&mut first).await.unwrap();
+    resting.write_all(FOLLOW.as_bytes()).await.unwrap();
+    let mut said = Vec::new();
+    while !said.ends_with(b"\r\n0\r\n\r\n") {
+        assert_ne!(resting.read_buf(&mut said).await.unwrap(), 0, "{}", String::from_utf8_lossy(&said));
+    }
+    server.stop().await;
+    assert_eq!(resting.read_buf(&mut said).await.unwrap(), 0);
+}

@@ -5,6 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
@@ -67,20 +68,29 @@ impl Committer {
         }
         let Plan { mut bytes, records, answers, .. } = plan;
         drop(index);
+        let mut followers = Vec::new();
         let failed = match shared.poisoned() {
             Some(why) => Some(Error::Poisoned(why)),
             None if bytes.is_empty() => None,
-            None => self.write(&bytes, &records).err(),
+            None => self.write(&bytes, &records, &mut followers).err(),
         };
+        // Whoever appended comes first: with thousands of followers it would wait for all of them.
         for answer in answers {
             answer.tell(failed.as_ref());
         }
+        followers.into_iter().for_each(Waker::wake);
         bytes.clear();
         bytes.shrink_to(COMMIT_BYTES_KEPT);
         self.buffer = bytes;
     }
 
-    fn write(&mut self, bytes: &[u8], records: &[(super::record::Record, u32)]) -> Result<(), Error> {
+    /// Writes, syncs and shows what was decided. `followers` get those who wait for it.
+    fn write(
+        &mut self,
+        bytes: &[u8],
+        records: &[(super::record::Record, u32)],
+        followers: &mut Vec<Waker>,
+    ) -> Result<(), Error> {
         // A number is never used twice, not even by a commit that failed: what it left
         // behind the end can then never be taken for a part of another.
         self.commit += 1;
@@ -109,7 +119,7 @@ impl Committer {
         }
         index.position = Position { segment: segment.number, end: self.log.end(), commit: self.commit };
         drop(index);
-        heard.tell();
+        heard.tell(followers);
         self.shared.written(bytes.len() as u64, is_new);
         Ok(())
     }
@@ -159,10 +169,10 @@ impl Heard {
         Some(told)
     }
 
-    fn tell(self) {
+    fn tell(self, followers: &mut Vec<Waker>) {
         for Told { live, start, messages, has_gap, news } in self.told {
             let batch = if has_gap { None } else { join(start, messages) };
-            live.publish(batch, news);
+            live.publish(batch, news, followers);
         }
         if let Some(watch) = self.watch {
             for (name, tail, closed) in &self.announced {
