@@ -75,8 +75,16 @@ fn a_place_with_nothing_in_it() {
     refused(&place.run(&["job", "list"]), 1, &["nothing is installed in ./.towpath", "towpath up", "--data"]);
     refused(&place.run(&["work"]), 1, &["towpath up"]);
     let unreachable = place.run(&["stream", "list"]);
-    refused(&unreachable, 1, &["cannot reach http://127.0.0.1:", "Connection refused", "towpath up", "--url"]);
-    assert!(!words(&unreachable).contains("error sending request"), "the cause alone: {}", words(&unreachable));
+    refused(
+        &unreachable,
+        1,
+        &["cannot reach http://127.0.0.1:", "Connection refused", "towpath up", "--url"],
+    );
+    assert!(
+        !words(&unreachable).contains("error sending request"),
+        "the cause alone: {}",
+        words(&unreachable)
+    );
     assert!(!place.data().exists(), "nothing was written");
 }
 

@@ -12,6 +12,8 @@ pub mod event;
 pub mod fanout;
 pub mod figure;
 pub mod function_result;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 pub mod health;
 pub mod id;
 pub mod job;

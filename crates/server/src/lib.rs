@@ -7,6 +7,8 @@ mod accept;
 mod body;
 mod events;
 mod front;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 mod http1;
 mod io;
 mod jobs;

@@ -13,6 +13,9 @@ mod store;
 
 pub mod embedded;
 
+#[cfg(feature = "fuzz")]
+pub use embedded::fuzz;
+
 pub use batch::Batch;
 pub use circuits::Circuits;
 pub use error::Error;

@@ -66,7 +66,7 @@ pub trait Store: Send + Sync + 'static {
     /// A project's streams in the order of their ids.
     fn list(&self, list: List) -> Answer<'_, Vec<(StreamName, Head)>>;
 
-    /// How many streams a project has, about; for limits.
+    /// How many streams a project has, about; for limits. Those that a server keeps for itself do not count.
     fn count(&self, project: &str) -> usize;
 
     /// Subscribes a session to a source. One commit creates the session's stream or renews

@@ -5,8 +5,7 @@ use serde_json::{Number, Value};
 /// Whether `whole` contains `part`: every key of an object with a value that contains its
 /// own, every element of an array somewhere, anything else by being equal.
 ///
-/// A number is its value, so 1 contains 1.0. Numbers beyond the 53 bits of a double are
-/// compared as doubles unless both are whole.
+/// A number is its value, so 1 contains 1.0, also beyond the 53 bits of a double.
 pub fn contains(whole: &Value, part: &Value) -> bool {
     match (whole, part) {
         (Value::Object(whole), Value::Object(part)) => {
@@ -21,11 +20,19 @@ pub fn contains(whole: &Value, part: &Value) -> bool {
 }
 
 fn same_number(one: &Number, other: &Number) -> bool {
-    let whole = |number: &Number| number.as_i64().map(i128::from).or(number.as_u64().map(i128::from));
     match (whole(one), whole(other)) {
-        (Some(one), Some(other)) => one == other,
-        _ => one.as_f64() == other.as_f64(),
+        (None, None) => one.as_f64() == other.as_f64(),
+        (one, other) => one == other,
     }
+}
+
+/// A number without a fraction, exactly; all of them beyond 2^127 are doubles.
+fn whole(number: &Number) -> Option<i128> {
+    let integer = number.as_i64().map(i128::from).or(number.as_u64().map(i128::from));
+    integer.or_else(|| {
+        let double = number.as_f64()?;
+        (double.fract() == 0.0 && double.abs() < 2f64.powi(126)).then_some(double as i128)
+    })
 }
 
 #[cfg(test)]
@@ -41,6 +48,8 @@ mod tests {
             (json!({"a": 1, "b": 2}), json!({"a": 1}), true),
             (json!({"a": 1}), json!({"a": 1, "b": 2}), false),
             (json!({"a": 1}), json!({"a": 1.0}), true),
+            (json!({"a": (1i64 << 53) + 1}), json!({"a": (1i64 << 53) as f64}), false),
+            (json!({"a": 1i64 << 53}), json!({"a": (1i64 << 53) as f64}), true),
             (json!({"a": null}), json!({"a": null}), true),
             (json!({}), json!({"a": null}), false),
             (json!({"a": {"b": [1, 2]}}), json!({"a": {"b": [2]}}), true),

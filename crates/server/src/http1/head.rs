@@ -45,9 +45,10 @@ pub(super) struct Head<'a> {
 pub(super) fn read<'a>(input: &'a [u8], fields: &'a mut [Header<'a>]) -> Read<'a> {
     let mut request = httparse::Request::new(fields);
     let bytes = match request.parse(input) {
-        Ok(Status::Complete(bytes)) => bytes,
+        // What would be hyper's if it came in parts is hyper's when it comes at once.
+        Ok(Status::Complete(bytes)) if bytes <= OWN_HEAD_BYTES_MAX => bytes,
         Ok(Status::Partial) if input.len() < OWN_HEAD_BYTES_MAX => return Read::More,
-        Ok(Status::Partial) | Err(_) => return Read::NotOurs,
+        Ok(Status::Complete(_) | Status::Partial) | Err(_) => return Read::NotOurs,
     };
     let (Some(method), Some(target), Some(1)) = (request.method, request.path, request.version) else {
         return Read::NotOurs;

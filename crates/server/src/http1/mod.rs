@@ -7,6 +7,8 @@
 
 mod answer;
 mod connection;
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) mod fuzz;
 mod head;
 
 use bytes::Bytes;

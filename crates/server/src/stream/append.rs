@@ -61,8 +61,7 @@ impl Streams {
 
     /// Reads an append whose body is here.
     pub(crate) fn wish(&self, name: StreamName, fields: &impl Fields, body: Bytes) -> Wish {
-        let append = wish(fields).and_then(|append| with_body(append, header(fields, &CONTENT_TYPE)?, body));
-        Wish { name, append, cors: Cors::of_write(fields) }
+        Wish { name, append: read(fields, body), cors: Cors::of_write(fields) }
     }
 
     /// Makes it, or answers why not.
@@ -139,6 +138,11 @@ impl Done {
         });
         response
     }
+}
+
+/// An append as its fields and its body ask for it.
+pub(super) fn read(fields: &impl Fields, body: Bytes) -> Result<Append, Refusal> {
+    with_body(wish(fields)?, header(fields, &CONTENT_TYPE)?, body)
 }
 
 /// Everything but the body.

@@ -8,6 +8,8 @@ mod append;
 mod batch;
 mod create;
 mod fanout;
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) mod fuzz;
 mod headers;
 mod list;
 mod live;

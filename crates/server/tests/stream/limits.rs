@@ -6,13 +6,14 @@ use std::sync::{Arc, Condvar, Mutex};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use reqwest::Method;
+use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use towpath_server::stream::Settings;
 use towpath_streams::embedded::disk::{Directory, Disk, DiskFile};
 use towpath_streams::embedded::{self, Embedded};
 
-use crate::kit::{Server, header, settings};
+use crate::kit::{Server, header, session, settings};
 
 #[tokio::test]
 async fn a_body_over_the_limit_is_413_however_it_comes() {
@@ -116,6 +117,22 @@ async fn streams_of_a_project_are_counted() {
     assert_eq!(server.put("/v1/q/stream/3", "text/plain", "").await.status(), 201);
     server.request(Method::DELETE, "/v1/p/stream/0").send().await.unwrap();
     assert_eq!(server.put("/v1/p/stream/3", "text/plain", "").await.status(), 201);
+}
+
+/// S06: the limit is on what tenants make. The keys and journals of the reserved API, and what holds envelopes
+/// for sessions, take nobody's place, after a restart neither.
+#[tokio::test]
+async fn what_a_server_keeps_for_itself_is_not_counted() {
+    let server = Server::with(Settings { streams_max: 4, ..settings() }).await;
+    assert_eq!(server.put("/v1/stream/wake", "application/json", "").await.status(), 201);
+    let wish = json!({ "type": "pull-wake", "pattern": "a/*", "wake_stream": "wake", "lease_ttl_ms": 1000 });
+    assert_eq!(server.json(Method::PUT, "/v1/stream/__ds/subscriptions/s", wish).await.0, 201);
+    let pair = json!({ "sessionId": session(1), "streamId": "wake", "envelope": true });
+    assert_eq!(server.json(Method::POST, "/v1/default/subscribe", pair).await.0, 200, "the second stream");
+    assert_eq!(server.put("/v1/stream/third", "text/plain", "").await.status(), 201);
+    let server = server.restart().await;
+    assert_eq!(server.put("/v1/stream/fourth", "text/plain", "").await.status(), 201);
+    assert_eq!(server.put("/v1/stream/fifth", "text/plain", "").await.status(), 429);
 }
 
 /// A directory whose files are synced only while the gate is open.

@@ -223,7 +223,7 @@ fn take_listed(take: &mut Take) -> Option<Listed> {
 }
 
 /// A stream begins with a zero, which tells it from the end.
-fn put_stream(out: &mut Vec<u8>, stream: &Stream) {
+pub(super) fn put_stream(out: &mut Vec<u8>, stream: &Stream) {
     out.put_u32(0);
     out.put_u64(stream.id);
     out.put_name(&stream.name);
@@ -246,12 +246,12 @@ fn put_stream(out: &mut Vec<u8>, stream: &Stream) {
     out.put_option(stream.more.as_deref(), put_more);
 }
 
-fn take_stream(take: &mut Take) -> Option<Stream> {
+pub(super) fn take_stream(take: &mut Take) -> Option<Stream> {
     if take.u32()? != 0 {
         return None;
     }
     let (id, name) = (take.u64()?, take.name()?);
-    let content_type = ContentType::parse(take.text()?)?;
+    let content_type = take.content_type()?;
     let expiry = take.expiry()?;
     let (created_at, used_at) = (take.u64()?, take.u64()?);
     Some(Stream {

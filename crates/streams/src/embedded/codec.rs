@@ -5,6 +5,7 @@
 
 use bytes::Bytes;
 use jiff::Timestamp;
+use towpath_model::stream::content_type::ContentType;
 use towpath_model::stream::expiry::Expiry;
 use towpath_model::stream::name::StreamName;
 use towpath_model::stream::producer::Producer;
@@ -169,6 +170,12 @@ impl Take {
         Some(StreamName { project: self.text()?.into(), id: self.text()?.into() })
     }
 
+    /// Exactly the text that was put, which had been trimmed before.
+    pub(super) fn content_type(&mut self) -> Option<ContentType> {
+        let text = self.text()?;
+        ContentType::parse(text).filter(|parsed| parsed.as_str() == text)
+    }
+
     pub(super) fn expiry(&mut self) -> Option<Expiry> {
         match self.u8()? {
             0 => Some(Expiry::Never),
@@ -176,7 +183,10 @@ impl Take {
             2 => {
                 let second = self.array().map(i64::from_le_bytes)?;
                 let nanosecond = self.array().map(i32::from_le_bytes)?;
-                Timestamp::new(second, nanosecond).ok().map(Expiry::At)
+                // One moment has one form; the library would also take others.
+                let at = Timestamp::new(second, nanosecond).ok()?;
+                let is_same = (at.as_second(), at.subsec_nanosecond()) == (second, nanosecond);
+                is_same.then_some(Expiry::At(at))
             }
             _ => None,
         }

@@ -68,6 +68,8 @@ pub(super) struct Index {
 #[derive(Default)]
 struct Project {
     streams: usize,
+    /// Those of them that are not the tenant's: what a server keeps for itself, and what has no name.
+    others: usize,
     /// The ids that are found by name, in order.
     ids: BTreeSet<Arc<str>>,
 }
@@ -187,7 +189,9 @@ impl Index {
             Some((shared, _)) => stream.name.project = shared.clone(),
             None => drop(self.projects.insert(stream.name.project.clone(), Project::default())),
         }
-        self.projects.entry(stream.name.project.clone()).or_default().streams += 1;
+        let project = self.projects.entry(stream.name.project.clone()).or_default();
+        project.streams += 1;
+        project.others += usize::from(!is_tenants(&stream.name));
     }
 
     fn forget_name(&mut self, id: u64) {
@@ -245,6 +249,7 @@ impl Index {
         self.retained.remove(&id);
         if let Some(project) = self.projects.get_mut(&stream.name.project) {
             project.streams -= 1;
+            project.others -= usize::from(!is_tenants(&stream.name));
             if project.streams == 0 {
                 self.projects.remove(&stream.name.project);
             }
@@ -252,9 +257,9 @@ impl Index {
         Some(stream)
     }
 
-    /// How many streams a project has.
+    /// How many streams a project has, of those that its tenant made.
     pub(super) fn count_of(&self, project: &str) -> usize {
-        self.projects.get(project).map_or(0, |project| project.streams)
+        self.projects.get(project).map_or(0, |project| project.streams - project.others)
     }
 
     /// Makes a record true. `heard` learns of every stream that changed.
@@ -459,6 +464,11 @@ impl Index {
             self.retained.insert(id);
         }
     }
+}
+
+/// Whether a stream is one that a tenant made. The server's own and the twins of sources are not.
+fn is_tenants(name: &StreamName) -> bool {
+    !name.id.is_empty() && !name.is_reserved()
 }
 
 /// Adds messages to a stream's end.

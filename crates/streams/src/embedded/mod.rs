@@ -20,6 +20,8 @@ pub mod disk;
 mod extents;
 mod feed;
 mod files;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 mod handle;
 mod index;
 mod keeper;

@@ -312,7 +312,7 @@ impl Birth {
             id: take.u64()?,
             at: take.u64()?,
             name: take.name()?,
-            content_type: ContentType::parse(take.text()?)?,
+            content_type: take.content_type()?,
             expiry: take.expiry()?,
             closed: take.flag()?,
             retention: take.retention()?,
@@ -414,7 +414,7 @@ fn take_messages(take: &mut Take, block: &mut u32) -> Option<Messages> {
         return Some(Messages::default());
     }
     *block = length(take.position());
-    take_block(take)
+    take_block(take).filter(|messages| !messages.is_empty())
 }
 
 fn put_pairs(out: &mut Vec<u8>, pairs: &[(u64, u64)]) {

@@ -5,7 +5,7 @@
 //! end of what must have been durable, the disk has lost promised data: the cut part is
 //! then kept aside and the loss is reported, loudly.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
@@ -71,7 +71,7 @@ pub(super) fn open(disk: &Arc<dyn Disk>, config: &Config) -> Result<Opened, Erro
     };
     index.segments.insert(active.number, active.clone());
     index.position = Position { segment: active.number, end, commit };
-    keep_headless(&**disk, &names, active.number, commit, &mut recovery)?;
+    keep_unreached(&**disk, &names, &index, &mut recovery)?;
     remove_strays(&**disk, &names, &index);
     let numbers = Arc::new(AtomicU32::new(highest.max(active.number) + 1));
     let spares: Arc<Spares> = Arc::default();
@@ -306,40 +306,46 @@ fn commits_behind(bytes: &Bytes, commit: u64) -> impl Iterator<Item = u64> + '_ 
     })
 }
 
-/// Looks at segments behind the end whose header is broken. A commit that was never synced
-/// may have left one; so may a disk that lost what it had confirmed. Neither is removed as
-/// long as it holds a whole record.
-fn keep_headless(
+/// Looks at files that no replay came to. A commit that was never synced may have left a segment with a broken
+/// header; so may a disk that lost what it had confirmed, and then everything behind it is out of reach too, with
+/// headers that are whole. None is removed as long as it holds a record of a later commit than the last one found.
+/// Numbers say nothing about the order here: a spare may be older than the segment before it.
+fn keep_unreached(
     disk: &dyn Disk,
     names: &[String],
-    active: u32,
-    commit: u64,
+    index: &Index,
     recovery: &mut Recovery,
 ) -> Result<(), Error> {
-    let behind = |name: &&String| name.ends_with(".log") && number_of(name).is_some_and(|it| it > active);
-    for name in names.iter().filter(behind) {
+    let Position { segment: active, commit, .. } = index.position;
+    let is_reached = |number| index.segments.contains_key(&number);
+    let mut lost = BTreeSet::new();
+    let mut kept = Vec::new();
+    for name in names.iter().filter(|name| name.ends_with(".log")) {
+        let Some(number) = number_of(name).filter(|number| !is_reached(*number)) else { continue };
         let failed = |error: std::io::Error| Error::io(format!("cannot look at {name}"), &error);
+        // What was put aside already is not there any more.
         let Ok(file) = disk.open(name) else { continue };
         let mut bytes = vec![0; file.len().map_err(failed)? as usize];
         file.read_at(&mut bytes, 0).map_err(failed)?;
         let bytes = Bytes::from(bytes);
         let has_header = bytes.get(..HEADER_BYTES as usize).and_then(Header::decode).is_some();
         let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-        if has_header || end == 0 {
-            continue;
+        let behind: Vec<u64> =
+            commits_behind(&bytes.slice(..end), commit).filter(|found| *found > commit).collect();
+        if !has_header && (number > active || !behind.is_empty()) {
+            recovery.torn_bytes += end as u64;
         }
-        recovery.torn_bytes += end as u64;
-        let mut commits: Vec<u64> = commits_behind(&bytes.slice(..end), commit).collect();
-        commits.dedup();
-        if commits.is_empty() {
-            continue;
+        if !behind.is_empty() {
+            let aside = format!("damaged-{name}");
+            disk.rename(name, &aside).and_then(|()| disk.sync_names()).map_err(failed)?;
+            lost.extend(behind);
+            kept.push(aside);
         }
-        let aside = format!("damaged-{name}");
-        disk.rename(name, &aside).and_then(|()| disk.sync_names()).map_err(failed)?;
-        // Two commits in it: the first had been synced before the second was written.
-        if commits.len() > 1 {
-            recovery.damage = Some(format!("the header of {name}; the segment is kept as {aside}"));
-        }
+    }
+    // One commit may never have been synced. Of two the first had been before the second was written.
+    if lost.len() > 1 {
+        let kept = kept.join(", ");
+        recovery.damage.get_or_insert(format!("what follows commit {commit}; it is kept in {kept}"));
     }
     Ok(())
 }

@@ -256,6 +256,27 @@ async fn flipped_bits_are_never_read_and_never_silent() {
     }
 }
 
+/// A store that was killed before its first checkpoint: the header of its first segment is all that leads to
+/// its data. Without it nothing is found, and nothing may be removed.
+#[tokio::test]
+async fn a_log_without_its_beginning_is_missed_and_kept() {
+    let disk = SimDisk::default();
+    let store = open(&disk, &Clock::new());
+    store.create(name("a"), plain()).await.unwrap();
+    for number in 0..9u8 {
+        store.append(name("a"), bytes(&[number; 90])).await.unwrap();
+    }
+    let image = disk.image();
+    drop(store);
+    for at in 0..64 {
+        let spoilt = image.flipped("0000000001.log", at);
+        let store = try_open(&spoilt, &Clock::new()).unwrap();
+        let damage = store.recovery().damage.clone().unwrap_or_default();
+        assert!(damage.contains("damaged-0000000001.log"), "byte {at}: {:?}", store.recovery());
+        assert!(spoilt.image().names().iter().any(|(name, _)| name == "damaged-0000000001.log"));
+    }
+}
+
 async fn corrupt(store: &Embedded) -> bool {
     for id in STREAMS {
         if matches!(read_all(store, id, 500).await, Err(Error::Corrupt(_))) {
