@@ -70,7 +70,7 @@ async fn a_watched_command_looks_again_and_again() {
     watch.interrupt();
     assert_eq!(watch.wait_exit(WAIT_MAX).await.code(), Some(0));
     let mut watch = Victim::spawn(place.command(&["stream", "list", "--watch=0.1"]));
-    watch.wait_for_line("STREAM").await;
+    watch.wait_for_line("no streams").await;
     place.ok(&["stream", "create", "notes"]);
     watch.wait_for_line("notes").await;
     watch.terminate();
