@@ -14,7 +14,6 @@ use std::sync::Weak;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use towpath_model::stream::content_type::ContentType;
 use towpath_model::stream::once::Seen;
 use towpath_model::stream::state::Accepted;
 
