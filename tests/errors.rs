@@ -68,6 +68,45 @@ async fn a_server_that_refuses() {
     assert_eq!(db.text("to_regnamespace('towpath')").await, "null", "nothing half-written");
 }
 
+/// O02: looking where nothing is says how to start, and leaves nothing behind.
+#[test]
+fn a_place_with_nothing_in_it() {
+    let place = Place::new();
+    refused(&place.run(&["job", "list"]), 1, &["nothing is installed in ./.towpath", "towpath up", "--data"]);
+    refused(&place.run(&["work"]), 1, &["towpath up"]);
+    let unreachable = place.run(&["stream", "list"]);
+    refused(
+        &unreachable,
+        1,
+        &["cannot reach http://127.0.0.1:", "Connection refused", "towpath up", "--url"],
+    );
+    assert!(
+        !words(&unreachable).contains("error sending request"),
+        "the cause alone: {}",
+        words(&unreachable)
+    );
+    assert!(!place.data().exists(), "nothing was written");
+}
+
+/// O02: what is mistyped is told with what it should look like.
+#[tokio::test]
+async fn words_that_are_none() {
+    let place = Place::new();
+    let says = |arguments: &[&str], part: &str| {
+        let output = place.run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{}", words(&output));
+        assert!(words(&output).contains(part), "{part:?} is missing in {}", words(&output));
+    };
+    says(&["job", "show", "12"], "not an id such as 0190f5a4-");
+    says(&["up", "--listen", "nowhere"], "such as 127.0.0.1:4437");
+    let db = TestDb::new().await;
+    let run = |arguments: &[&str]| place.command(arguments).env("DATABASE_URL", db.url()).output().unwrap();
+    refused(&run(&["process", "list", "--state", "bad"]), 1, &["state: one of open, held"]);
+    refused(&run(&["config", "set", "nope", "1", "--why", "x"]), 1, &["towpath config list"]);
+    let answer = run(&["db", "psql", "-XAtc", "select 40 + 2"]);
+    assert_eq!(String::from_utf8_lossy(&answer.stdout).trim(), "42", "{}", words(&answer));
+}
+
 /// O02: the port is taken; nothing was started or written yet.
 #[tokio::test]
 async fn a_port_in_use() {

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+mod audit;
 mod demo;
 mod errors;
 mod events_cli;
@@ -18,12 +19,14 @@ mod metrics;
 mod migrate;
 mod old;
 mod process_new;
+mod progress;
 mod public_address;
 mod route_crash;
 mod stream_cli;
 mod stream_disk;
 mod stream_limit;
 mod stream_token;
+mod terminal;
 mod tidy;
 mod top;
 mod towpath;

@@ -27,6 +27,12 @@ async fn retention_is_set_shown_and_lifted() {
     assert_eq!(place.ok(&["stream", "retention", "log"]).trim(), "log: keeps everything");
     let refused = place.run(&["stream", "retention", "log", "--max-age", "soon"]);
     assert_eq!(refused.status.code(), Some(2));
+    let nowhere = place.run(&["stream", "append", "nothing", "{}"]);
+    let words = String::from_utf8_lossy(&nowhere.stderr).into_owned();
+    assert!(
+        words.contains("there is no stream at /v1/default/stream/nothing; see: towpath stream list"),
+        "{words}"
+    );
     let missing = place.run(&["stream", "retention", "nothing", "--max-age", "1h"]);
     let words = String::from_utf8_lossy(&missing.stderr).into_owned();
     assert!(!missing.status.success() && words.contains("404"), "{words}");

@@ -57,6 +57,9 @@ fn main() -> ExitCode {
         Err(error) => return Output::fail(&error.into()),
     };
     let output = Output::new(cli.json);
+    if cli.json {
+        progress::silence();
+    }
     let result = runtime.block_on(async {
         match watch::asked(&matches) {
             Some(every) => watch::run(every, &matches, &cli.settings, &origins, cli.json).await,

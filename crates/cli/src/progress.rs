@@ -1,29 +1,70 @@
-//! Bars and spinners: on standard error, on a terminal only, for what takes longer than a second.
+//! Bars and spinners: on standard error, on a terminal only, for what takes longer than a second, and
+//! never beside JSON.
 
-use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// A wait that nobody notices.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A bar for so many things. Draws only on a terminal.
+/// Whether a script reads what this process prints.
+static SILENT: AtomicBool = AtomicBool::new(false);
+
+/// From now on nothing is drawn.
+pub(crate) fn silence() {
+    SILENT.store(true, Ordering::Relaxed);
+}
+
+/// A bar for so many things.
 pub(crate) fn bar(total: u64, what: &str) -> ProgressBar {
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}, {eta} left");
-    ProgressBar::new(total).with_style(style.expect("our own template")).with_message(what.to_owned())
+    patient(ProgressBar::new(total), "{bar:30} {pos}/{len} {msg}, {eta} left", what)
+}
+
+/// A bar of something that says itself how far it is.
+pub(crate) fn percent() -> ProgressBar {
+    patient(ProgressBar::new(100), "{spinner} {bar:30} {pos:>3} % {msg}", "")
+}
+
+/// Says what is waited for until it is dropped.
+pub(crate) fn spinner(what: &str) -> ProgressBar {
+    patient(ProgressBar::no_length(), "{spinner} {msg}, {elapsed}", what)
+}
+
+/// A count of things that nobody knows the end of.
+pub(crate) fn count(what: &str) -> ProgressBar {
+    patient(ProgressBar::no_length(), "{spinner} {pos} {msg}, {elapsed}", what)
+}
+
+/// The same of bytes.
+pub(crate) fn bytes(what: &str) -> ProgressBar {
+    patient(ProgressBar::no_length(), "{spinner} {decimal_bytes} {msg}, {elapsed}", what)
 }
 
 /// Waits for `work`, and says after a second what it waits for.
 pub(crate) async fn patience<T>(what: &str, work: impl Future<Output = T>) -> T {
-    let mut work = pin!(work);
-    if let Ok(done) = tokio::time::timeout(PATIENCE, &mut work).await {
-        return done;
-    }
-    let style = ProgressStyle::with_template("{spinner} {msg}, {elapsed}").expect("our own template");
-    let spinner = ProgressBar::new_spinner().with_style(style).with_message(what.to_owned());
-    spinner.enable_steady_tick(Duration::from_millis(100));
+    let spinner = spinner(what);
     let done = work.await;
     spinner.finish_and_clear();
     done
+}
+
+/// Drawn from the second second on, if it is not over by then.
+fn patient(bar: ProgressBar, template: &str, what: &str) -> ProgressBar {
+    let style = ProgressStyle::with_template(template).expect("our own template");
+    let bar = bar.with_style(style).with_message(what.to_owned());
+    // Hidden unless told otherwise: a new bar draws at once.
+    bar.set_draw_target(ProgressDrawTarget::hidden());
+    if !SILENT.load(Ordering::Relaxed) {
+        let later = bar.downgrade();
+        tokio::spawn(async move {
+            tokio::time::sleep(PATIENCE).await;
+            if let Some(bar) = later.upgrade().filter(|bar| !bar.is_finished()) {
+                bar.set_draw_target(ProgressDrawTarget::stderr());
+                bar.enable_steady_tick(Duration::from_millis(100));
+            }
+        });
+    }
+    bar
 }

@@ -24,9 +24,14 @@ impl Session {
         if let Some(url) = &settings.database_url {
             return Ok(Session { url: url.clone(), cluster: None });
         }
+        progress::patience("starting PostgreSQL", Session::start(settings)).await
+    }
+
+    /// The private one: ours, or that of whoever has it.
+    async fn start(settings: &Settings) -> Result<Session, Error> {
         let deadline = Instant::now() + OWNER_WAIT_MAX;
         loop {
-            match progress::patience("starting PostgreSQL", Cluster::start(&cluster_config(settings))).await {
+            match Cluster::start(&cluster_config(settings)).await {
                 Ok(cluster) => return Ok(Session { url: cluster.url().to_owned(), cluster: Some(cluster) }),
                 Err(Error::InUse { url: Some(url), .. }) => return Ok(Session { url, cluster: None }),
                 Err(Error::InUse { .. }) if Instant::now() < deadline => {
@@ -39,13 +44,13 @@ impl Session {
 
     /// A connected database.
     pub(crate) async fn database(&self) -> Result<Database, Error> {
-        Database::connect(&self.url).await
+        progress::patience("connecting", Database::connect(&self.url)).await
     }
 
     /// Stops what was started for this command.
     pub(crate) async fn close(self) {
         if let Some(cluster) = self.cluster {
-            cluster.stop().await;
+            progress::patience("stopping PostgreSQL", cluster.stop()).await;
         }
     }
 }

@@ -40,7 +40,8 @@ pub(crate) struct Settings {
         global = true,
         env = "TOWPATH_LISTEN",
         value_name = "ADDR",
-        default_value = "127.0.0.1:4437"
+        default_value = "127.0.0.1:4437",
+        value_parser = address
     )]
     pub(crate) listen: SocketAddr,
     /// What to log: error, warn, info, debug, trace, or per module as in info,towpath_db=debug
@@ -279,6 +280,10 @@ fn origin(matches: &ArgMatches, file: &File, key: String, variable: String) -> O
         _ => "default".to_owned(),
     };
     Origin { key, value, from }
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "an address and a port, such as 127.0.0.1:4437 or [::1]:4437".to_owned())
 }
 
 #[cfg(test)]

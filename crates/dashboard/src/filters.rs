@@ -5,6 +5,7 @@
 use std::fmt::Write;
 
 use jiff::Timestamp;
+pub(crate) use towpath_model::figure::{grouped, span};
 
 /// How long ago, or how soon, in words.
 #[askama::filter_fn]
@@ -52,18 +53,6 @@ pub(crate) fn pretty(value: &serde_json::Value, _: &dyn askama::Values) -> askam
     Ok(serde_json::to_string_pretty(value).unwrap_or_default())
 }
 
-pub(crate) fn grouped(n: i64) -> String {
-    let digits = n.unsigned_abs().to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push('\u{202f}');
-        }
-        text.push(digit);
-    }
-    if n < 0 { format!("-{text}") } else { text }
-}
-
 /// An amount of data.
 pub(crate) fn bytes(n: u64) -> String {
     match n {
@@ -80,16 +69,6 @@ pub(crate) fn short(ms: f64) -> String {
         _ if ms < 1_000.0 => format!("{ms:.0} ms"),
         _ if ms < 60_000.0 => format!("{:.1} s", ms / 1_000.0),
         _ => span((ms / 1_000.0) as u64),
-    }
-}
-
-/// Seconds in the two largest units.
-pub(crate) fn span(seconds: u64) -> String {
-    match seconds {
-        0..60 => format!("{seconds} s"),
-        60..3_600 => format!("{} min", seconds / 60),
-        3_600..86_400 => format!("{} h {} min", seconds / 3_600, seconds % 3_600 / 60),
-        _ => format!("{} d {} h", seconds / 86_400, seconds % 86_400 / 3_600),
     }
 }
 
@@ -141,12 +120,9 @@ mod tests {
     }
 
     #[test]
-    fn numbers_and_spans_are_short() {
-        assert_eq!(grouped(1_234_567), "1\u{202f}234\u{202f}567");
-        assert_eq!(grouped(-12), "-12");
+    fn times_and_amounts_are_short() {
         assert_eq!(short(1.26), "1.3 ms");
         assert_eq!(short(90_000.0), "1 min");
-        assert_eq!(span(90_061), "1 d 1 h");
         assert_eq!((bytes(7), bytes(1_500)), ("7 B".into(), "1.5 kB".into()));
     }
 }

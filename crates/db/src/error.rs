@@ -67,9 +67,11 @@ impl Error {
         let detail = text("detail");
         match Refusal::from_word(&text("error")) {
             Some(Refusal::GateClosed) => Error::GateClosed { gate: text("gate") },
-            Some(Refusal::UnknownKey) => Error::NotFound(format!("there is no config key {:?}", text("key"))),
+            Some(Refusal::UnknownKey) => {
+                Error::NotFound(format!("there is no config key {:?}; see: towpath config list", text("key")))
+            }
             Some(Refusal::InvalidValue) => Error::Invalid(format!("{}: {detail}", text("key"))),
-            Some(Refusal::Invalid) => Error::Invalid(detail),
+            Some(Refusal::Invalid) => Error::Invalid(about(&text("field"), detail)),
             Some(Refusal::NotAuthorised) => Error::NotAuthorised(told(&detail, answer)),
             Some(Refusal::NotFound) => Error::NotFound(told(&detail, answer)),
             Some(Refusal::Conflict) => Error::Conflict(told(&detail, answer)),
@@ -89,6 +91,11 @@ impl Error {
             None => Error::Unreadable(answer.to_string()),
         }
     }
+}
+
+/// The detail with the field it is about, unless it names it.
+fn about(field: &str, detail: String) -> String {
+    if field.is_empty() || detail.contains(field) { detail } else { format!("{field}: {detail}") }
 }
 
 /// The detail, or what else the answer holds when it has none.

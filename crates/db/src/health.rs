@@ -1,11 +1,17 @@
 //! Health of parts, and events by minute (`sql/functions/health.sql`).
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use towpath_model::health::{Events, Facts, Queue};
 
 use crate::answer::{read, read_field};
+use crate::config::ConfigEntry;
+use crate::event::EventHealth;
+use crate::queue::{ExecutorHeartbeat, QueueHealth};
+use crate::schedule::Schedule;
 use crate::{Database, Error};
 
 /// Whether maintenance, numbering and supervision keep up.
@@ -32,6 +38,60 @@ pub struct EventMinute {
     pub minute_at: Timestamp,
     /// How many.
     pub n: i64,
+}
+
+/// What an operator's view read, to be judged by [`towpath_model::health`].
+#[expect(missing_docs, reason = "the answers of the methods of these names; the rest as in Facts")]
+pub struct Readings<'a> {
+    pub health: &'a Health,
+    pub answered_in: Duration,
+    pub queue_health: Option<&'a QueueHealth>,
+    pub event_health: Option<&'a EventHealth>,
+    pub config: &'a [ConfigEntry],
+    pub heartbeats: &'a [ExecutorHeartbeat],
+    pub schedules: &'a [Schedule],
+    pub circuits: Result<usize, String>,
+}
+
+impl Readings<'_> {
+    /// The figures that are judged.
+    pub fn facts(self) -> Facts {
+        let with =
+            |freshness: &'static str| self.heartbeats.iter().filter(move |one| one.freshness == freshness);
+        Facts {
+            at: self.health.checked_at,
+            answered_in: self.answered_in,
+            queue: self.queue_health.map(|queue| Queue {
+                waiting: queue.jobs_queued + queue.jobs_retry_waiting,
+                oldest_due_at: queue.oldest_due_at,
+                leases_expired: queue.leases_expired,
+                dead_letters_pending: queue.dead_letters_pending,
+                kinds_paused: queue.kinds_paused,
+                checked_at: queue.checked_at,
+            }),
+            events: self.event_health.map(|events| Events {
+                slowest_lag: events.slowest_lag,
+                circuits_open: events.circuits_open,
+                oldest_delivery_at: events.oldest_delivery_at,
+                route_dead_letters_open: events.route_dead_letters_open,
+                checked_at: events.checked_at,
+            }),
+            unfolded_since: self.health.unfolded_since,
+            unnumbered_since: self.health.unnumbered_since,
+            overdue_since: self.health.overdue_since,
+            processes_overdue: self.health.processes_overdue,
+            processes_held: self.health.processes_held,
+            executors_fresh: with("fresh").count(),
+            executors_stale: with("stale").map(|one| one.executor_name.clone()).collect(),
+            schedules_next: self.schedules.iter().filter(|one| !one.paused).map(|one| one.next_at).collect(),
+            closed_gates: closed(self.config),
+            circuits: self.circuits,
+        }
+    }
+}
+
+fn closed(config: &[ConfigEntry]) -> Vec<String> {
+    config.iter().filter(|entry| entry.is_gate() && !entry.is_open()).map(|entry| entry.key.clone()).collect()
 }
 
 impl Database {

@@ -116,7 +116,9 @@ impl Database {
     pub async fn message_show(&self, message_id: i64) -> Result<MessageWhole, Error> {
         let answer = self.call("select comms.message_show($1)", &[&message_id]).await?;
         read(answer).map_err(|error| match error {
-            Error::NotFound(_) => Error::NotFound(format!("there is no message {message_id}")),
+            Error::NotFound(_) => {
+                Error::NotFound(format!("there is no message {message_id}; see: towpath message list"))
+            }
             other => other,
         })
     }

@@ -314,7 +314,9 @@ impl Database {
 
 fn no_such_process(error: Error, process_id: ProcessId) -> Error {
     match error {
-        Error::NotFound(_) => Error::NotFound(format!("there is no process {process_id}")),
+        Error::NotFound(_) => {
+            Error::NotFound(format!("there is no process {process_id}; see: towpath process list"))
+        }
         other => other,
     }
 }

@@ -7,6 +7,18 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+/// A text that is no id. It says what one looks like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NotAnId;
+
+impl fmt::Display for NotAnId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not an id such as 0190f5a4-5c2e-7bb0-9f33-0123456789ab")
+    }
+}
+
+impl std::error::Error for NotAnId {}
+
 macro_rules! ids {
     ($($(#[$doc:meta])* $name:ident,)*) => {$(
         $(#[$doc])*
@@ -28,10 +40,10 @@ macro_rules! ids {
         }
 
         impl FromStr for $name {
-            type Err = uuid::Error;
+            type Err = NotAnId;
 
-            fn from_str(text: &str) -> Result<$name, uuid::Error> {
-                text.parse().map($name)
+            fn from_str(text: &str) -> Result<$name, NotAnId> {
+                text.parse().map($name).map_err(|_| NotAnId)
             }
         }
 

@@ -10,9 +10,11 @@ pub mod cron;
 pub mod doctor;
 pub mod event;
 pub mod fanout;
+pub mod figure;
 pub mod function_result;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
+pub mod health;
 pub mod id;
 pub mod job;
 pub mod job_state;

@@ -11,3 +11,4 @@ mod restore;
 mod role;
 mod sign;
 mod stream;
+mod trace;

@@ -20,8 +20,8 @@ pub(crate) enum Db {
     Url,
     /// Open psql on the database
     Psql {
-        /// Arguments for psql, after --
-        #[arg(last = true)]
+        /// Arguments for psql, such as -c 'select 1'
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
     /// Stop the private PostgreSQL, and the towpath process that owns it

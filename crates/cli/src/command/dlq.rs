@@ -165,10 +165,13 @@ async fn replay_some(
     output: &Output,
 ) -> anyhow::Result<ExitCode> {
     let mut done = ReplayedMany::default();
+    let bar = progress::bar(letters.len() as u64, "replayed");
     for letter in letters {
         let letter = database.dead_letter_show(*letter).await?.dead_letter_id;
         done.replayed.push(database.dead_letter_replay(letter, actor).await?);
+        bar.inc(1);
     }
+    bar.finish_and_clear();
     output.show(&done, |done| {
         let lines =
             done.replayed.iter().map(|one| format!("job {} replays {}", one.job_id, one.dead_letter_id));
@@ -200,7 +203,7 @@ async fn preview(
 
 async fn count(filter: &DeadLetterFilter, database: &Database) -> anyhow::Result<BTreeMap<String, u64>> {
     let open = DeadLetterFilter { replayed: Some(false), ..filter.clone() };
-    Ok(database.dead_letter_count(&open).await?.kinds)
+    Ok(progress::patience("counting", database.dead_letter_count(&open)).await?.kinds)
 }
 
 /// Batch by batch to the end, past letters in conflict. Letters that die again meanwhile are

@@ -31,6 +31,7 @@ mod work;
 
 use std::process::ExitCode;
 
+use anyhow::bail;
 use clap::Subcommand;
 use towpath_db::Database;
 
@@ -188,6 +189,15 @@ async fn with_database<T>(
     settings: &Settings,
     work: impl AsyncFnOnce(Database) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
+    // Starting a private PostgreSQL only to find nothing in it would leave an empty one behind.
+    let installed = ["postgres", "towpath.lock"].iter().any(|name| settings.data.join(name).exists());
+    if settings.database_url.is_none() && !installed {
+        bail!(
+            "nothing is installed in {} yet; start with: towpath up, or name the directory with --data or a \
+             database with DATABASE_URL",
+            settings.data.display()
+        );
+    }
     let session = Session::open(settings).await?;
     let result = async {
         let database = session.database().await?;

@@ -221,6 +221,9 @@ fn list_in_words(list: &Value) -> String {
             [id, moment(&session["expiresAt"]), streams.join(", ")]
         })
         .collect();
+    if rows.is_empty() {
+        return "no sessions; one begins when it follows a stream: towpath subscribe SESSION STREAM".into();
+    }
     table(["SESSION", "EXPIRES", "STREAMS"], &rows)
 }
 
@@ -235,6 +238,9 @@ fn sources_in_words(list: &Value) -> String {
             [text("streamId"), number("subscribers"), number("lagBytes"), text("circuit"), text("nextOffset")]
         })
         .collect();
+    if rows.is_empty() {
+        return "no session follows a stream".into();
+    }
     table(["STREAM", "SESSIONS", "LAG BYTES", "CIRCUIT", "NEXT OFFSET"], &rows)
 }
 

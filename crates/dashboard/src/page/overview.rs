@@ -1,16 +1,18 @@
 //! `/ui`: is everything well, what needs attention first, how fast is it.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use askama::Template;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use jiff::Timestamp;
+use towpath_db::health::Readings;
 use towpath_db::queue::{Backlog, QueueHealth};
+use towpath_model::health::{Attention, attention};
 
-use super::health::{Attention, Part, Seen, attention, parts};
+use super::health::{Seen, Tile, tiles};
 use crate::App;
 use crate::access::Viewer;
 use crate::chart::{Bars, Lines};
@@ -30,7 +32,7 @@ struct Page {
     /// How old the numbers are, if they are not of now.
     counted_ago: Option<String>,
     attention: Vec<Attention>,
-    parts: Vec<Part>,
+    tiles: Vec<Tile>,
     bars: Bars,
     event_bars: Bars,
     lines: Vec<Lines>,
@@ -64,36 +66,32 @@ pub(crate) async fn show(
     let counting = queue.value.is_none() || backlog.value.is_none() || events.value.is_none();
     let now = Timestamp::now();
     let queue = queue.value.as_deref().cloned().flatten();
-    let names = |wanted: &str| {
-        let found = beats.iter().filter(|beat| beat.freshness == wanted);
-        found.map(|beat| beat.executor_name.clone()).collect::<Vec<_>>()
-    };
-    let late =
-        |next: Timestamp| now.duration_since(next).unsigned_abs() > Duration::from_secs(60) && next < now;
     let lagging = app.store.lagging(LAGGING_MAX);
-    let seen = Seen {
+    let facts = Readings {
+        health: &health,
         answered_in,
-        closed_gates: config
-            .iter()
-            .filter(|entry| entry.is_gate() && !entry.is_open())
-            .map(|entry| entry.key.clone())
-            .collect(),
+        queue_health: queue.as_ref(),
+        event_health: events.value.as_deref(),
+        config: &config,
+        heartbeats: &beats,
+        schedules: &schedules,
+        circuits: Ok(app.circuits.open_count()),
+    }
+    .facts();
+    let attention = attention(&facts);
+    let seen = Seen {
+        answered_ms: answered_in.as_millis(),
+        closed_gates: facts.closed_gates.len(),
         executors: beats.len(),
-        stale: names("stale"),
-        fresh: names("fresh").len(),
+        fresh: facts.executors_fresh,
         schedules: schedules.len(),
-        schedules_late: schedules.iter().filter(|one| !one.paused && late(one.next_at)).count(),
         streams: app.store.count("default"),
         sessions: app.store.session_counts().sessions,
-        lagging: lagging.len(),
         lag_bytes: lagging.iter().map(|(_, state)| state.lag_bytes()).sum(),
-        circuits_open: app.circuits.open_count(),
-        health,
-        now,
     };
     let page = Page {
-        attention: attention(queue.as_ref(), events.value.as_deref(), &seen),
-        parts: parts(queue.as_ref(), events.value.as_deref(), &seen),
+        tiles: tiles(&attention, &health, queue.as_ref(), events.value.as_deref(), &seen),
+        attention,
         health: queue,
         events_24h: events.value.map_or(0, |events| events.events_24h),
         counting,

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use tokio::time::Instant;
 use towpath_db::Database;
@@ -13,6 +12,7 @@ use towpath_db::event::{Replay as What, Replayed, Span};
 use towpath_model::id::EventId;
 
 use crate::output::{EXIT_FAILURES, EXIT_TO_DO, Output};
+use crate::progress;
 
 /// Events per call: short transactions, and a bar that moves.
 const BATCH: i32 = 500;
@@ -78,9 +78,12 @@ async fn some(
     output: &Output,
 ) -> anyhow::Result<ExitCode> {
     let mut sent = vec![];
+    let bar = progress::bar(replay.events.len() as u64, "events");
     for event in &replay.events {
         sent.push(database.route_send(&replay.route, *event, actor).await?);
+        bar.inc(1);
     }
+    bar.finish_and_clear();
     output.show(&sent, |sent| {
         let line = |one: &towpath_db::event::RouteSent| match &one.detail {
             Some(error) => format!("event {}: {} ({error})", one.event_id, one.decision),
@@ -100,14 +103,15 @@ async fn steps(
     actor: &str,
     database: &Database,
 ) -> anyhow::Result<Replayed> {
-    let style = ProgressStyle::with_template("{bar:30} position {pos}/{len}");
-    let bar = ProgressBar::new(span.to.unsigned_abs()).with_style(style.expect("our own template"));
+    let begin = span.after;
+    let verb = if what == What::Send { "positions replayed" } else { "positions counted" };
+    let bar = progress::bar((span.to - begin).unsigned_abs(), verb);
     let limit = replay.per_second.filter(|_| what == What::Send).unwrap_or(BATCH);
     let mut done: Option<Replayed> = None;
     loop {
         let started = Instant::now();
         let step = database.route_replay(&replay.route, span, what, limit, actor).await?;
-        bar.set_position(step.position.unsigned_abs());
+        bar.set_position((step.position - begin).unsigned_abs());
         span.after = step.position;
         let more = step.more;
         let sum = match done.take() {

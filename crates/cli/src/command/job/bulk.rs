@@ -98,16 +98,15 @@ pub(super) async fn run(
 }
 
 async fn count(filter: &JobFilter, database: &Database) -> anyhow::Result<u64> {
-    let (mut count, mut cursor) = (0, None);
-    progress::patience("counting", async {
-        loop {
-            let page = database.job_list(filter, 1_000, cursor).await?;
-            count += page.jobs.len() as u64;
-            cursor = page.cursor;
-            if cursor.is_none() {
-                return Ok(count);
-            }
+    let counted = progress::count("jobs counted");
+    let mut cursor = None;
+    loop {
+        let page = database.job_list(filter, 1_000, cursor).await?;
+        counted.inc(page.jobs.len() as u64);
+        cursor = page.cursor;
+        if cursor.is_none() {
+            counted.finish_and_clear();
+            return Ok(counted.position());
         }
-    })
-    .await
+    }
 }

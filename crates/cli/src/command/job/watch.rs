@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use tokio::time::Instant;
 use towpath_db::Database;
@@ -43,7 +42,7 @@ pub(crate) async fn follow(
     output: &Output,
 ) -> anyhow::Result<ExitCode> {
     let deadline = timeout.map(|timeout| Instant::now() + timeout);
-    let bar = bar();
+    let bar = crate::progress::percent();
     let mut seen = None;
     loop {
         let Some(job) = database.job_show(job_id).await?.job else {
@@ -56,7 +55,6 @@ pub(crate) async fn follow(
             bar.set_message(format!("{} {}", job.job_kind, job.state));
             seen = Some(now);
         }
-        bar.tick();
         if job.state.is_terminal() {
             bar.finish_and_clear();
             let good = matches!(job.state, JobState::Succeeded | JobState::Cleaned);
@@ -68,12 +66,6 @@ pub(crate) async fn follow(
         }
         tokio::time::sleep(POLL).await;
     }
-}
-
-/// Draws only on a terminal.
-fn bar() -> ProgressBar {
-    let style = ProgressStyle::with_template("{spinner} {bar:30} {pos:>3} % {msg}");
-    ProgressBar::new(100).with_style(style.expect("our own template"))
 }
 
 fn report(job: &Job, output: &Output) {

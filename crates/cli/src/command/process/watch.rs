@@ -12,6 +12,7 @@ use towpath_model::id::ProcessId;
 
 use super::show::detail;
 use crate::output::{EXIT_FAILURES, EXIT_TO_DO, Output};
+use crate::progress;
 
 /// Often enough for a person; a few cheap reads a second for the database.
 const POLL: Duration = Duration::from_millis(200);
@@ -38,11 +39,12 @@ pub(crate) async fn follow(
     output: &Output,
 ) -> anyhow::Result<ExitCode> {
     let deadline = timeout_seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let spinner = progress::spinner("following");
     let mut seen = 0;
     loop {
         let whole = database.process_show(process_id).await?;
         for fact in whole.facts.iter().filter(|fact| fact.fact_no > seen) {
-            report(process_id, fact, output);
+            spinner.suspend(|| report(process_id, fact, output));
         }
         seen = whole.facts.iter().map(|fact| fact.fact_no).max().unwrap_or(seen);
         match whole.process.state.as_str() {

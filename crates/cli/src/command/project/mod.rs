@@ -164,7 +164,10 @@ async fn act(project: Project, registry: &Registry, output: &Output) -> anyhow::
             let list = registry.list().await?;
             output.show(&list, |list| {
                 let rows: Vec<_> = list.as_array().into_iter().flatten().map(row).collect();
-                table(["PROJECT", "KEYS", "ORIGINS", "REGISTERED"], &rows)
+                match rows.is_empty() {
+                    true => "no projects; register one with: towpath project add NAME".into(),
+                    false => table(["PROJECT", "KEYS", "ORIGINS", "REGISTERED"], &rows),
+                }
             });
         }
         Project::Keys { project } => {

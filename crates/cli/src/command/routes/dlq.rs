@@ -97,9 +97,12 @@ async fn some(
     output: &Output,
 ) -> anyhow::Result<ExitCode> {
     let mut done = vec![];
+    let bar = progress::bar(letters.len() as u64, "replayed");
     for letter in letters {
         done.push(database.route_dead_letter_replay(*letter, actor).await?);
+        bar.inc(1);
     }
+    bar.finish_and_clear();
     output.show(&done, |done| {
         let line = |one: &towpath_db::event::LetterReplayed| match &one.detail {
             Some(error) => format!("dead letter {} failed again: {error}", one.dead_letter_id),
@@ -121,14 +124,16 @@ async fn preview(route: Option<&str>, database: &Database, output: &Output) -> a
     Ok(if count == 0 { ExitCode::SUCCESS } else { ExitCode::from(EXIT_TO_DO) })
 }
 
-async fn count(route: Option<&str>, database: &Database) -> anyhow::Result<usize> {
-    let (mut count, mut cursor) = (0, None);
+async fn count(route: Option<&str>, database: &Database) -> anyhow::Result<u64> {
+    let counted = progress::count("dead letters counted");
+    let mut cursor = None;
     loop {
         let page = database.route_dead_letter_list(route, Letters::Open, 1000, cursor).await?;
-        count += page.dead_letters.len();
+        counted.inc(page.dead_letters.len() as u64);
         cursor = page.cursor;
         if cursor.is_none() {
-            return Ok(count);
+            counted.finish_and_clear();
+            return Ok(counted.position());
         }
     }
 }
@@ -140,7 +145,7 @@ async fn many(
     database: &Database,
     output: &Output,
 ) -> anyhow::Result<ExitCode> {
-    let bar = progress::bar(count(route, database).await? as u64, "replayed");
+    let bar = progress::bar(count(route, database).await?, "replayed");
     let mut done = LettersReplayed::default();
     loop {
         let batch = database.route_dead_letter_replay_many(route, REPLAY_BATCH, actor).await?;

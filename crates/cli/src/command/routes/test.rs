@@ -8,6 +8,7 @@ use towpath_route::webhook::{Sender, send_test};
 
 use super::known;
 use crate::output::{EXIT_FAILURES, Output};
+use crate::progress;
 use crate::settings::Settings;
 
 pub(crate) async fn run(
@@ -18,7 +19,7 @@ pub(crate) async fn run(
 ) -> anyhow::Result<ExitCode> {
     let test = known(database.route_test(route).await, route, database).await?;
     let sender = Sender::new(crate::route::reach(settings))?;
-    let report = send_test(&sender, &test).await;
+    let report = progress::patience("waiting for the receiver", send_test(&sender, &test)).await;
     let failure = report.failure.as_ref();
     let data = json!({
         "route_name": route, "webhook_id": test.webhook_id, "url": test.url, "taken": failure.is_none(),

@@ -1,7 +1,7 @@
 //! A small client of the protocol.
 
-use anyhow::{Context, bail};
-use reqwest::{Method, RequestBuilder, Response, Url};
+use anyhow::{Context, anyhow, bail};
+use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
 use serde_json::{Value, json};
 
 use crate::settings::Settings;
@@ -75,19 +75,33 @@ impl Client {
     }
 
     pub(in crate::command) async fn send_built(&self, request: reqwest::Request) -> anyhow::Result<Response> {
-        let response =
-            self.http.execute(request).await.with_context(|| {
-                format!("cannot reach {}; is towpath running there? see --url", self.base)
-            })?;
+        let asked = (request.method() == Method::HEAD).then(|| request.url().path().to_owned());
+        let response = self.http.execute(request).await.map_err(|error| {
+            let cause = root(&error);
+            anyhow!(
+                "cannot reach {}: {cause}; start it with: towpath up, or name another with --url",
+                self.base
+            )
+        })?;
         let status = response.status();
         if status.is_success() {
             return Ok(response);
+        }
+        if let Some(path) = asked.filter(|_| status == StatusCode::NOT_FOUND) {
+            bail!(
+                "there is no stream at {path}; see: towpath stream list, or make it with: towpath stream create"
+            );
         }
         let next = header(&response, "stream-next-offset").map(|next| format!(", next offset {next}"));
         let body: Value = response.json().await.unwrap_or_default();
         let detail = body["detail"].as_str().unwrap_or("no reason given");
         bail!("{detail} ({status}{})", next.unwrap_or_default())
     }
+}
+
+/// The cause below all the layers that only say that there is one.
+fn root(error: &dyn std::error::Error) -> &dyn std::error::Error {
+    error.source().map_or(error, root)
 }
 
 pub(in crate::command) fn header(response: &Response, name: &str) -> Option<String> {

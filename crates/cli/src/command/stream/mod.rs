@@ -105,6 +105,9 @@ fn list_in_words(list: &Value) -> String {
             [text("id"), text("content_type"), text("next_offset"), state.to_owned(), text("expires_at")]
         })
         .collect();
+    if rows.is_empty() {
+        return "no streams; make one with: towpath stream create NAME".into();
+    }
     table(["STREAM", "TYPE", "NEXT OFFSET", "STATE", "EXPIRES"], &rows)
 }
 

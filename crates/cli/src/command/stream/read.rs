@@ -1,6 +1,6 @@
 //! `read` and `tail`: a stream's data to standard output.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 
 use anyhow::Context;
 use clap::Args;
@@ -8,6 +8,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::value::RawValue;
 
 use super::client::{Client, header};
+use crate::progress;
 
 #[derive(Args)]
 pub(super) struct Read {
@@ -30,10 +31,15 @@ pub(super) struct Tail {
 /// Prints page after page until there is no more.
 pub(super) async fn read(client: &Client, read: Read) -> anyhow::Result<()> {
     let mut offset = read.offset;
+    // Between lines on the same terminal a bar would only be in the way.
+    let bar = (!std::io::stdout().is_terminal()).then(|| progress::bytes("read"));
     loop {
         let page = page(client, &read.stream, &[("offset", offset)]).await?;
         if !page.print() || page.up_to_date {
             return Ok(());
+        }
+        if let Some(bar) = &bar {
+            bar.inc(page.data.len() as u64);
         }
         offset = page.next;
     }

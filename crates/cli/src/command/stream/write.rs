@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::client::{Client, describe, header};
 use super::retention::Limits;
+use crate::progress;
 
 #[derive(Args)]
 pub(super) struct Create {
@@ -100,14 +101,14 @@ pub(super) async fn append(client: &Client, append: Append) -> anyhow::Result<Va
         None if std::io::stdin().is_terminal() => {
             bail!("nothing to append; give it as an argument or pipe it in")
         }
-        None => tokio::task::spawn_blocking(read_all).await??,
+        None => progress::patience("reading standard input", tokio::task::spawn_blocking(read_all)).await??,
     };
     let request =
         client.request(Method::POST, &append.stream).header("content-type", content_type).body(data);
     let request = with(request, "if-match", append.if_match);
     let request = with(request, "stream-seq", append.stream_seq);
     let request = with(request, "stream-closed", append.close.then_some("true"));
-    Ok(describe(&append.stream, &client.send(request).await?))
+    Ok(describe(&append.stream, &progress::patience("appending", client.send(request)).await?))
 }
 
 fn read_all() -> std::io::Result<Vec<u8>> {
@@ -121,6 +122,8 @@ fn read_all() -> std::io::Result<Vec<u8>> {
 async fn append_lines(client: &Client, append: &Append, content_type: &str) -> anyhow::Result<Value> {
     use tokio::io::AsyncBufReadExt;
     let mut input = tokio::io::BufReader::new(tokio::io::stdin());
+    // Whoever types the lines sees them.
+    let bar = (!std::io::stdin().is_terminal()).then(|| progress::count("lines appended"));
     let mut last = None;
     loop {
         let mut line = vec![];
@@ -133,6 +136,9 @@ async fn append_lines(client: &Client, append: &Append, content_type: &str) -> a
         let request =
             client.request(Method::POST, &append.stream).header("content-type", content_type).body(line);
         last = Some(describe(&append.stream, &client.send(request).await?));
+        if let Some(bar) = &bar {
+            bar.inc(1);
+        }
     }
     match (append.close, last) {
         (true, _) => close(client, &append.stream).await,

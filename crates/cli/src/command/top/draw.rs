@@ -10,8 +10,8 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Paragraph, Row, Sparkline, Table, Wrap};
+use towpath_model::health::Level;
 
-use super::attention::Level;
 use super::frame::Frame;
 
 /// Seconds of throughput that are kept to be drawn.

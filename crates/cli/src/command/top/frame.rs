@@ -6,8 +6,7 @@ use serde_json::Value;
 use towpath_db::event::{EventHealth, Route};
 use towpath_db::process::Process;
 use towpath_db::queue::{Backlog, ExecutorHeartbeat, Latency, QueueHealth};
-
-use super::attention::Attention;
+use towpath_model::health::Attention;
 
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Frame {
@@ -108,4 +107,12 @@ pub(crate) struct Streams {
     /// Streams that sessions follow.
     pub(super) sources: Vec<Value>,
     pub(super) sessions: Vec<Value>,
+}
+
+impl Streams {
+    /// Streams whose deliveries keep failing, or why that is not known.
+    pub(super) fn circuits_open(&self) -> Result<usize, String> {
+        let open = |source: &&Value| source["circuit"].as_str().is_some_and(|state| state != "closed");
+        self.missing.clone().map_or_else(|| Ok(self.sources.iter().filter(open).count()), Err)
+    }
 }

@@ -8,10 +8,11 @@ use reqwest::Method;
 use serde_json::Value;
 use towpath_db::Database;
 use towpath_db::event::Route;
+use towpath_db::health::Readings;
 use towpath_db::process::{Process, ProcessFilter};
 use towpath_db::queue::{Backlog, Latency};
+use towpath_model::health::attention;
 
-use super::attention;
 use super::frame::{Frame, Queue, Streams};
 use crate::command::stream::client::Client;
 
@@ -36,7 +37,6 @@ struct Dear {
     backlog: Vec<Backlog>,
     routes: Vec<Route>,
     processes: Vec<Process>,
-    closed_gates: Vec<String>,
     streams: Streams,
 }
 
@@ -46,17 +46,37 @@ impl Looker {
     }
 
     pub(super) async fn look(&mut self) -> anyhow::Result<Frame> {
-        let db = &self.database;
-        let (health, events, executors) =
-            tokio::try_join!(db.queue_health(), db.event_health(), db.queue_heartbeats())?;
-        let Some(health) = health.first() else { bail!("v_queue_health shows nothing; see: towpath doctor") };
-        let (now, queue) = (Instant::now(), Queue::from(health));
+        let (db, began) = (&self.database, Instant::now());
+        let health = db.health_show().await?;
+        let answered_in = began.elapsed();
+        let (counted, events, executors, config, schedules) = tokio::try_join!(
+            db.queue_health(),
+            db.event_health(),
+            db.queue_heartbeats(),
+            db.config_list(),
+            db.schedule_list(),
+        )?;
+        let Some(counted) = counted.first() else {
+            bail!("v_queue_health shows nothing; see: towpath doctor")
+        };
+        let (now, queue) = (Instant::now(), Queue::from(counted));
         let rates = self.before.map(|(at, before)| queue.since(&before, (now - at).as_secs_f64()));
         self.before = Some((now, queue));
         let dear = self.dear().await?;
-        let mut frame = Frame {
+        let facts = Readings {
+            health: &health,
+            answered_in,
+            queue_health: Some(counted),
+            event_health: Some(&events),
+            config: &config,
+            heartbeats: &executors,
+            schedules: &schedules,
+            circuits: dear.streams.circuits_open(),
+        }
+        .facts();
+        Ok(Frame {
             at: Timestamp::now(),
-            attention: vec![],
+            attention: attention(&facts),
             rates,
             queue,
             latency: dear.latency,
@@ -65,11 +85,9 @@ impl Looker {
             events,
             routes: dear.routes,
             processes: dear.processes,
-            closed_gates: dear.closed_gates,
+            closed_gates: facts.closed_gates,
             streams: dear.streams,
-        };
-        frame.attention = attention::of(&frame);
-        Ok(frame)
+        })
     }
 
     async fn dear(&mut self) -> anyhow::Result<Dear> {
@@ -82,21 +100,18 @@ impl Looker {
         let in_state =
             |state: &str| ProcessFilter { state: Some(state.to_owned()), ..ProcessFilter::default() };
         let (held, open) = (in_state("held"), in_state("open"));
-        let (latency, backlog, routes, held, open, config) = tokio::try_join!(
+        let (latency, backlog, routes, held, open) = tokio::try_join!(
             db.queue_latency(LATENCY_SAMPLE),
             db.queue_backlog(),
             db.route_list(),
             db.process_list(&held, ROWS_MAX, None),
             db.process_list(&open, ROWS_MAX, None),
-            db.config_list(),
         )?;
-        let closed = config.into_iter().filter(|entry| entry.is_gate() && !entry.is_open());
         let dear = Dear {
             latency,
             backlog,
             routes,
             processes: [held.processes, open.processes].concat(),
-            closed_gates: closed.map(|gate| gate.key).collect(),
             streams: streams(&self.client).await,
         };
         self.dear = Some((dear.clone(), Instant::now() + started.elapsed() * SHARE));

@@ -2,7 +2,6 @@
 //!
 //! It reads the database, and the streams from the server if one answers; it changes nothing.
 
-mod attention;
 mod draw;
 mod frame;
 mod look;

@@ -5,9 +5,9 @@ use ratatui::crossterm::event::{Event, KeyCode, KeyEvent};
 use towpath_db::Attribution;
 use towpath_db::event::NewEvent;
 use towpath_db::job::NewJob;
+use towpath_model::health::Level;
 use towpath_testkit::database::TestDb;
 
-use super::attention::Level;
 use super::draw::{Pane, View, as_text};
 use super::frame::Frame;
 use super::look::Looker;

@@ -1,0 +1,495 @@
+//! What needs attention: the one judgement of everything that an operator's view saw.
+//!
+//! The dashboard and `towpath top` read the same figures into [`Facts`] and show what this module
+//! makes of them, in these words and this order.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::figure::{about, grouped, listed, span};
+
+/// Maintenance, numbering and supervision work every second: later than this is more than a busy moment.
+const LATE: u64 = 30;
+/// A job that is due, and a schedule, may wait this long, whatever the load.
+const DUE_LATE: u64 = 60;
+/// A webhook may wait this long: its target may ask for patience, and retries have pauses.
+const WEBHOOK_LATE: u64 = 600;
+/// Events that a route worker may be behind while it works.
+const LAG_MAX: i64 = 10_000;
+/// A database that takes longer to answer one small question is under strain.
+const ANSWER_SLOW: Duration = Duration::from_millis(250);
+
+/// Everything that is judged.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    /// When the database was asked, by its clock.
+    pub at: Timestamp,
+    /// How long it took for a small question.
+    pub answered_in: Duration,
+    /// The queue; none until it has been counted once.
+    pub queue: Option<Queue>,
+    /// The events; none until they have been counted once.
+    pub events: Option<Events>,
+    /// The oldest count that maintenance has not folded.
+    pub unfolded_since: Option<Timestamp>,
+    /// The oldest event without a position.
+    pub unnumbered_since: Option<Timestamp>,
+    /// The process that is longest overdue.
+    pub overdue_since: Option<Timestamp>,
+    /// How many are; 10,001 is more than 10,000.
+    pub processes_overdue: i64,
+    /// Processes that wait for a person; 10,001 is more than 10,000.
+    pub processes_held: i64,
+    /// Executors that were heard of lately.
+    pub executors_fresh: usize,
+    /// Executors that were not heard of for long.
+    pub executors_stale: Vec<String>,
+    /// The next tick of every schedule that is not paused.
+    pub schedules_next: Vec<Timestamp>,
+    /// Gates that are not open.
+    pub closed_gates: Vec<String>,
+    /// Streams whose deliveries to sessions keep failing, or why the server could not be asked.
+    pub circuits: Result<usize, String>,
+}
+
+/// What is judged of the queue. It may have been counted a while before the rest.
+#[derive(Debug, Clone, Copy)]
+#[expect(missing_docs, reason = "as in v_queue_health")]
+pub struct Queue {
+    pub waiting: i64,
+    pub oldest_due_at: Option<Timestamp>,
+    pub leases_expired: i64,
+    pub dead_letters_pending: i64,
+    pub kinds_paused: i64,
+    pub checked_at: Timestamp,
+}
+
+/// What is judged of the events. They may have been counted a while before the rest.
+#[derive(Debug, Clone, Copy)]
+#[expect(missing_docs, reason = "as in v_event_health")]
+pub struct Events {
+    pub slowest_lag: i64,
+    pub circuits_open: i64,
+    pub oldest_delivery_at: Option<Timestamp>,
+    pub route_dead_letters_open: i64,
+    pub checked_at: Timestamp,
+}
+
+/// How much something matters. The order is the order of the list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// Something stands still.
+    Bad,
+    /// Something waits for a person, or is slow.
+    Warn,
+    /// Somebody chose it.
+    Note,
+}
+
+/// A part of the whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Part {
+    Database,
+    Maintenance,
+    Jobs,
+    Executors,
+    DeadLetters,
+    Sequencer,
+    Routes,
+    Webhooks,
+    Processes,
+    Schedules,
+    Streams,
+    Sessions,
+    Gates,
+}
+
+/// Something a person should look at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Attention {
+    /// How much it matters.
+    pub level: Level,
+    /// What it is about.
+    pub part: Part,
+    /// What is so.
+    pub text: String,
+    /// The command that does something about it.
+    pub command: &'static str,
+    /// The page that shows more.
+    pub page: &'static str,
+}
+
+/// What needs a person, worst first: what stands still before what waits for somebody before what
+/// somebody chose.
+pub fn attention(facts: &Facts) -> Vec<Attention> {
+    let mut found: Vec<_> =
+        [of_queue(facts), standing(facts), of_events(facts), waiting(facts)].into_iter().flatten().collect();
+    found.sort_by_key(|one| one.level);
+    found
+}
+
+/// How a part is: the worst that was found about it, or none.
+pub fn worst(found: &[Attention], part: Part) -> Option<Level> {
+    found.iter().filter(|one| one.part == part).map(|one| one.level).min()
+}
+
+/// The roles that work every second.
+fn standing(facts: &Facts) -> Vec<Attention> {
+    let late = |since| late(facts.at, since, LATE);
+    let mut found = vec![];
+    if let Some(late) = late(facts.unfolded_since) {
+        let text = format!("nobody maintains the queue: nothing was tidied for {}", span(late));
+        found.push(bad(Part::Maintenance, text, "towpath maintain", "/ui/gates"));
+    }
+    if let Some(late) = late(facts.unnumbered_since) {
+        let text = format!("events wait for their position since {}: no route role runs", span(late));
+        found.push(bad(Part::Sequencer, text, "towpath route", "/ui/events"));
+    }
+    if let Some(late) = late(facts.overdue_since) {
+        let overdue = about_many(facts.processes_overdue, "process is overdue", "processes are overdue");
+        let text = format!("{overdue}, the longest by {}", span(late));
+        found.push(bad(Part::Processes, text, "towpath maintain", "/ui/processes?state=open"));
+    }
+    found
+}
+
+fn of_queue(facts: &Facts) -> Vec<Attention> {
+    let Some(queue) = facts.queue else { return vec![] };
+    let mut found = vec![];
+    if queue.waiting > 0 && facts.executors_fresh == 0 {
+        let text = format!("{} and no executor is alive", many(queue.waiting, "job waits", "jobs wait"));
+        found.push(bad(Part::Jobs, text, "towpath work", "/ui/executors"));
+    }
+    if let Some(late) = late(queue.checked_at, queue.oldest_due_at, DUE_LATE) {
+        let text = format!("the oldest due job has waited {}", span(late));
+        found.push(bad(Part::Jobs, text, "towpath queue backlog", "/ui/jobs?state=queued"));
+    }
+    if queue.leases_expired > 0 {
+        let (one, more) = ("lease that ran out was", "leases that ran out were");
+        let text = format!("{} not taken back yet", many(queue.leases_expired, one, more));
+        found.push(warn(Part::Maintenance, text, "towpath maintain", "/ui/jobs?state=in_progress"));
+    }
+    if queue.dead_letters_pending > 0 {
+        let letters = many(queue.dead_letters_pending, "dead letter waits", "dead letters wait");
+        let text = format!("{letters} for a decision");
+        found.push(warn(Part::DeadLetters, text, "towpath dlq list", "/ui/dead-letters?status=pending"));
+    }
+    if queue.kinds_paused > 0 {
+        let text = many(queue.kinds_paused, "kind of job is paused", "kinds of job are paused");
+        found.push(note(Part::Jobs, text, "towpath queue backlog", "/ui/executors#paused"));
+    }
+    found
+}
+
+fn of_events(facts: &Facts) -> Vec<Attention> {
+    let Some(events) = facts.events else { return vec![] };
+    let mut found = vec![];
+    if events.circuits_open > 0 {
+        let targets = many(events.circuits_open, "webhook target keeps", "webhook targets keep");
+        let text = format!("{targets} failing; the circuit is open");
+        found.push(bad(Part::Webhooks, text, "towpath routes list", "/ui/routes"));
+    }
+    if let Some(late) = late(events.checked_at, events.oldest_delivery_at, WEBHOOK_LATE) {
+        let text = format!("the oldest webhook has waited {}", span(late));
+        found.push(warn(Part::Webhooks, text, "towpath routes list", "/ui/routes"));
+    }
+    if events.slowest_lag > LAG_MAX {
+        let text = format!("the slowest route worker is {} events behind", grouped(events.slowest_lag));
+        found.push(warn(Part::Routes, text, "towpath events health", "/ui/routes"));
+    }
+    if events.route_dead_letters_open > 0 {
+        let letters = many(events.route_dead_letters_open, "event", "events");
+        let text = format!("{letters} could not be delivered");
+        found.push(warn(Part::Routes, text, "towpath routes dlq list", "/ui/routes#dead-letters"));
+    }
+    found
+}
+
+/// What is slow, what waits for a person and what somebody chose.
+fn waiting(facts: &Facts) -> Vec<Attention> {
+    let mut found = vec![];
+    if facts.answered_in > ANSWER_SLOW {
+        let text = format!("the database took {} ms for a small question", facts.answered_in.as_millis());
+        found.push(warn(Part::Database, text, "towpath doctor", "/ui/gates"));
+    }
+    let is_late = |next: &&Timestamp| late(facts.at, Some(**next), DUE_LATE).is_some();
+    let missed = facts.schedules_next.iter().filter(is_late).count();
+    if missed > 0 {
+        let schedules = many(count(missed), "schedule", "schedules");
+        let text = format!("{schedules} missed a tick");
+        found.push(warn(Part::Schedules, text, "towpath schedule list", "/ui/schedules"));
+    }
+    if facts.processes_held > 0 {
+        let processes = about_many(facts.processes_held, "process waits", "processes wait");
+        let text = format!("{processes} for a person");
+        let command = "towpath process list --state held";
+        found.push(warn(Part::Processes, text, command, "/ui/processes?state=held"));
+    }
+    if !facts.executors_stale.is_empty() {
+        let text = format!("not heard of: {}", listed(&facts.executors_stale));
+        found.push(warn(Part::Executors, text, "towpath executor list", "/ui/executors"));
+    }
+    match &facts.circuits {
+        Ok(0) => {}
+        Ok(open) => {
+            let streams = many(count(*open), "stream", "streams");
+            let text = format!("deliveries to sessions keep failing for {streams}");
+            found.push(bad(Part::Sessions, text, "towpath sessions sources", "/ui/sessions#sources"));
+        }
+        Err(why) => found.push(note(Part::Streams, why.clone(), "towpath up", "/ui/streams")),
+    }
+    if !facts.closed_gates.is_empty() {
+        let text = format!("closed gates: {}", listed(&facts.closed_gates));
+        found.push(note(Part::Gates, text, "towpath gate list", "/ui/gates"));
+    }
+    found
+}
+
+/// Seconds since a moment, if they are more than allowed. Whole ones, so that a moment is none.
+fn late(now: Timestamp, since: Option<Timestamp>, allowed: u64) -> Option<u64> {
+    let seconds = u64::try_from(now.as_second() - since?.as_second()).ok()?;
+    (seconds > allowed).then_some(seconds)
+}
+
+fn bad(part: Part, text: String, command: &'static str, page: &'static str) -> Attention {
+    Attention { level: Level::Bad, part, text, command, page }
+}
+
+fn warn(part: Part, text: String, command: &'static str, page: &'static str) -> Attention {
+    Attention { level: Level::Warn, part, text, command, page }
+}
+
+fn note(part: Part, text: String, command: &'static str, page: &'static str) -> Attention {
+    Attention { level: Level::Note, part, text, command, page }
+}
+
+fn count(n: usize) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}
+
+fn many(n: i64, one: &str, more: &str) -> String {
+    format!("{} {}", grouped(n), if n == 1 { one } else { more })
+}
+
+fn about_many(n: i64, one: &str, more: &str) -> String {
+    format!("{} {}", about(n), if n == 1 { one } else { more })
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::ToSpan;
+
+    use super::*;
+
+    fn now() -> Timestamp {
+        "2026-01-01T12:00:00Z".parse().unwrap()
+    }
+
+    fn ago(seconds: i64) -> Option<Timestamp> {
+        Some(now() - seconds.seconds())
+    }
+
+    /// One executor that lives, nothing to do.
+    fn quiet() -> Facts {
+        Facts {
+            at: now(),
+            answered_in: Duration::from_millis(250),
+            queue: Some(Queue {
+                waiting: 0,
+                oldest_due_at: None,
+                leases_expired: 0,
+                dead_letters_pending: 0,
+                kinds_paused: 0,
+                checked_at: now(),
+            }),
+            events: Some(Events {
+                slowest_lag: 0,
+                circuits_open: 0,
+                oldest_delivery_at: None,
+                route_dead_letters_open: 0,
+                checked_at: now(),
+            }),
+            unfolded_since: None,
+            unnumbered_since: None,
+            overdue_since: None,
+            processes_overdue: 0,
+            processes_held: 0,
+            executors_fresh: 1,
+            executors_stale: vec![],
+            schedules_next: vec![],
+            closed_gates: vec![],
+            circuits: Ok(0),
+        }
+    }
+
+    fn with(change: impl FnOnce(&mut Facts)) -> Facts {
+        let mut facts = quiet();
+        change(&mut facts);
+        facts
+    }
+
+    fn with_queue(change: impl FnOnce(&mut Queue)) -> Facts {
+        with(|facts| change(facts.queue.as_mut().unwrap()))
+    }
+
+    fn with_events(change: impl FnOnce(&mut Events)) -> Facts {
+        with(|facts| change(facts.events.as_mut().unwrap()))
+    }
+
+    /// What is told of these facts, if it is one thing.
+    fn told(facts: &Facts) -> Option<(Level, Part, String)> {
+        let mut found = attention(facts);
+        assert!(found.len() < 2, "{found:?}");
+        found.pop().map(|one| (one.level, one.part, one.text))
+    }
+
+    /// The last figures that are fine, the first that are not, and what is said of them.
+    fn edge(fine: &Facts, wrong: &Facts, level: Level, part: Part, text: &str) {
+        assert_eq!(told(fine), None);
+        assert_eq!(told(wrong), Some((level, part, text.to_owned())));
+    }
+
+    #[test]
+    fn what_stands_still_is_told_after_half_a_minute() {
+        let text = "nobody maintains the queue: nothing was tidied for 31 s";
+        let since = |seconds| with(|facts| facts.unfolded_since = ago(seconds));
+        edge(&since(30), &since(31), Level::Bad, Part::Maintenance, text);
+        let text = "events wait for their position since 31 s: no route role runs";
+        let since = |seconds| with(|facts| facts.unnumbered_since = ago(seconds));
+        edge(&since(30), &since(31), Level::Bad, Part::Sequencer, text);
+        let overdue =
+            |n, seconds| with(|facts| (facts.processes_overdue, facts.overdue_since) = (n, ago(seconds)));
+        let text = "1 process is overdue, the longest by 31 s";
+        edge(&overdue(1, 30), &overdue(1, 31), Level::Bad, Part::Processes, text);
+        let text = "10\u{202f}000+ processes are overdue, the longest by 5 min";
+        assert_eq!(told(&overdue(10_001, 300)).unwrap().2, text);
+        // Clocks differ by a little: what is not yet is not late.
+        assert_eq!(told(&since(-2)), None);
+    }
+
+    #[test]
+    fn jobs_that_wait_need_an_executor_that_lives() {
+        let waiting = |executors_fresh| {
+            let facts = with_queue(|queue| queue.waiting = 1_200);
+            Facts { executors_fresh, ..facts }
+        };
+        let text = "1\u{202f}200 jobs wait and no executor is alive";
+        edge(&waiting(1), &waiting(0), Level::Bad, Part::Jobs, text);
+        assert_eq!(told(&with(|facts| facts.executors_fresh = 0)), None, "nothing waits");
+    }
+
+    #[test]
+    fn the_queue_is_judged_by_the_moment_of_its_count() {
+        let due = |seconds| with_queue(|queue| queue.oldest_due_at = ago(seconds));
+        edge(&due(60), &due(61), Level::Bad, Part::Jobs, "the oldest due job has waited 1 min");
+        let counted_before = with_queue(|queue| {
+            (queue.oldest_due_at, queue.checked_at) = (ago(100), now() - 50.seconds());
+        });
+        assert_eq!(told(&counted_before), None);
+    }
+
+    #[test]
+    fn every_figure_of_the_queue_and_the_events_is_told() {
+        let cases = [
+            (
+                with_queue(|queue| queue.leases_expired = 1),
+                Level::Warn,
+                Part::Maintenance,
+                "1 lease that ran out was not taken back yet",
+            ),
+            (
+                with_queue(|queue| queue.dead_letters_pending = 2),
+                Level::Warn,
+                Part::DeadLetters,
+                "2 dead letters wait for a decision",
+            ),
+            (with_queue(|queue| queue.kinds_paused = 1), Level::Note, Part::Jobs, "1 kind of job is paused"),
+            (
+                with_events(|events| events.circuits_open = 1),
+                Level::Bad,
+                Part::Webhooks,
+                "1 webhook target keeps failing; the circuit is open",
+            ),
+            (
+                with_events(|events| events.route_dead_letters_open = 3),
+                Level::Warn,
+                Part::Routes,
+                "3 events could not be delivered",
+            ),
+        ];
+        for (facts, level, part, text) in cases {
+            edge(&quiet(), &facts, level, part, text);
+        }
+        let lag = |slowest_lag| with_events(|events| events.slowest_lag = slowest_lag);
+        let text = "the slowest route worker is 10\u{202f}001 events behind";
+        edge(&lag(10_000), &lag(10_001), Level::Warn, Part::Routes, text);
+        let webhook = |seconds| with_events(|events| events.oldest_delivery_at = ago(seconds));
+        let text = "the oldest webhook has waited 10 min";
+        edge(&webhook(600), &webhook(601), Level::Warn, Part::Webhooks, text);
+    }
+
+    #[test]
+    fn the_rest_is_told() {
+        let answered = |ms| with(|facts| facts.answered_in = Duration::from_millis(ms));
+        let text = "the database took 251 ms for a small question";
+        edge(&answered(250), &answered(251), Level::Warn, Part::Database, text);
+        let next = |seconds| with(|facts| facts.schedules_next = ago(seconds).into_iter().collect());
+        edge(&next(60), &next(61), Level::Warn, Part::Schedules, "1 schedule missed a tick");
+        let cases = [
+            (
+                with(|facts| facts.processes_held = 10_001),
+                Level::Warn,
+                Part::Processes,
+                "10\u{202f}000+ processes wait for a person",
+            ),
+            (
+                with(|facts| facts.executors_stale = vec!["a".into(), "b".into()]),
+                Level::Warn,
+                Part::Executors,
+                "not heard of: a, b",
+            ),
+            (
+                with(|facts| facts.circuits = Ok(1)),
+                Level::Bad,
+                Part::Sessions,
+                "deliveries to sessions keep failing for 1 stream",
+            ),
+            (with(|facts| facts.circuits = Err("down".into())), Level::Note, Part::Streams, "down"),
+            (
+                with(|facts| facts.closed_gates = vec!["queue.worker.enabled".into()]),
+                Level::Note,
+                Part::Gates,
+                "closed gates: queue.worker.enabled",
+            ),
+        ];
+        for (facts, level, part, text) in cases {
+            edge(&quiet(), &facts, level, part, text);
+        }
+    }
+
+    #[test]
+    fn what_was_not_counted_yet_is_not_judged() {
+        assert_eq!(told(&with(|facts| (facts.queue, facts.events) = (None, None))), None);
+    }
+
+    #[test]
+    fn the_worst_comes_first_and_is_the_state_of_its_part() {
+        let facts = with(|facts| {
+            facts.closed_gates = vec!["a".into()];
+            facts.circuits = Ok(1);
+            facts.processes_held = 1;
+            facts.overdue_since = ago(300);
+        });
+        let found = attention(&facts);
+        let levels: Vec<_> = found.iter().map(|one| one.level).collect();
+        assert_eq!(levels, [Level::Bad, Level::Bad, Level::Warn, Level::Note]);
+        assert_eq!(worst(&found, Part::Processes), Some(Level::Bad));
+        assert_eq!(worst(&found, Part::Gates), Some(Level::Note));
+        assert_eq!(worst(&found, Part::Jobs), None);
+    }
+}

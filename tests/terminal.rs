@@ -1,0 +1,103 @@
+//! A terminal with a program in it, for what people see and scripts do not.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use nix::pty::{Winsize, openpty};
+use nix::sys::termios::{Termios, tcgetattr};
+
+use crate::towpath::WAIT_MAX;
+
+const ROWS: u16 = 40;
+const COLUMNS: u16 = 120;
+
+pub(crate) struct Terminal {
+    keyboard: File,
+    /// Kept open, to see the modes that the program left behind.
+    inside: OwnedFd,
+    before: Termios,
+    seen: Arc<Mutex<Vec<u8>>>,
+    pub(crate) child: Child,
+}
+
+impl Terminal {
+    pub(crate) fn run(mut command: Command) -> Terminal {
+        let size = Winsize { ws_row: ROWS, ws_col: COLUMNS, ws_xpixel: 0, ws_ypixel: 0 };
+        let pair = openpty(Some(&size), None).unwrap();
+        let before = tcgetattr(&pair.slave).unwrap();
+        // Clones close when the program starts; what it gets are copies of these.
+        let end = || pair.slave.try_clone().unwrap();
+        command.stdin(end()).stdout(end()).stderr(end()).env("TERM", "xterm-256color");
+        let child = command.spawn().unwrap();
+        let seen = Arc::new(Mutex::new(vec![]));
+        let (mut screen, kept) = (File::from(pair.master.try_clone().unwrap()), seen.clone());
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(read @ 1..) = screen.read(&mut bytes) {
+                kept.lock().unwrap().extend_from_slice(&bytes[..read]);
+            }
+        });
+        Terminal { keyboard: File::from(pair.master), inside: pair.slave, before, seen, child }
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.seen.lock().unwrap()).into_owned()
+    }
+
+    pub(crate) fn press(&mut self, keys: &str) {
+        self.keyboard.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// What a person sees: only what changed is sent, so the bytes alone do not show it.
+    pub(crate) fn screen(&self) -> String {
+        let mut screen = vt100::Parser::new(ROWS.try_into().unwrap(), COLUMNS.try_into().unwrap(), 0);
+        screen.process(&self.seen.lock().unwrap());
+        screen.screen().contents()
+    }
+
+    pub(crate) async fn wait_for(&self, words: &str) {
+        let deadline = Instant::now() + WAIT_MAX;
+        while !self.screen().contains(words) {
+            assert!(Instant::now() < deadline, "{words} never came: {}", self.screen());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    pub(crate) async fn wait_exit(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + WAIT_MAX;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "it did not end: {:?}", self.text());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// The first screen is back, the cursor too, and keys mean what they meant.
+    pub(crate) async fn is_as_before(&self) {
+        let deadline = Instant::now() + WAIT_MAX;
+        while !self.text().contains("\x1b[?1049l") {
+            assert!(Instant::now() < deadline, "the screen was not given back: {:?}", self.text());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let text = self.text();
+        assert!(text.rfind("\x1b[?1049l") > text.rfind("\x1b[?1049h"), "{text:?}");
+        assert!(text.rfind("\x1b[?25h") > text.rfind("\x1b[?25l"), "{text:?}");
+        let now = tcgetattr(&self.inside).unwrap();
+        assert_eq!(now.local_flags, self.before.local_flags);
+        assert_eq!(now.input_flags, self.before.input_flags);
+        assert_eq!(now.output_flags, self.before.output_flags);
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
