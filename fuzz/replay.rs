@@ -4,8 +4,11 @@
 use std::fs;
 use std::path::Path;
 
-/// Targets by name, of the crate that calls.
-pub(super) fn replay(krate: &str, targets: &[(&str, fn(&[u8]))]) {
+/// A target: its name, and what it does with an input.
+type Target = (&'static str, fn(&[u8]));
+
+/// Replays the targets of the crate that calls.
+pub(super) fn replay(krate: &str, targets: &[Target]) {
     let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz");
     let manifest = fs::read_to_string(fuzz.join("Cargo.toml")).unwrap();
     for (name, target) in targets {

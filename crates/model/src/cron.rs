@@ -22,13 +22,13 @@ impl Cron {
     /// Reads both, or says what is wrong with them and what would be right.
     pub fn parse(expression: &str, time_zone: &str) -> Result<Cron, String> {
         let zone = TimeZone::get(time_zone).map_err(|_| unknown_zone(time_zone))?;
-        let cron = croner::Cron::from_str(expression).map_err(|error| {
-            format!(
-                "{expression:?} is not a cron expression: {}; it has five fields \
-                 (minute hour day-of-month month day-of-week), as in \"30 7 * * mon-fri\"",
-                in_words(&error)
-            )
-        })?;
+        // A field that is only a comma names nothing, and the library would search the centuries for it.
+        let has_gap = expression.split_whitespace().any(|field| field.split(',').any(str::is_empty));
+        let cron = match croner::Cron::from_str(expression) {
+            Ok(_) if has_gap => return Err(wrong(expression, "a list has an empty place")),
+            Ok(cron) => cron,
+            Err(error) => return Err(wrong(expression, &in_words(&error))),
+        };
         Ok(Cron { cron, zone })
     }
 
@@ -47,6 +47,13 @@ impl Cron {
     pub fn describe(&self) -> String {
         self.cron.describe().trim_end_matches('.').to_owned()
     }
+}
+
+fn wrong(expression: &str, why: &str) -> String {
+    format!(
+        "{expression:?} is not a cron expression: {why}; it has five fields \
+         (minute hour day-of-month month day-of-week), as in \"30 7 * * mon-fri\""
+    )
 }
 
 fn unknown_zone(name: &str) -> String {
@@ -103,7 +110,9 @@ mod tests {
     fn mistakes_are_named() {
         let zone = Cron::parse("* * * * *", "Europe/Berlim").expect_err("no such zone");
         assert!(zone.contains("did you mean Europe/Berlin?"), "{zone}");
-        for wrong in ["", "nonsense", "61 * * * *", "* * *", "* * * * * * * *"] {
+        for wrong in
+            ["", "nonsense", "61 * * * *", "* * *", "* * * * * * * *", ", * 0 * * * *", "1,,2 * * * *"]
+        {
             let error = Cron::parse(wrong, "UTC").expect_err(wrong);
             assert!(error.contains("five fields"), "{error}");
         }

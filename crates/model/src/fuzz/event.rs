@@ -85,8 +85,9 @@ fn recipients(event: &Event, rows: &[Subscription]) -> Recipients {
         let mut fitting: Vec<&Subscription> = rows.iter().filter(fit).collect();
         // A stable sort by each rule, the weakest first.
         fitting.sort_by_key(|row| row.no);
-        fitting
-            .sort_by_key(|row| std::cmp::Reverse(row.scope_filter.as_object().map_or(0, |keys| keys.len())));
+        fitting.sort_by_key(|row| {
+            std::cmp::Reverse(row.scope_filter.as_object().map_or(0, serde_json::Map::len))
+        });
         fitting.sort_by_key(|row| row.scope_subject_table.is_none());
         fitting.sort_by_key(|row| match (row.event_stream.is_some(), row.event_type.is_some()) {
             (true, true) => 0,

@@ -84,7 +84,6 @@ fn types(first: &str, second: &str) {
     let bare = ContentType::parse(bare).expect("parameters make no difference");
     assert_eq!((&bare, bare.mode()), (&one, one.mode()));
     if let Some(other) = ContentType::parse(second) {
-        assert_eq!(one == other, other == one);
         assert!(one != other || one.mode() == other.mode(), "one type is treated in one way");
     }
 }
