@@ -69,7 +69,7 @@ async fn a_route_is_tested_and_its_circuit_closed() {
         page.contains("Close circuit") && page.contains("towpath routes close-circuit partner"),
         "{page}"
     );
-    assert!(place.text("/ui").await.contains("1 webhook targets keep failing"));
+    assert!(place.text("/ui").await.contains("1 webhook target keeps failing"));
     let close = [("do", "close-circuit"), ("target", "partner"), ("reason", "they mended it")];
     let word = place.word_after("/ui/routes", &close).await;
     assert!(word.contains("is closed"), "{word}");
