@@ -49,6 +49,7 @@ impl Route {
             )
             .await?;
             client.batch_execute("vacuum analyze").await?;
+            settle(&client).await?;
             let (per_second, cpu) = self.backlog(&place, &client).await?;
             let idle = self.idle(&place, &client).await?;
             let busy = self.busy(&place, &client).await?;
@@ -139,6 +140,14 @@ impl Route {
         let delay: Vec<f64> = client.query_one(&sql, &[]).await?.get(0);
         Ok(((count as f64 / self.seconds as f64).round(), [round(delay[0]), round(delay[1])]))
     }
+}
+
+/// Lets the disk come to rest: what was stored a moment ago is still being written, and is not what is measured.
+async fn settle(client: &Client) -> anyhow::Result<()> {
+    client.batch_execute("checkpoint").await?;
+    let synced = tokio::process::Command::new("sync").status().await?;
+    anyhow::ensure!(synced.success(), "sync: {synced}");
+    Ok(())
 }
 
 /// Fills up to so many stored events, numbered and passed by every cursor.
