@@ -165,10 +165,11 @@ async fn store(client: &Client, wanted: i64) -> anyhow::Result<()> {
         client.batch_execute(&insert).await?;
         while call(client, "fn_event_sequence(100000)").await?["more"] == true {}
         have = last(client).await?;
+        // As maintenance does in time: without it the positions would lie in the default partition.
+        call(client, "fn_event_partition_tick()").await?;
         eprint!("\rstored {have} events");
     }
     eprintln!(" in {:.0} s", began.elapsed().as_secs_f64());
-    call(client, "fn_event_partition_tick()").await?;
     Ok(())
 }
 
