@@ -336,8 +336,8 @@ begin
             'detail', case when _live.blocked > 0 then 'it waits for other jobs' else 'it is leased' end);
     end if;
     update towpath.job_live v set due_at = least(v.due_at, _now) where v.job_id = p_job_id returning * into _live;
-    insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded)
-    values (_live.lane, _live.due_at, p_job_id, _live.attempts, _live.refunded);
+    insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded, moved)
+    values (_live.lane, _live.due_at, p_job_id, _live.attempts, _live.refunded, true);
     perform towpath._job_wake(array[_live.lane]);
     return jsonb_build_object('ok', true, 'job_id', p_job_id,
         'state', case when _live.state = 3 then 'retry_waiting' else 'queued' end);

@@ -191,7 +191,8 @@ begin
         end loop;
     end if;
     with ready as (
-        insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded) values (_lane, _due, _job_id, 0, 0))
+        insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded, moved)
+        values (_lane, _due, _job_id, 0, 0, case when _due <= _floor then true end))
     insert into towpath.job (job_id, job_kind, executor, event_domain, source_ref, target_ref, payload_ref,
         payload_json, priority, scheduled_at, max_attempts, idempotency_key, actor, run_id, created_at)
     values (_job_id, p_job_kind, p_executor, p_event_domain, p_source_ref, p_target_ref, p_payload_ref,

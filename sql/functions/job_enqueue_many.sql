@@ -82,8 +82,10 @@ begin
             on conflict (key_hash) where key_hash is not null do nothing
             returning job_id, due_at, lane),
         ready as (
-            insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded)
-            select v.lane, v.due_at, v.job_id, 0, 0 from live v)
+            insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded, moved)
+            select v.lane, v.due_at, v.job_id, 0, 0,
+                   case when v.due_at <= (select max(l.floor_at) from lane l) then true end
+              from live v)
         select coalesce(array_agg(v.job_id), '{}'), array_agg(distinct v.lane) filter (where v.due_at <= _now)
           into _inserted, _lanes from live v;
     else
@@ -98,8 +100,10 @@ begin
              order by r.job_id
             returning job_id, due_at, lane),
         ready as (
-            insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded)
-            select v.lane, v.due_at, v.job_id, 0, 0 from live v)
+            insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded, moved)
+            select v.lane, v.due_at, v.job_id, 0, 0,
+                   case when v.due_at <= (select max(l.floor_at) from lane l) then true end
+              from live v)
         select coalesce(array_agg(v.job_id), '{}'), array_agg(distinct v.lane) filter (where v.due_at <= _now)
           into _inserted, _lanes from live v;
     end if;

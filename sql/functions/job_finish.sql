@@ -28,11 +28,11 @@ $$;
 
 -- fn_job_ack_many: leased | in_progress -> succeeded for every attempt the owner holds (Q10).
 --
--- Two ways, because a lease stands in the ledger until it is settled: what the ledger says
--- goes first, the rest is looked for in job_live. p_batches are the batch_ids of the claim;
--- without them the ledger is searched, newest entries first. An entry whose jobs are all
--- acked in one call goes with them; what is left of the others is the reaper's. Acks never
--- wait for max_parallel: they append.
+-- Three ways, because a lease stands in the ledger until it is settled. An entry all of whose
+-- jobs are named here, one after the other in the order of their ids, goes whole; what else the
+-- ledger says goes by job; the rest is looked for in job_live. p_batches are the batch_ids of
+-- the claim; without them the ledger is searched, newest entries first. What is left of an
+-- entry that was acked in parts is the reaper's. Acks never wait for max_parallel: they append.
 --
 -- Answers: {ok, acked, lost: [job_id]}; gate_closed.
 create or replace function towpath.fn_job_ack_many(
@@ -42,13 +42,166 @@ create or replace function towpath.fn_job_ack_many(
     set plan_cache_mode = force_generic_plan
     set jit = off
     set enable_seqscan = off
-    set enable_nestloop = off
-    set enable_mergejoin = off
     set enable_bitmapscan = off
 as $$
 declare
     _now timestamptz := towpath.fn_now();
     _gate text;
+    _done record;
+    _acked uuid[] := '{}';
+    _parents uuid[] := '{}';
+    _left_ids uuid[] := p_job_ids;
+    _left_attempts integer[] := p_attempts;
+    _lost jsonb := '[]';
+begin
+    select c.value into _gate from towpath.config c where c.key = 'queue.job_substrate.enabled' and c.kind = 'gate';
+    if _gate is distinct from 'true' then
+        return jsonb_build_object('ok', false, 'error', 'gate_closed', 'gate', 'queue.job_substrate.enabled');
+    end if;
+    if p_batches <> '{}' then
+        _acked := towpath._job_ack_entries(p_job_ids, p_lease_owner, p_attempts, p_batches, _now);
+    end if;
+    if cardinality(_acked) < cardinality(p_job_ids) then
+        if _acked <> '{}' then
+            select coalesce(array_agg(a.job_id), '{}'), array_agg(a.attempt) into _left_ids, _left_attempts
+              from unnest(p_job_ids, p_attempts) as a(job_id, attempt)
+             where a.job_id not in (select unnest(_acked));
+        end if;
+        _done := towpath._job_ack_members(_left_ids, p_lease_owner, _left_attempts, p_batches, _now);
+        _acked := _acked || _done.acked;
+        _parents := _done.parents;
+    end if;
+    if cardinality(_acked) < cardinality(p_job_ids) then
+        _done := towpath._job_ack_settled(_left_ids, p_lease_owner, _left_attempts, _now);
+        _acked := _acked || _done.acked;
+        _parents := _parents || _done.parents;
+        if cardinality(_acked) < cardinality(p_job_ids) then
+            _lost := towpath._job_missing(p_job_ids, _acked);
+        end if;
+    end if;
+    if _parents <> '{}' then
+        perform towpath._job_parents_succeeded(_parents, _now);
+    end if;
+    return jsonb_build_object('ok', true, 'acked', cardinality(_acked), 'lost', _lost);
+end;
+$$;
+
+-- _job_ack_entries: entries of the ledger all of whose jobs are named -> succeeded, and gone.
+-- Returns the jobs that were acked.
+--
+-- Entries of one claim follow one another; they are acked together. The null row at the end
+-- flushes the last of them.
+create or replace function towpath._job_ack_entries(
+    p_job_ids uuid[], p_lease_owner text, p_attempts integer[], p_batches bigint[], p_now timestamptz) returns uuid[]
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
+    set jit = off
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+as $$
+declare
+    _entry record;
+    _at integer;
+    _to integer;
+    _group towpath.lease_batch;
+    _ids uuid[] := '{}';
+    _batches bigint[] := '{}';
+    _wait_ms double precision := 0;
+    _acked uuid[] := '{}';
+    _whole bigint[] := '{}';
+begin
+    for _entry in
+        select b.* from (select b.* from towpath.lease_batch b
+                          where b.batch_id = any(p_batches) and b.lease_owner = p_lease_owner and b.lane is not null
+                          order by b.batch_id for share) b
+        union all
+        select (null::towpath.lease_batch).*
+    loop
+        if _entry.batch_id is not null then
+            _at := array_position(p_job_ids, _entry.job_ids[1]);
+            _to := _at + cardinality(_entry.job_ids) - 1;
+            continue when (p_job_ids[_at : _to] = _entry.job_ids
+                           and _entry.attempt = all (p_attempts[_at : _to])) is not true;
+        end if;
+        if _ids <> '{}' and (_entry.attempt = _group.attempt and _entry.refunded = _group.refunded
+                             and _entry.lane = _group.lane and _entry.picked_at = _group.picked_at) is not true then
+            if towpath._job_ack_whole(_ids, _group, _wait_ms, p_now) then
+                _acked := _acked || _ids;
+                _whole := _whole || _batches;
+            end if;
+            _ids := '{}';
+            _batches := '{}';
+            _wait_ms := 0;
+        end if;
+        _group := _entry;
+        _ids := _ids || _entry.job_ids;
+        _batches := _batches || _entry.batch_id;
+        _wait_ms := _wait_ms + _entry.wait_ms;
+    end loop;
+    if _whole <> '{}' then
+        delete from towpath.lease_batch b where b.batch_id = any(_whole);
+    end if;
+    return _acked;
+end;
+$$;
+
+-- _job_ack_whole: jobs of entries that are alike -> succeeded, or none of them: if one is settled, has
+-- ended or has children, false, and nothing has happened.
+--
+-- No row is handed from the delete to the insert, which is a quarter of the work of an ack.
+create or replace function towpath._job_ack_whole(
+    p_job_ids uuid[], p_entry towpath.lease_batch, p_wait_ms double precision, p_now timestamptz) returns boolean
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
+    set jit = off
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+as $$
+declare
+    -- Of the columns' own types: otherwise every row is checked again.
+    _attempt towpath.natural_number := p_entry.attempt;
+    _refunded towpath.natural_number := p_entry.refunded;
+    _outcome towpath.run_outcome := 'succeeded';
+    _deleted bigint;
+begin
+    delete from towpath.job_live v
+     where v.job_id = any(p_job_ids) and v.attempts = p_entry.attempt - 1 and v.refunded = p_entry.refunded
+       and v.state in (0, 3) and v.blocked = 0 and not v.has_children;
+    get diagnostics _deleted = row_count;
+    if _deleted < cardinality(p_job_ids) then
+        -- Undoes the delete: the block is a subtransaction.
+        raise exception using errcode = 'TP001', message = 'not all of them';
+    end if;
+    insert into towpath.job_run (job_id, attempt, refunded, picked_at, finished_at, outcome, lease_owner)
+    select x, _attempt, _refunded, p_entry.picked_at, p_now, _outcome, p_entry.lease_owner from unnest(p_job_ids) x;
+    insert into towpath.job_counter_delta (lane, outcome, n, wait_ms, run_ms, counted_at)
+    values (p_entry.lane, 'succeeded', _deleted, p_wait_ms,
+            (date_part('epoch', p_now) - date_part('epoch', p_entry.picked_at)) * 1000 * _deleted, p_now);
+    if p_entry.subscription_no > 0 then
+        insert into towpath.job_parallel_release (subscription_no, n) values (p_entry.subscription_no, _deleted);
+    end if;
+    return true;
+exception when sqlstate 'TP001' then
+    return false;
+end;
+$$;
+
+-- _job_ack_members: jobs of which the ledger says that the owner holds them -> succeeded, job by job.
+create or replace function towpath._job_ack_members(
+    p_job_ids uuid[], p_lease_owner text, p_attempts integer[], p_batches bigint[], p_now timestamptz,
+    out acked uuid[], out parents uuid[])
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
+    set jit = off
+    set enable_seqscan = off
+    set enable_nestloop = off
+    set enable_mergejoin = off
+    set enable_bitmapscan = off
+as $$
+declare
     _lease record;
     _attempt integer;
     _picked_at timestamptz;
@@ -56,14 +209,9 @@ declare
     _ids uuid[] := '{}';
     _whole bigint[] := '{}';
     _done record;
-    _acked uuid[] := '{}';
-    _parents uuid[] := '{}';
-    _lost jsonb := '[]';
 begin
-    select c.value into _gate from towpath.config c where c.key = 'queue.job_substrate.enabled' and c.kind = 'gate';
-    if _gate is distinct from 'true' then
-        return jsonb_build_object('ok', false, 'error', 'gate_closed', 'gate', 'queue.job_substrate.enabled');
-    end if;
+    acked := '{}';
+    parents := '{}';
     -- Entries of one claim follow one another; they are acked together. The null row at the
     -- end flushes the last of them.
     for _lease in
@@ -87,9 +235,9 @@ begin
     loop
         if _ids <> '{}' and (_lease.attempt = _attempt and _lease.picked_at = _picked_at
                              and _lease.subscription_no = _subscription_no) is not true then
-            _done := towpath._job_ack_leased(_ids, p_lease_owner, _attempt, _picked_at, _subscription_no, _now);
-            _acked := _acked || _done.acked;
-            _parents := _parents || _done.parents;
+            _done := towpath._job_ack_leased(_ids, p_lease_owner, _attempt, _picked_at, _subscription_no, p_now);
+            acked := acked || _done.acked;
+            parents := parents || _done.parents;
             _ids := '{}';
         end if;
         _attempt := _lease.attempt;
@@ -103,18 +251,6 @@ begin
     if _whole <> '{}' then
         delete from towpath.lease_batch b where b.batch_id = any(_whole);
     end if;
-    if cardinality(_acked) < cardinality(p_job_ids) then
-        _done := towpath._job_ack_settled(p_job_ids, p_lease_owner, p_attempts, _now);
-        _acked := _acked || _done.acked;
-        _parents := _parents || _done.parents;
-        if cardinality(_acked) < cardinality(p_job_ids) then
-            _lost := towpath._job_missing(p_job_ids, _acked);
-        end if;
-    end if;
-    if _parents <> '{}' then
-        perform towpath._job_parents_succeeded(_parents, _now);
-    end if;
-    return jsonb_build_object('ok', true, 'acked', cardinality(_acked), 'lost', _lost);
 end;
 $$;
 
@@ -331,8 +467,8 @@ begin
              where v.job_id = any(retried)
             returning v.lane, v.due_at, v.job_id, v.attempts, v.refunded),
         ready as (
-            insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded)
-            select b.lane, b.due_at, b.job_id, b.attempts, b.refunded from back b)
+            insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded, moved)
+            select b.lane, b.due_at, b.job_id, b.attempts, b.refunded, true from back b)
         select array_agg(distinct b.lane) filter (where b.due_at <= p_now) into _soon from back b;
         if _soon is not null then
             perform towpath._job_wake(_soon);

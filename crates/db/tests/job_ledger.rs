@@ -173,3 +173,88 @@ async fn an_ack_by_ids_does_not_read_dead_entries() {
     assert_eq!(queue.db.json(&call).await["acked"], 100);
     held.commit().await.unwrap();
 }
+
+/// Q10, Q17: jobs that left their entry keep it from being acked whole, and nobody else from being acked.
+#[tokio::test]
+async fn an_entry_that_is_no_longer_whole_is_acked_job_by_job() {
+    let queue = Queue::open().await;
+    queue.enqueue_times("mail", 600).await;
+    let leases = claim_all(&queue, "a").await;
+    let mut ids: Vec<JobId> = leases.keys().copied().collect();
+    ids.sort_unstable();
+    // One of the first entry has started, one of the second was cancelled, the third is whole.
+    leases[&ids[7]].start(&queue.worker).await.unwrap();
+    queue.db.json(&format!("towpath.fn_job_cancel('{}', 'op')", ids[300])).await;
+    let ended = queue.worker.ack_many(leases.into_values().collect()).await.unwrap();
+    assert_eq!((ended.ended, ended.lost), (599, vec![ids[300]]));
+    assert_eq!(queue.db.text("select count(*) from towpath.job_live").await, "0");
+    let runs = "select string_agg(outcome || n, ' ' order by outcome)
+                  from (select outcome, count(*) as n from towpath.job_run group by outcome) r";
+    assert_eq!(queue.db.text(runs).await, "cancelled1 succeeded599");
+    let attempts = "select count(distinct job_id) from towpath.job_run where attempt = 1 and refunded = 0";
+    assert_eq!(queue.db.text(attempts).await, "600");
+}
+
+/// Q12: entries acked whole count their jobs, and how long these waited and ran, as jobs acked one by one do.
+#[tokio::test]
+async fn whole_entries_count_what_single_jobs_count() {
+    let queue = Queue::open().await;
+    queue.enqueue_times("mail", 300).await;
+    queue.db.advance(SECOND * 3).await;
+    queue.enqueue_times("mail", 300).await;
+    queue.db.advance(SECOND * 2).await;
+    let leases = claim_all(&queue, "a").await;
+    queue.db.advance(SECOND).await;
+    queue.worker.ack_many(leases.into_values().collect()).await.unwrap();
+    let counted = "select sum(n) || ' ' || round(sum(wait_ms)) || ' ' || round(sum(run_ms))
+                     from towpath.job_counter_delta where outcome = 'succeeded'";
+    let told = "select count(*) || ' ' || round(sum(extract(epoch from r.picked_at - j.scheduled_at)) * 1000)
+                       || ' ' || round(sum(extract(epoch from r.finished_at - r.picked_at)) * 1000)
+                  from towpath.job_run r join towpath.job j using (job_id)";
+    let (counted, told) = (queue.db.text(counted).await, queue.db.text(told).await);
+    let numbers = |text: &str| text.split(' ').map(|one| one.parse::<f64>().unwrap()).collect::<Vec<_>>();
+    let (counted, told) = (numbers(&counted), numbers(&told));
+    assert!(counted.iter().zip(&told).all(|(a, b)| (a - b).abs() < 600.0), "{counted:?} {told:?}");
+    // 300 waited five seconds at least and 300 two, and all ran for one.
+    assert!(told[0] == 600.0 && told[1] >= 2_100_000.0 && told[2] >= 600_000.0, "{told:?}");
+}
+
+/// Q07: a job whose due time was moved says when it became due, alone and among others that were not.
+#[tokio::test]
+async fn a_moved_job_says_when_it_became_due() {
+    let queue = Queue::open().await;
+    let later = jiff::Timestamp::now() + SECOND * 3_600;
+    let moved = queue.enqueue_job(&NewJob::new("mail").scheduled_at(later)).await;
+    let other = queue.enqueue("mail").await;
+    queue.db.json(&format!("towpath.fn_job_retry('{moved}', 'op')")).await;
+    let jobs = queue.claim_as("a", 10).await.unwrap();
+    let order: Vec<_> = jobs.iter().map(|job| job.lease.job_id()).collect();
+    assert_eq!(order, [other, moved]);
+    assert!(jobs[1].scheduled_at < later && jobs[1].scheduled_at >= jobs[0].scheduled_at);
+}
+
+/// Q10, Q11: whoever acks all of a claim and whoever cancels jobs of it at the same time, every job ends once.
+#[tokio::test]
+async fn whole_acks_and_cancels_race() {
+    let queue = Queue::open().await;
+    for _ in 0..8 {
+        queue.enqueue_times("mail", 480).await;
+        let leases: Vec<Lease> = claim_all(&queue, "a").await.into_values().collect();
+        let doomed: Vec<JobId> = leases.iter().step_by(97).map(Lease::job_id).collect();
+        let cancels = async {
+            let mut cancelled = 0;
+            for id in &doomed {
+                let said = queue.db.json(&format!("towpath.fn_job_cancel('{id}', 'op')")).await;
+                cancelled += usize::from(said["ok"] == true);
+            }
+            cancelled
+        };
+        let (ended, cancelled) = tokio::join!(queue.worker.ack_many(leases), cancels);
+        let ended = ended.unwrap();
+        assert_eq!(ended.ended + cancelled, 480);
+        assert_eq!(ended.lost.len(), cancelled);
+    }
+    assert_eq!(queue.db.text("select count(*) from towpath.job_live").await, "0");
+    let ends = "select count(*) || ' ' || count(distinct job_id) from towpath.job_run";
+    assert_eq!(queue.db.text(ends).await, "3840 3840");
+}

@@ -3,6 +3,7 @@
 //! A result waits until there are enough for a good batch, or nothing else runs, or a few
 //! milliseconds have passed. While one batch is being written the next one gathers.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use towpath_db::Error;
-use towpath_db::job::{Ended, FailedAttempt, Failure, Lease, Unfinished};
+use towpath_db::job::{Ended, FailedAttempt, Failure, Lease, LeaseBatch, Unfinished};
 
 use crate::handler::{Follow, Result};
 use crate::held::{Key, lock};
@@ -34,6 +35,8 @@ pub(crate) struct Finisher {
 #[derive(Default)]
 struct State {
     results: Vec<Finished>,
+    /// So many of the first results have been held back once already.
+    held_back: usize,
     /// Jobs claimed whose result is not here yet.
     expected: usize,
 }
@@ -75,8 +78,7 @@ impl Finisher {
                 let (count, last) = (state.results.len(), state.expected == 0);
                 let due = flush_at.is_some_and(|at| Instant::now() >= at);
                 if count > 0 && (count >= limits::FLUSH_MIN || last || due) {
-                    let rest = state.results.split_off(count.min(limits::FLUSH_MAX));
-                    return std::mem::replace(&mut state.results, rest);
+                    return state.take(!last && !due);
                 }
                 if count > 0 && flush_at.is_none() {
                     flush_at = Some(Instant::now() + limits::FLUSH_WAIT_MAX);
@@ -90,6 +92,45 @@ impl Finisher {
             }
         }
     }
+}
+
+impl State {
+    /// Takes what to record now. If there is enough without them, results whose neighbours in the lease ledger
+    /// still run are held back, once: together they cost the database less.
+    fn take(&mut self, may_hold_back: bool) -> Vec<Finished> {
+        let mut taken = std::mem::take(&mut self.results);
+        if may_hold_back {
+            self.results = hold_back(&mut taken, self.held_back, |one| one.lease.batch());
+        }
+        self.held_back = self.results.len();
+        if taken.len() > limits::FLUSH_MAX {
+            self.results.extend(split_between(&mut taken, limits::FLUSH_MAX, |one| one.lease.batch()));
+        }
+        taken
+    }
+}
+
+/// Takes out what is more than `max`, between two batches if it can.
+fn split_between<T>(all: &mut Vec<T>, max: usize, batch_of: impl Fn(&T) -> Option<LeaseBatch>) -> Vec<T> {
+    all.sort_by_key(&batch_of);
+    let last = batch_of(&all[max]);
+    let begin = all.partition_point(|one| batch_of(one) < last);
+    all.split_off(if begin > 0 { begin } else { max })
+}
+
+/// Takes those out, behind the first `fixed` ones, that are not all of their batch; none if too few would be left.
+fn hold_back<T>(all: &mut Vec<T>, fixed: usize, batch_of: impl Fn(&T) -> Option<LeaseBatch>) -> Vec<T> {
+    let mut here: HashMap<i64, usize> = HashMap::new();
+    for batch in all.iter().filter_map(&batch_of) {
+        *here.entry(batch.number).or_default() += 1;
+    }
+    let is_part = |one: &T| batch_of(one).is_some_and(|batch| here[&batch.number] < batch.jobs);
+    let fixed = fixed.min(all.len());
+    let parts = all[fixed..].iter().filter(|one| is_part(one)).count();
+    if all.len() - parts < limits::FLUSH_MIN / 2 {
+        return Vec::new();
+    }
+    all.extract_if(fixed.., |one| is_part(one)).collect()
 }
 
 impl Shared {
@@ -247,4 +288,48 @@ fn cut(mut error: String) -> String {
     }
     // PostgreSQL has no text with a zero byte in it.
     error.replace('\0', "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn some_of(number: i64, jobs: usize, here: usize) -> Vec<LeaseBatch> {
+        vec![LeaseBatch { number, jobs }; here]
+    }
+
+    #[test]
+    fn parts_of_a_batch_are_held_back_once() {
+        let whole = some_of(1, 300, 300);
+        let part = some_of(2, 240, 100);
+        let mut all = [whole.clone(), part.clone()].concat();
+        let held = hold_back(&mut all, 0, |one| Some(*one));
+        assert_eq!((all, held), (whole.clone(), part.clone()));
+        // The next time they go, complete or not; what came after them may wait.
+        let newer = some_of(3, 240, 7);
+        let mut all = [part.clone(), whole.clone(), newer.clone()].concat();
+        let held = hold_back(&mut all, part.len(), |one| Some(*one));
+        assert_eq!((all, held), ([part, whole].concat(), newer));
+    }
+
+    #[test]
+    fn too_many_are_cut_between_batches() {
+        let mut all = [some_of(2, 240, 240), some_of(1, 240, 200)].concat();
+        let rest = split_between(&mut all, 300, |one| Some(*one));
+        assert_eq!((all, rest), (some_of(1, 240, 200), some_of(2, 240, 240)));
+        let mut all = some_of(1, 400, 400);
+        assert_eq!(split_between(&mut all, 300, |one| Some(*one)).len(), 100);
+        let mut all = vec![(); 400];
+        assert_eq!(split_between(&mut all, 300, |()| None).len(), 100);
+    }
+
+    #[test]
+    fn nothing_is_held_back_when_little_would_be_left() {
+        let mut all = [some_of(1, 240, 240), some_of(2, 600, 599)].concat();
+        assert!(hold_back(&mut all, 0, |one| Some(*one)).is_empty());
+        assert_eq!(all.len(), 839);
+        // Leases from elsewhere have no batch and wait for nobody.
+        let mut all = vec![(); 900];
+        assert!(hold_back(&mut all, 0, |()| None).is_empty());
+    }
 }

@@ -1,5 +1,7 @@
 //! Claim: due jobs under a lease, and the flag that asks for a wake-up.
 
+use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -13,7 +15,7 @@ use towpath_model::trace::TraceParent;
 use uuid::Uuid;
 
 use super::lease::{Payload, whole_seconds};
-use super::{Lease, LeaseOwner};
+use super::{Lease, LeaseBatch, LeaseOwner};
 use crate::answer::read;
 use crate::{Database, Error};
 
@@ -94,8 +96,11 @@ impl Database {
                 &[&claim.executor, &claim.kinds, &claim.limit, &claim.owner.as_str(), &seconds],
             )
             .await?;
-        let jobs: Vec<_> =
+        let mut jobs: Vec<_> =
             rows.iter().map(|row| read_claimed(row, claim.owner)).collect::<Result<_, Error>>()?;
+        // Mostly in order already, and cheaper here than in the database.
+        jobs.sort_by_key(|job| (Reverse(job.priority), job.scheduled_at, job.lease.job_id));
+        count_batches(&mut jobs);
         self.job_numbers().claimed(&jobs);
         Ok(jobs)
     }
@@ -103,6 +108,17 @@ impl Database {
     /// Asks to be notified of the next job of these kinds, once.
     pub async fn arm(&self, executor: &str, kinds: Option<&[String]>) -> Result<Armed, Error> {
         read(self.call("select towpath.fn_job_arm($1, $2)", &[&executor, &kinds]).await?)
+    }
+}
+
+/// Tells every lease how many others are in its entry: a claim gives all of them to one owner.
+fn count_batches(jobs: &mut [ClaimedJob]) {
+    let mut counts: HashMap<i64, usize> = HashMap::new();
+    for batch in jobs.iter().filter_map(|job| job.lease.batch) {
+        *counts.entry(batch.number).or_default() += 1;
+    }
+    for batch in jobs.iter_mut().filter_map(|job| job.lease.batch.as_mut()) {
+        batch.jobs = counts[&batch.number];
     }
 }
 
@@ -117,7 +133,7 @@ fn read_claimed(row: &Row, owner: &LeaseOwner) -> Result<ClaimedJob, Error> {
             owner: owner.clone(),
             attempt: Attempt::from(row.get::<_, i32>(1)),
             expires_at: row.get(15),
-            batch: row.get(17),
+            batch: row.get::<_, Option<i64>>(17).map(|number| LeaseBatch { number, jobs: 0 }),
         },
         max_attempts: row.get(2),
         kind: row.get(3),

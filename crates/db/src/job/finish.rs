@@ -106,7 +106,9 @@ impl Lease {
 
 impl Database {
     /// leased | in_progress -> succeeded for many attempts of one owner, in one transaction.
-    pub async fn ack_many(&self, leases: Vec<Lease>) -> Result<Ended, Unfinished<Lease>> {
+    pub async fn ack_many(&self, mut leases: Vec<Lease>) -> Result<Ended, Unfinished<Lease>> {
+        // As the ledger has them: entries whose jobs are all here are recognised by that.
+        leases.sort_unstable_by_key(|lease| (lease.batch, lease.job_id));
         let Some(owner) = leases.first().map(|lease| lease.owner.clone()) else {
             return Ok(Ended::default());
         };
@@ -170,8 +172,7 @@ impl Database {
 /// The entries of the lease ledger that have these; none if one of them is not known, and
 /// then the database looks for itself.
 fn batches_of(leases: &[Lease]) -> Option<Vec<i64>> {
-    let mut batches = leases.iter().map(|lease| lease.batch).collect::<Option<Vec<i64>>>()?;
-    batches.sort_unstable();
+    let mut batches = leases.iter().map(|lease| Some(lease.batch?.number)).collect::<Option<Vec<i64>>>()?;
     batches.dedup();
     Some(batches)
 }

@@ -45,8 +45,16 @@ pub struct Lease {
     pub(super) owner: LeaseOwner,
     pub(super) attempt: Attempt,
     pub(super) expires_at: Timestamp,
-    /// The entry of the lease ledger that has it, if it was claimed by this process.
-    pub(super) batch: Option<i64>,
+    pub(super) batch: Option<LeaseBatch>,
+}
+
+/// An entry of the lease ledger. Results of all its jobs at once are recorded for less.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LeaseBatch {
+    /// Its number.
+    pub number: i64,
+    /// How many jobs it has.
+    pub jobs: usize,
 }
 
 /// How far a job is. What is `None` stays as it was.
@@ -89,6 +97,11 @@ impl Lease {
     /// The number of the attempt.
     pub fn attempt(&self) -> Attempt {
         self.attempt
+    }
+
+    /// The entry of the ledger that has it, if it was claimed by this process.
+    pub fn batch(&self) -> Option<LeaseBatch> {
+        self.batch
     }
 
     /// When the reaper may give the job to somebody else.

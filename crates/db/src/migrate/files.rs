@@ -51,6 +51,7 @@ pub const MIGRATIONS: &[Migration] = migrations! {
     8 "0008_stream_delivery",
     9 "0009_lease_ledger",
     10 "0010_trace",
+    11 "0011_lease_lane",
 };
 
 /// Functions first, because views call them.
