@@ -415,7 +415,7 @@ mod tests {
                     self.packed.drop_before(offset);
                 }
                 Event::Seal(which) if self.segment > 0 => {
-                    self.seal(which.index(self.segment as usize) as u32)
+                    self.seal(which.index(self.segment as usize) as u32);
                 }
                 Event::Seal(_) => {}
                 Event::Reload => self.packed = self.packed.iter().collect(),
