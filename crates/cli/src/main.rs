@@ -28,6 +28,11 @@ use command::Command;
 use output::Output;
 use settings::Settings;
 
+/// Gives memory back when a burst is over; the system's allocator keeps it for each thread.
+#[cfg(feature = "jemalloc")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// One PostgreSQL as the backbone of an application: events, jobs, processes, streams.
 #[derive(Parser)]
 #[command(name = "towpath", version, max_term_width = 100, after_help = EXIT_CODES)]

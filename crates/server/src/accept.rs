@@ -145,13 +145,13 @@ async fn converse(connection: Connection, guest: Guest) {
 /// many, and stay.
 async fn follow(mut both: Box<(Following, Guest)>) {
     if both.0.run().await.is_ok() {
-        let (following, guest) = *both;
-        converse_again(following.into_connection(guest.stop.clone()), guest).await;
+        converse_again(both).await;
     }
 }
 
-fn converse_again(connection: Connection, guest: Guest) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-    Box::pin(converse(connection, guest))
+fn converse_again(both: Box<(Following, Guest)>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    let (following, guest) = *both;
+    Box::pin(converse(following.into_connection(guest.stop.clone()), guest))
 }
 
 /// A peer that does not read is given up.
@@ -233,6 +233,6 @@ mod tests {
             size_of::<R>()
         }
         let all = bytes(follow) + size_of::<(Following, Guest)>();
-        assert!(all <= 768, "{all} bytes");
+        assert!(all <= 384, "{all} bytes");
     }
 }

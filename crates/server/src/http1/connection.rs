@@ -3,7 +3,7 @@
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
-use std::task::Poll;
+use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
 use http_body_util::BodyExt;
@@ -59,6 +59,8 @@ pub(crate) struct Connection {
 pub(crate) struct Following {
     wire: Wire,
     body: Body,
+    /// What the socket did not take of the last piece.
+    rest: Bytes,
 }
 
 impl Connection {
@@ -93,7 +95,7 @@ impl Connection {
     }
 
     pub(super) fn follow(self, body: Body) -> Following {
-        Following { wire: self.wire, body }
+        Following { wire: self.wire, body, rest: Bytes::new() }
     }
 
     /// Waits for bytes of a request.
@@ -174,7 +176,8 @@ impl Connection {
         is_head: bool,
         work: impl Future<Output = Response<Body>>,
     ) -> Result<Option<Body>, Gone> {
-        let response = self.wire.while_here(work).await?;
+        let mut work = pin!(work);
+        let response = poll_fn(|cx| self.wire.poll_while_here(cx, |cx| work.as_mut().poll(cx))).await?;
         self.send_response(response, is_head).await
     }
 
@@ -200,18 +203,38 @@ impl Connection {
 
 impl Following {
     /// Sends pieces as they come. When there are no more, the connection is ready for the next request.
+    ///
+    /// What waits for a socket is boxed: most take a message at once, and thousands who rest here do not need
+    /// the room.
     pub(crate) async fn run(&mut self) -> Result<(), Gone> {
-        let Following { wire, body } = self;
-        while let Some(chunk) = wire.while_here(poll_fn(|cx| body.poll_chunk(cx))).await? {
-            let Ok(chunk) = chunk else { return Err(Gone) };
-            wire.send(&[&chunk.into_wire()]).await?;
-            // It may be long until the next: buffers are not kept.
-            wire.output = Vec::new();
-            if wire.input.is_empty() {
-                wire.input = BytesMut::new();
-            }
+        while poll_fn(|cx| self.poll_pieces(cx)).await? {
+            Box::pin(self.send_rest()).await?;
         }
-        wire.send(&[b"0\r\n\r\n"]).await
+        Box::pin(self.wire.send(&[b"0\r\n\r\n"])).await
+    }
+
+    /// Sends pieces until there are no more, or, if that is true, until the socket takes no more.
+    fn poll_pieces(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, Gone>> {
+        let Following { wire, body, rest } = self;
+        loop {
+            match ready!(wire.poll_while_here(cx, |cx| body.poll_chunk(cx)))? {
+                Some(Ok(chunk)) => *rest = chunk.into_wire(),
+                Some(Err(_)) => return Poll::Ready(Err(Gone)),
+                None => return Poll::Ready(Ok(false)),
+            }
+            wire.send_at_once(rest)?;
+            if !rest.is_empty() {
+                return Poll::Ready(Ok(true));
+            }
+            wire.drop_buffers();
+        }
+    }
+
+    async fn send_rest(&mut self) -> Result<(), Gone> {
+        let rest = std::mem::take(&mut self.rest);
+        self.wire.send(&[&rest]).await?;
+        self.wire.drop_buffers();
+        Ok(())
     }
 
     pub(crate) fn into_connection(self, stop: Stop) -> Connection {
@@ -220,26 +243,50 @@ impl Following {
 }
 
 impl Wire {
-    /// Waits for `work`, and notices when nobody waits for its result any more. What the
+    /// Looks after `work`, and notices when nobody waits for its result any more. What the
     /// client sends meanwhile is kept, up to a bound.
-    async fn while_here<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Gone> {
-        let mut work = pin!(work);
+    fn poll_while_here<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        work: impl FnOnce(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<Result<T, Gone>> {
+        if let Poll::Ready(done) = work(cx) {
+            return Poll::Ready(Ok(done));
+        }
         let Wire { stream, input, .. } = self;
-        poll_fn(|cx| {
-            if let Poll::Ready(done) = work.as_mut().poll(cx) {
-                return Poll::Ready(Ok(done));
+        while input.len() < AHEAD_BYTES_MAX && stream.poll_read_ready(cx).is_ready() {
+            input.reserve(READ_BYTES);
+            match pin!(stream.read_buf(input)).poll(cx) {
+                Poll::Pending => {}
+                Poll::Ready(Ok(1..)) => {}
+                Poll::Ready(_) => return Poll::Ready(Err(Gone)),
             }
-            while input.len() < AHEAD_BYTES_MAX && stream.poll_read_ready(cx).is_ready() {
-                input.reserve(READ_BYTES);
-                match pin!(stream.read_buf(input)).poll(cx) {
-                    Poll::Pending => {}
-                    Poll::Ready(Ok(1..)) => {}
-                    Poll::Ready(_) => return Poll::Ready(Err(Gone)),
-                }
+        }
+        Poll::Pending
+    }
+
+    /// It may be long until the next piece: buffers are not kept.
+    fn drop_buffers(&mut self) {
+        self.output = Vec::new();
+        if self.input.is_empty() {
+            self.input = BytesMut::new();
+        }
+    }
+
+    /// Sends what the socket takes of a piece without waiting, if there is nothing to send before it.
+    fn send_at_once(&mut self, piece: &mut Bytes) -> Result<(), Gone> {
+        if !self.output.is_empty() {
+            return Ok(());
+        }
+        match self.stream.try_write(piece) {
+            Ok(0) => Err(Gone),
+            Ok(written) => {
+                piece.advance(written);
+                Ok(())
             }
-            Poll::Pending
-        })
-        .await
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            Err(_) => Err(Gone),
+        }
     }
 
     /// Sends what is in `output`, then `pieces`, in one system call if the socket takes it.

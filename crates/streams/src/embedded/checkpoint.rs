@@ -22,11 +22,12 @@ use super::disk::{Disk, DiskFile};
 use super::feed::{Entry, Feed};
 use super::index::Index;
 use super::maintain::Pace;
+use super::pieces::{PACKED, Piece, Pieces};
 use super::record::Fork;
 use super::segment::Kind;
 use super::session::{Session, Sub, View};
 use super::shared::{Position, Shared};
-use super::stream::{More, Piece, Stream};
+use super::stream::{More, Stream};
 use crate::Error;
 
 const NAME: &str = "checkpoint";
@@ -138,13 +139,15 @@ struct Frames {
 
 impl Frames {
     fn put(&mut self, payload: &mut Vec<u8>, pace: &mut Pace) -> std::io::Result<()> {
-        let mut frame = Vec::with_capacity(payload.len() + 8);
-        frame.put_u32(length(payload.len()));
-        frame.put_u32(crc32c::crc32c(payload));
-        frame.append(payload);
-        self.file.write_at(&frame, self.end)?;
-        self.end += frame.len() as u64;
-        pace.spend(frame.len() as u64);
+        let mut head = Vec::with_capacity(8);
+        head.put_u32(length(payload.len()));
+        head.put_u32(crc32c::crc32c(payload));
+        // Two writes: the payload may have megabytes, which are not copied.
+        self.file.write_at(&head, self.end)?;
+        self.file.write_at(payload, self.end + 8)?;
+        self.end += 8 + payload.len() as u64;
+        pace.spend(8 + payload.len() as u64);
+        payload.clear();
         Ok(())
     }
 }
@@ -235,7 +238,7 @@ pub(super) fn put_stream(out: &mut Vec<u8>, stream: &Stream) {
     out.put_u8(stream.closed.into());
     out.put_u8(stream.deleted.into());
     out.put_u32(length(stream.pieces.len()));
-    for piece in &stream.pieces {
+    for piece in stream.pieces.iter() {
         out.put_u64(piece.start);
         out.put_u32(piece.segment);
         out.put_u32(piece.at);
@@ -266,18 +269,24 @@ pub(super) fn take_stream(take: &mut Take) -> Option<Stream> {
         closed: take.flag()?,
         deleted: take.flag()?,
         forks: 0,
-        pieces: take.list(|take| {
-            Some(Piece {
-                start: take.u64()?,
-                segment: take.u32()?,
-                at: take.u32()?,
-                bytes: take.u32()?,
-                listed: take.u32()?,
-            })
-        })?,
+        pieces: take_pieces(take)?,
         more: take.option(take_more)?.map(Box::new),
         live: Weak::new(),
     })
+}
+
+fn take_pieces(take: &mut Take) -> Option<Pieces> {
+    let count = take.u32()?;
+    let mut piece = || {
+        Some(Piece {
+            start: take.u64()?,
+            segment: take.u32()?,
+            at: take.u32()?,
+            bytes: take.u32()?,
+            listed: take.u32().filter(|listed| *listed != PACKED)?,
+        })
+    };
+    (0..count).map(|_| piece()).collect()
 }
 
 fn put_more(out: &mut Vec<u8>, more: &More) {

@@ -15,9 +15,10 @@ use super::codec::{length, parse_block, put_block};
 use super::disk::DiskFile;
 use super::extents::{self, Extent};
 use super::maintain::{Pace, replace_run, write_index};
+use super::pieces::Piece;
 use super::segment::{HEADER_BYTES, Header, Kind, Segment, file_name};
 use super::shared::Shared;
-use super::stream::{Piece, Stream};
+use super::stream::Stream;
 use crate::limits::{BLOCK_BYTES, SLOTS_PER_LOCK};
 use crate::{Error, Messages};
 
@@ -121,7 +122,7 @@ impl<'a> Gatherer<'a> {
         self.file.sync().map_err(|error| failed(&error))?;
         let segment = Segment::new(self.number, Kind::Gathered { level: self.level }, self.file);
         if !self.extents.is_empty() {
-            write_index(self.shared, &segment, &self.extents)?;
+            write_index(self.shared, &segment, self.extents.iter().copied())?;
         }
         self.shared.disk.sync_names().map_err(|error| failed(&error))?;
         Ok((Some(Arc::new(segment)), runs))
@@ -134,12 +135,13 @@ impl<'a> Gatherer<'a> {
         let mut sources: Vec<Source> = Vec::new();
         for stream in streams {
             let mut in_run = false;
-            for (position, piece) in stream.pieces.iter().enumerate() {
+            let mut pieces = stream.pieces.iter().peekable();
+            while let Some(piece) = pieces.next() {
                 if !self.victims.contains(&piece.segment) {
                     in_run = false;
                     continue;
                 }
-                let segment = index.segments.get(&piece.segment).ok_or_else(|| missing(stream, piece))?;
+                let segment = index.segments.get(&piece.segment).ok_or_else(|| missing(stream, &piece))?;
                 if !in_run {
                     let needed_from = stream.needed_from();
                     let range = piece.start..piece.start;
@@ -147,8 +149,8 @@ impl<'a> Gatherer<'a> {
                     in_run = true;
                 }
                 let source = sources.last_mut().expect("a run was just begun");
-                source.range.end = stream.pieces.get(position + 1).map_or(stream.tail, |next| next.start);
-                source.pieces.push((*piece, segment.clone()));
+                source.range.end = pieces.peek().map_or(stream.tail, |next| next.start);
+                source.pieces.push((piece, segment.clone()));
             }
         }
         Ok((sources, after))

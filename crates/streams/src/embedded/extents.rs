@@ -8,9 +8,12 @@
 //! page: 255 × (start u64 │ at u32 │ bytes u32) │ crc32c u32 │ 12 zero bytes
 //! ```
 
+use std::io;
+
 use bytes::Bytes;
 
 use super::codec::{Put, Take};
+use super::disk::DiskFile;
 use super::segment::Segment;
 use crate::Error;
 
@@ -25,23 +28,39 @@ pub(super) struct Extent {
 const PER_PAGE: u32 = 255;
 const PAGE_BYTES: usize = 4096;
 const ENTRY_BYTES: usize = 16;
+const PAGES_PER_WRITE: usize = 64;
 
-/// Turns a list into the bytes of an index file.
-pub(super) fn encode(extents: &[Extent]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(extents.len().div_ceil(PER_PAGE as usize) * PAGE_BYTES);
-    for page in extents.chunks(PER_PAGE as usize) {
-        let begin = out.len();
-        for extent in page {
-            out.put_u64(extent.start);
-            out.put_u32(extent.at);
-            out.put_u32(extent.bytes);
+/// Writes a list as an index file, some pages at a time: a list of millions does not fit into
+/// memory twice.
+pub(super) fn write(file: &dyn DiskFile, mut extents: impl Iterator<Item = Extent>) -> io::Result<()> {
+    let mut position = 0;
+    let mut pages = Vec::with_capacity(PAGES_PER_WRITE * PAGE_BYTES);
+    while put_page(&mut pages, &mut extents) {
+        if pages.len() == PAGES_PER_WRITE * PAGE_BYTES {
+            file.write_at(&pages, position)?;
+            position += pages.len() as u64;
+            pages.clear();
         }
-        out.resize(begin + PER_PAGE as usize * ENTRY_BYTES, 0);
-        let sum = crc32c::crc32c(&out[begin..]);
-        out.put_u32(sum);
-        out.resize(begin + PAGE_BYTES, 0);
     }
-    out
+    if pages.is_empty() { Ok(()) } else { file.write_at(&pages, position) }
+}
+
+/// Adds a page of what is left of a list; false if nothing is.
+fn put_page(out: &mut Vec<u8>, extents: &mut impl Iterator<Item = Extent>) -> bool {
+    let begin = out.len();
+    for Extent { start, at, bytes } in extents.take(PER_PAGE as usize) {
+        out.put_u64(start);
+        out.put_u32(at);
+        out.put_u32(bytes);
+    }
+    if out.len() == begin {
+        return false;
+    }
+    out.resize(begin + PER_PAGE as usize * ENTRY_BYTES, 0);
+    let sum = crc32c::crc32c(&out[begin..]);
+    out.put_u32(sum);
+    out.resize(begin + PAGE_BYTES, 0);
+    true
 }
 
 /// The blocks of a range that hold `from` and the `room` bytes that follow.

@@ -21,10 +21,11 @@ use towpath_model::stream::producer::Producer;
 use towpath_model::stream::state::Accepted;
 
 use super::codec::block_length;
+use super::pieces::{Piece, Pieces};
 use super::record::{Append, Birth, Record};
 use super::segment::Segment;
 use super::shared::Position;
-use super::stream::{More, Piece, Stream};
+use super::stream::{More, Stream};
 use crate::{Messages, Once, Retention, SessionCounts};
 
 /// Every stream, and every segment they point into.
@@ -300,7 +301,7 @@ impl Index {
             closed: birth.closed,
             deleted: false,
             forks: 0,
-            pieces: Vec::new(),
+            pieces: Pieces::default(),
             more: None,
             live: Weak::new(),
         };
@@ -481,10 +482,6 @@ fn grow(stream: &mut Stream, messages: &Messages, place: Place, at: u64) {
     let start = stream.tail;
     if stream.wants_mark(at) {
         stream.mark(at, start);
-    }
-    // Most streams are short: the first piece gets room for itself only.
-    if stream.pieces.is_empty() {
-        stream.pieces.reserve_exact(1);
     }
     let Place { segment, block } = place;
     stream.pieces.push(Piece { start, segment, at: block, bytes: block_length(messages), listed: 0 });

@@ -12,11 +12,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::checkpoint;
+use super::codec::length;
 use super::compact;
 use super::extents::{self, Extent};
+use super::pieces::{Piece, Pieces};
 use super::segment::{HEADER_BYTES, Kind, Segment, file_name, index_name};
 use super::shared::{Position, Shared};
-use super::stream::{Piece, Stream};
+use super::stream::Stream;
 use crate::Error;
 use crate::limits::{GATHER_BYTES_MAX, GATHER_SEGMENTS, LOOK_EVERY, MAINTAIN_EVERY, SLOTS_PER_LOCK};
 
@@ -69,7 +71,10 @@ pub(super) fn run_once(shared: &Shared) -> Result<(), Error> {
     }
     let since = shared.since_checkpoint.load(Ordering::Relaxed);
     let enough = shared.config.checkpoint_after_bytes.max(2 * upkeep.checkpoint_bytes);
-    if since >= enough || upkeep.replaced_bytes >= enough {
+    // Best when a segment was just sealed: the next has few blocks yet, and each takes its place
+    // in a checkpoint.
+    let is_due = since >= enough && (has_sealed || since >= enough + shared.config.segment_bytes);
+    if is_due || upkeep.replaced_bytes >= enough {
         write_checkpoint(shared, &mut upkeep, &mut Pace::of(shared))?;
     }
     Ok(())
@@ -136,7 +141,7 @@ fn seal(shared: &Shared, upkeep: &mut Upkeep) -> Result<bool, Error> {
             upkeep.plain.insert(segment.number);
             continue;
         }
-        write_index(shared, &segment, &runs.extents)?;
+        write_index(shared, &segment, runs.extents())?;
         for some in runs.list.chunks(SLOTS_PER_LOCK) {
             let mut index = shared.index_mut();
             for (id, end, run) in some {
@@ -150,11 +155,15 @@ fn seal(shared: &Shared, upkeep: &mut Upkeep) -> Result<bool, Error> {
 }
 
 /// Writes a segment's index file.
-pub(super) fn write_index(shared: &Shared, segment: &Segment, extents: &[Extent]) -> Result<(), Error> {
+pub(super) fn write_index(
+    shared: &Shared,
+    segment: &Segment,
+    extents: impl Iterator<Item = Extent>,
+) -> Result<(), Error> {
     let name = index_name(segment.number);
     let failed = |error: std::io::Error| Error::io(format!("cannot write {name}"), &error);
     let file = shared.disk.create(&name).map_err(failed)?;
-    file.write_at(&extents::encode(extents), 0).and_then(|()| file.sync()).map_err(failed)?;
+    extents::write(&*file, extents).and_then(|()| file.sync()).map_err(failed)?;
     shared.disk.sync_names().map_err(failed)?;
     let _ = segment.index.set(file);
     Ok(())
@@ -165,7 +174,15 @@ pub(super) fn write_index(shared: &Shared, segment: &Segment, extents: &[Extent]
 struct Runs {
     /// Stream, end of the blocks, and the piece that will stand for them.
     list: Vec<(u64, u64, Piece)>,
-    extents: Vec<Extent>,
+    blocks: Vec<Pieces>,
+    count: usize,
+}
+
+impl Runs {
+    fn extents(&self) -> impl Iterator<Item = Extent> {
+        let blocks = self.blocks.iter().flat_map(Pieces::iter);
+        blocks.map(|Piece { start, at, bytes, .. }| Extent { start, at, bytes })
+    }
 }
 
 fn find_runs(shared: &Shared, segment: u32) -> Runs {
@@ -175,21 +192,17 @@ fn find_runs(shared: &Shared, segment: u32) -> Runs {
         let index = shared.index();
         let (streams, after) = index.visit(from, SLOTS_PER_LOCK);
         for stream in streams {
-            let Some(first) = stream.pieces.iter().position(|piece| piece.segment == segment) else {
+            let Some((blocks, end)) = stream.pieces.of_segment(segment).filter(|(run, _)| run.len() >= 2)
+            else {
                 continue;
             };
-            let behind = &stream.pieces[first..];
-            let run = &behind[..behind.iter().take_while(|piece| piece.segment == segment).count()];
-            if run.len() < 2 {
-                continue;
-            }
-            let at = super::codec::length(runs.extents.len());
-            let bytes = run.iter().map(|piece| piece.bytes).sum();
-            let piece =
-                Piece { start: run[0].start, segment, at, bytes, listed: super::codec::length(run.len()) };
-            let end = behind.get(run.len()).map_or(stream.tail, |next| next.start);
-            runs.list.push((stream.id, end, piece));
-            runs.extents.extend(run.iter().map(|it| Extent { start: it.start, at: it.at, bytes: it.bytes }));
+            let (at, listed) = (length(runs.count), length(blocks.len()));
+            let bytes = blocks.bytes_by_segment().map(|(_, bytes)| bytes).sum();
+            let Some(start) = blocks.iter().next().map(|first| first.start) else { continue };
+            let piece = Piece { start, segment, at, bytes, listed };
+            runs.list.push((stream.id, end.unwrap_or(stream.tail), piece));
+            runs.count += blocks.len();
+            runs.blocks.push(blocks);
         }
         next = after;
     }
@@ -200,12 +213,9 @@ fn find_runs(shared: &Shared, segment: u32) -> Runs {
 /// have taken some of them meanwhile: then the first new piece begins before the stream
 /// does, which readers allow. If it has taken all of them, nothing is put in their place.
 pub(super) fn replace_run(stream: &mut Stream, old: &[u32], range: Range<u64>, new: &[Piece]) {
-    let is_old = |piece: &Piece| range.contains(&piece.start) && old.contains(&piece.segment);
-    let Some(first) = stream.pieces.iter().position(is_old) else { return };
-    let count = stream.pieces[first..].iter().take_while(|piece| is_old(piece)).count();
-    stream.pieces.splice(first..first + count, new.iter().copied());
-    stream.pieces.shrink_to_fit();
-    stream.drop_trimmed();
+    if stream.pieces.replace(old, &range, new) {
+        stream.drop_trimmed();
+    }
 }
 
 /// Chooses segments to gather, and how often the result has been gathered.
@@ -252,8 +262,8 @@ fn live_bytes(shared: &Shared) -> HashMap<u32, u64> {
     while let Some(from) = next {
         let index = shared.index();
         let (streams, after) = index.visit(from, SLOTS_PER_LOCK);
-        for piece in streams.flat_map(|stream| &stream.pieces) {
-            *live.entry(piece.segment).or_default() += u64::from(piece.bytes);
+        for (segment, bytes) in streams.flat_map(|stream| stream.pieces.bytes_by_segment()) {
+            *live.entry(segment).or_default() += u64::from(bytes);
         }
         next = after;
     }

@@ -29,6 +29,7 @@ mod log;
 mod maintain;
 mod moved;
 mod pages;
+mod pieces;
 mod plan;
 mod queue;
 mod reader;

@@ -12,9 +12,10 @@ use towpath_model::stream::offset::Offset;
 use super::codec::{length, parse_block};
 use super::extents::{self, Extent};
 use super::index::Index;
+use super::pieces::Piece;
 use super::segment::Segment;
 use super::session::View;
-use super::stream::{Piece, Stream};
+use super::stream::Stream;
 use crate::limits::{READ_GAP_BYTES, READ_SPAN_BYTES};
 use crate::{Batch, Error, Messages};
 
@@ -74,10 +75,9 @@ impl Route {
             let source = index.get(fork.source).ok_or_else(|| missing_source(stream))?;
             self.add(index, source, Window { cap: fork.position.min(cap), ..window }, bytes_max)?;
         }
-        let pieces = &stream.pieces;
-        let first = pieces.partition_point(|piece| piece.start <= from).saturating_sub(1);
-        for (position, piece) in pieces.iter().enumerate().skip(first) {
-            let end = pieces.get(position + 1).map_or(stream.tail, |next| next.start).min(cap);
+        let mut pieces = stream.pieces.from(from).peekable();
+        while let Some(piece) = pieces.next() {
+            let end = pieces.peek().map_or(stream.tail, |next| next.start).min(cap);
             let enough = piece.start >= from.saturating_add(bytes_max) && !self.legs.is_empty();
             if piece.start >= cap || enough {
                 break;
@@ -88,7 +88,7 @@ impl Route {
             let segment = index.segments.get(&piece.segment).ok_or_else(|| {
                 Error::Corrupt(format!("segment {} of stream {} is missing", piece.segment, stream.name))
             })?;
-            self.legs.push(Leg { piece: *piece, end, segment: segment.clone(), shift });
+            self.legs.push(Leg { piece, end, segment: segment.clone(), shift });
         }
         Ok(())
     }

@@ -129,7 +129,7 @@ impl Shared {
     /// Counts what was written, and calls the maintainer when a segment was sealed.
     pub(super) fn written(&self, bytes: u64, sealed: bool) {
         let since = self.since_checkpoint.fetch_add(bytes, Ordering::Relaxed);
-        if sealed || since >= self.config.checkpoint_after_bytes {
+        if sealed || since >= self.config.checkpoint_after_bytes + self.config.segment_bytes {
             self.wake_maintainer();
         }
     }

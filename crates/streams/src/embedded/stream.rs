@@ -17,6 +17,7 @@ use towpath_model::stream::producer::Producer;
 use towpath_model::stream::state::{Accepted, Shape};
 
 use super::feed::Feed;
+use super::pieces::Pieces;
 use super::record::Fork;
 use super::session::Session;
 use crate::follow::Live;
@@ -41,8 +42,7 @@ pub(super) struct Stream {
     pub(super) deleted: bool,
     /// Forks that read through it.
     pub(super) forks: u32,
-    /// In the order of their starts; each ends where the next begins, the last at the tail.
-    pub(super) pieces: Vec<Piece>,
+    pub(super) pieces: Pieces,
     pub(super) more: Option<Box<More>>,
     pub(super) live: Weak<Live>,
 }
@@ -63,20 +63,6 @@ pub(super) struct More {
     pub(super) feed: Option<Box<Feed>>,
     /// What makes it a session's.
     pub(super) session: Option<Box<Session>>,
-}
-
-/// Where some of a stream's bytes are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Piece {
-    /// The stream's offset of its first byte.
-    pub(super) start: u64,
-    pub(super) segment: u32,
-    /// One block: its place in the segment. Many: their place in the segment's index.
-    pub(super) at: u32,
-    /// The blocks' bytes.
-    pub(super) bytes: u32,
-    /// How many blocks the index lists; 0 if this is one block.
-    pub(super) listed: u32,
 }
 
 impl Stream {
@@ -207,12 +193,10 @@ impl Stream {
         if self.forks > 0 || self.pieces.is_empty() {
             return;
         }
-        let (start, tail) = (self.needed_from(), self.tail);
-        let kept = match start >= tail {
-            true => self.pieces.len(),
-            false => self.pieces.partition_point(|piece| piece.start <= start).saturating_sub(1),
-        };
-        self.pieces.drain(..kept);
+        match self.needed_from() {
+            start if start >= self.tail => self.pieces.clear(),
+            start => self.pieces.drop_before(start),
+        }
     }
 }
 

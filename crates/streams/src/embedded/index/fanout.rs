@@ -15,6 +15,7 @@ use towpath_model::stream::offset::Offset;
 
 use super::{Hear, Index, Place, grow};
 use crate::embedded::feed::{Feed, Part};
+use crate::embedded::pieces::Pieces;
 use crate::embedded::record::{Advance, Subscribe, Wrapped};
 use crate::embedded::session::{LATE, Sub};
 use crate::embedded::stream::Stream;
@@ -447,7 +448,7 @@ fn nameless(id: u64, name: StreamName, content_type: ContentType, at: u64) -> St
         closed: false,
         deleted: true,
         forks: 0,
-        pieces: Vec::new(),
+        pieces: Pieces::default(),
         more: None,
         live: Weak::new(),
     }
