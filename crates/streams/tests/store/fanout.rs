@@ -64,6 +64,22 @@ async fn held(store: &Embedded, session: &str) -> Vec<String> {
     read.into_iter().map(|message| String::from_utf8(message).unwrap()).collect()
 }
 
+/// F07: what sessions wait for outlives a trim of their source, also when the store is opened again.
+#[tokio::test]
+async fn who_waits_keeps_what_was_trimmed_over_a_restart() {
+    let (store, disk, clock) = with_sources(&["room"]).await;
+    try_subscribe(&store, "session:wrapped", "room", true).await.unwrap();
+    publish(&store, "room", "1,", LATER).await;
+    publish(&store, "room", "22,", LATER).await;
+    store.trim(name("room"), Offset::new(2)).await.unwrap();
+    store.checkpoint().unwrap();
+    drop(store);
+    let store = open(&disk, &clock);
+    assert_eq!(drain(&store, "room").await, 5);
+    let wrapped = held(&store, "session:wrapped").await;
+    assert!(wrapped.len() == 2 && wrapped[0].ends_with("1},") && wrapped[1].ends_with("22},"), "{wrapped:?}");
+}
+
 /// F05, F11: one payload reaches every session, once, in one commit, and is stored once.
 #[tokio::test]
 async fn a_publish_reaches_every_session_in_one_commit() {

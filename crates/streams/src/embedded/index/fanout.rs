@@ -405,6 +405,10 @@ impl Index {
             self.settle(*id);
             self.hold_anew(*id);
         }
+        // Who waits for a source holds what was trimmed of it: that is known before anything is dropped.
+        let sources: Vec<u64> =
+            self.all().filter(|stream| stream.feed().is_some()).map(|stream| stream.id).collect();
+        sources.iter().for_each(|id| self.note_lag(*id));
         self.is_replaying = false;
         for id in sessions {
             let session = self.get(id).and_then(Stream::session);
@@ -417,8 +421,6 @@ impl Index {
                 }
             }
         }
-        let sources: Vec<u64> =
-            self.all().filter(|stream| stream.feed().is_some()).map(|stream| stream.id).collect();
         for id in sources {
             let twin_of = self.feed(id).and_then(|feed| feed.twin_of);
             let is_orphan = twin_of.is_some_and(|of| self.get(of).is_none_or(|source| source.deleted));
