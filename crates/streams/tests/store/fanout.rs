@@ -64,7 +64,7 @@ async fn held(store: &Embedded, session: &str) -> Vec<String> {
     read.into_iter().map(|message| String::from_utf8(message).unwrap()).collect()
 }
 
-/// F07: what sessions wait for outlives a trim of their source, also when the store is opened again.
+/// F05: what sessions wait for outlives a trim of their source, also when the store is opened again.
 #[tokio::test]
 async fn who_waits_keeps_what_was_trimmed_over_a_restart() {
     let (store, disk, clock) = with_sources(&["room"]).await;
