@@ -145,7 +145,7 @@ async fn a_stopped_worker_cannot_ack_what_another_has_done() {
     stopped.wait_for_line_after(mark, "too late").await;
     let history =
         "select string_agg(attempt || ' ' || outcome || ' ' || split_part(lease_owner, '@', 1), ', '
-                                     order by attempt) from towpath.job_run";
+                                     order by attempt) from towpath._job_run_each";
     until(&client, history, "1 lost first, 2 succeeded second").await;
     drop((stopped, second));
     up.terminate();
@@ -200,7 +200,7 @@ async fn until_finished(place: &Place) {
 
 async fn runs(place: &Place) -> Vec<Run> {
     let client = client(place).await.unwrap();
-    let sql = "select job_id::text, attempt::integer, outcome::text from towpath.job_run";
+    let sql = "select job_id::text, attempt::integer, outcome::text from towpath._job_run_each";
     let rows = client.query(sql, &[]).await.unwrap();
     rows.iter().map(|row| Run { job: row.get(0), attempt: row.get(1), outcome: row.get(2) }).collect()
 }

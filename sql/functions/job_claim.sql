@@ -129,6 +129,13 @@ begin
 end;
 $$;
 
+-- _ids_dense: whether ids, in their order, lie so close that reading all rows between the first and the last
+-- is cheaper than looking each of them up: 20,000 or more for a second in which ids were made.
+create or replace function towpath._ids_dense(p_ids uuid[]) returns boolean
+    language sql immutable parallel safe
+    return towpath._uuid7_at(p_ids[cardinality(p_ids)]) - towpath._uuid7_at(p_ids[1])
+        <= cardinality(p_ids) * interval '50 microseconds';
+
 -- fn_job_claim_rows: queued | retry_waiting -> leased, up to p_limit jobs (Q07).
 --
 -- Priorities are served from the highest down, within one the oldest due first, across
@@ -173,6 +180,8 @@ declare
     _from integer := 1;
     _to integer;
     _need integer;
+    _lane integer;
+    _floor timestamptz;
     _tids tid[] := '{}';
     _found record;
     _ids uuid[] := '{}';
@@ -190,6 +199,7 @@ declare
     _slice uuid[];
     _low uuid;
     _high uuid;
+    _dense boolean;
     _taken integer;
 begin
     if coalesce(btrim(p_executor), '') = '' or btrim(_owner) = '' or coalesce(_limit, 0) < 1
@@ -228,7 +238,19 @@ begin
             _to := _to + 1;
         end loop;
         _need := _limit - cardinality(_tids);
-        if _room is null then
+        if _room is null and _from = _to then
+            -- One lane, as is usual: what comes from the index is in order.
+            _lane := _set.lanes[_from];
+            _floor := _set.floors[_from];
+            select coalesce(array_agg(c.tid), '{}') as tids, array_agg(c.job_id) as ids, _lane as first_lane,
+                   _lane as last_lane, max(c.attempts) as attempted, count(c.moved) as moved,
+                   sum(date_part('epoch', c.due_at)) as due_sum, null::integer[] as holders
+              into _found
+              from (select r.ctid as tid, r.due_at, r.job_id, r.attempts, r.moved from towpath.job_ready r
+                     where r.lane = _lane and r.due_at >= _floor and r.due_at <= _now
+                     order by r.due_at, r.job_id
+                     limit _need for update skip locked) c;
+        elsif _room is null then
             select coalesce(array_agg(c.tid), '{}') as tids, array_agg(c.job_id) as ids, min(c.lane) as first_lane,
                    max(c.lane) as last_lane, max(c.attempts) as attempted, count(c.moved) as moved,
                    sum(date_part('epoch', c.due_at)) as due_sum, null::integer[] as holders
@@ -298,6 +320,7 @@ begin
         -- the ready rows to the answer, and that is a third of the work.
         delete from towpath.job_ready r where r.ctid = any(_tids);
         _ids := array(select x from unnest(_ids) x order by x);
+        _dense := towpath._ids_dense(_ids);
         for _i in 1..cardinality(_ids) by 240 loop
             _slice := _ids[_i : _i + 239];
             _low := _slice[1];
@@ -308,6 +331,10 @@ begin
                     (date_part('epoch', _now) - _due_sum / cardinality(_ids)) * 1000 * cardinality(_slice), _owner, _now,
                     _set.holders[array_position(_set.lanes, _first_lane)])
             returning batch_id into _batch;
+            if _dense then
+                _batches := _batches || array_fill(_batch, array[cardinality(_slice)]);
+                continue;
+            end if;
             return query
             select j.job_id, 1, j.max_attempts::integer, j.job_kind::text, j.executor::text, j.event_domain,
                    j.source_ref, j.target_ref, j.payload_ref, j.payload_json::jsonb, j.priority::integer,
@@ -317,6 +344,18 @@ begin
              -- The bounds are known before the statement starts and let it open the partitions of these days only.
              where j.job_id = any(_slice) and j.job_id >= _low and j.job_id <= _high;
         end loop;
+        if _dense then
+            _low := _ids[1];
+            _high := _ids[cardinality(_ids)];
+            return query
+            select j.job_id, 1, j.max_attempts::integer, j.job_kind::text, j.executor::text, j.event_domain,
+                   j.source_ref, j.target_ref, j.payload_ref, j.payload_json::jsonb, j.priority::integer,
+                   j.scheduled_at, j.idempotency_key::text, j.actor::text, j.run_id, j.created_at, _owner, _until,
+                   t.batch_id, null::jsonb, j.traceparent
+              from unnest(_ids, _batches) as t(job_id, batch_id)
+              join towpath.job j on j.job_id = t.job_id
+             where j.job_id >= _low and j.job_id <= _high;
+        end if;
         return;
     end if;
     with taken as (

@@ -107,6 +107,8 @@ declare
     _group towpath.lease_batch;
     _ids uuid[] := '{}';
     _batches bigint[] := '{}';
+    _shared bigint[] := '{}';
+    _alone uuid[] := '{}';
     _wait_ms double precision := 0;
     _acked uuid[] := '{}';
     _whole bigint[] := '{}';
@@ -126,17 +128,24 @@ begin
         end if;
         if _ids <> '{}' and (_entry.attempt = _group.attempt and _entry.refunded = _group.refunded
                              and _entry.lane = _group.lane and _entry.picked_at = _group.picked_at) is not true then
-            if towpath._job_ack_whole(_ids, _group, _wait_ms, p_now) then
+            if towpath._job_ack_whole(_ids, _shared, _alone, _group, _wait_ms, p_now) then
                 _acked := _acked || _ids;
                 _whole := _whole || _batches;
             end if;
             _ids := '{}';
             _batches := '{}';
+            _shared := '{}';
+            _alone := '{}';
             _wait_ms := 0;
         end if;
         _group := _entry;
         _ids := _ids || _entry.job_ids;
         _batches := _batches || _entry.batch_id;
+        if towpath._run_shared(_entry.job_ids) then
+            _shared := _shared || _entry.batch_id;
+        else
+            _alone := _alone || _entry.job_ids;
+        end if;
         _wait_ms := _wait_ms + _entry.wait_ms;
     end loop;
     if _whole <> '{}' then
@@ -147,16 +156,20 @@ end;
 $$;
 
 -- _job_ack_whole: jobs of entries that are alike -> succeeded, or none of them: if one is settled, has
--- ended or has children, false, and nothing has happened.
+-- ended or has children, false, and nothing has happened. Jobs of the entries p_shared share their entry's
+-- run row, p_alone are the others.
 --
 -- No row is handed from the delete to the insert, which is a quarter of the work of an ack.
 create or replace function towpath._job_ack_whole(
-    p_job_ids uuid[], p_entry towpath.lease_batch, p_wait_ms double precision, p_now timestamptz) returns boolean
+    p_job_ids uuid[], p_shared bigint[], p_alone uuid[], p_entry towpath.lease_batch, p_wait_ms double precision,
+    p_now timestamptz) returns boolean
     language plpgsql
     set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set jit = off
     set enable_seqscan = off
+    set enable_nestloop = off
+    set enable_mergejoin = off
     set enable_bitmapscan = off
 as $$
 declare
@@ -164,18 +177,35 @@ declare
     _attempt towpath.natural_number := p_entry.attempt;
     _refunded towpath.natural_number := p_entry.refunded;
     _outcome towpath.run_outcome := 'succeeded';
+    _low uuid := p_job_ids[1];
+    _high uuid := p_job_ids[cardinality(p_job_ids)];
     _deleted bigint;
 begin
-    delete from towpath.job_live v
-     where v.job_id = any(p_job_ids) and v.attempts = p_entry.attempt - 1 and v.refunded = p_entry.refunded
-       and v.state in (0, 3) and v.blocked = 0 and not v.has_children;
+    if towpath._ids_dense(p_job_ids) then
+        delete from towpath.job_live v using unnest(p_job_ids) x
+         where v.job_id = x and v.job_id >= _low and v.job_id <= _high
+           and v.attempts = p_entry.attempt - 1 and v.refunded = p_entry.refunded
+           and v.state in (0, 3) and v.blocked = 0 and not v.has_children;
+    else
+        delete from towpath.job_live v
+         where v.job_id = any(p_job_ids) and v.attempts = p_entry.attempt - 1 and v.refunded = p_entry.refunded
+           and v.state in (0, 3) and v.blocked = 0 and not v.has_children;
+    end if;
     get diagnostics _deleted = row_count;
     if _deleted < cardinality(p_job_ids) then
         -- Undoes the delete: the block is a subtransaction.
         raise exception using errcode = 'TP001', message = 'not all of them';
     end if;
-    insert into towpath.job_run (job_id, attempt, refunded, picked_at, finished_at, outcome, lease_owner)
-    select x, _attempt, _refunded, p_entry.picked_at, p_now, _outcome, p_entry.lease_owner from unnest(p_job_ids) x;
+    if p_shared <> '{}' then
+        insert into towpath.job_run (job_id, attempt, refunded, picked_at, finished_at, outcome, lease_owner, job_ids)
+        select b.job_ids[cardinality(b.job_ids)], _attempt, _refunded, p_entry.picked_at, p_now, _outcome,
+               p_entry.lease_owner, b.job_ids
+          from towpath.lease_batch b where b.batch_id = any(p_shared);
+    end if;
+    if p_alone <> '{}' then
+        insert into towpath.job_run (job_id, attempt, refunded, picked_at, finished_at, outcome, lease_owner)
+        select x, _attempt, _refunded, p_entry.picked_at, p_now, _outcome, p_entry.lease_owner from unnest(p_alone) x;
+    end if;
     insert into towpath.job_counter_delta (lane, outcome, n, wait_ms, run_ms, counted_at)
     values (p_entry.lane, 'succeeded', _deleted, p_wait_ms,
             (date_part('epoch', p_now) - date_part('epoch', p_entry.picked_at)) * 1000 * _deleted, p_now);

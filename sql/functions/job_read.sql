@@ -15,8 +15,7 @@ begin
         return jsonb_build_object('ok', false, 'error', 'not_found', 'job_id', p_job_id);
     end if;
     return jsonb_build_object('ok', true, 'job', _job,
-        'runs', (select coalesce(jsonb_agg(to_jsonb(r) - 'job_id' order by r.attempt), '[]')
-                   from towpath.job_run r where r.job_id = p_job_id),
+        'runs', (select coalesce(jsonb_agg(to_jsonb(r) order by r.attempt), '[]') from towpath._job_runs(p_job_id) r),
         'dead_letter', _letter,
         'replay_of', (select d.job_id from towpath.job_dead_letter d where d.replayed_job_id = p_job_id),
         'parents', (select coalesce(jsonb_agg(jsonb_build_object('job_id', e.parent_id, 'on_failure', e.on_failure,
@@ -49,10 +48,10 @@ begin
           from towpath.job_dead_letter d where d.replayed_job_id = p_job_id
         union all
         select r.picked_at, r.attempt * 10, 'claimed', r.lease_owner, r.attempt, null
-          from towpath.job_run r where r.job_id = p_job_id and r.picked_at is not null
+          from towpath._job_runs(p_job_id) r where r.picked_at is not null
         union all
         select r.finished_at, r.attempt * 10 + 1, r.outcome, coalesce(r.ended_by, r.lease_owner), r.attempt, r.error
-          from towpath.job_run r where r.job_id = p_job_id
+          from towpath._job_runs(p_job_id) r
         union all
         select v.picked_at, v.attempts * 10, 'claimed', v.lease_owner, v.attempts, format('lease until %s', v.lease_until)
           from towpath._job_now v where v.job_id = p_job_id and v.state in (1, 2)
@@ -153,10 +152,16 @@ begin
         if _ids <> '{}' and (_outcome is not null or _error is not null) then
             _ids := array(select i from unnest(_ids) i
                           intersect
-                          select r.job_id from towpath.job_run r
-                           where r.job_id >= _oldest and r.job_id < _cursor
-                             and (_outcome is null or r.outcome = _outcome)
-                             and (_error is null or strpos(lower(r.error), _error) > 0));
+                          (select r.job_id from towpath.job_run r
+                            where r.job_id >= _oldest and r.job_id < _cursor and r.job_ids is null
+                              and (_outcome is null or r.outcome = _outcome)
+                              and (_error is null or strpos(lower(r.error), _error) > 0)
+                           union all
+                           -- Successes, which have no error.
+                           select unnest(r.job_ids) from towpath.job_run r
+                            where r.job_ids is not null and _error is null and _outcome = 'succeeded'
+                              and r.job_id >= _oldest and r.job_id <= towpath._run_reach(_cursor)
+                              and r.job_ids[1] < _cursor));
         end if;
         if _ids <> '{}' then
             select coalesce(jsonb_agg(to_jsonb(q) order by q.job_id desc), '[]') into _page

@@ -30,7 +30,9 @@ begin
     if _rows > p_move_limit then
         return 'crowded';
     end if;
-    execute format('create table towpath.%I (like towpath.%I including defaults including constraints)', _name, p_table);
+    execute format('create table towpath.%I (like towpath.%I including defaults including constraints)%s', _name, p_table,
+                   -- Rows that many jobs share stay in the page (0012_shared_run).
+                   case when p_table = 'job_run' then ' with (toast_tuple_target = 8160)' end);
     if _rows > 0 then
         execute format('with m as (delete from towpath.%I where job_id >= %L and job_id < %L returning *) '
                        'insert into towpath.%I select * from m', p_table || '_default', _from, _to, _name);

@@ -15,10 +15,13 @@ create or replace function towpath.fn_queue_latency(p_limit integer default 5000
     set enable_mergejoin = off
 as $$
     with newest as materialized (
-        select r.job_id, r.picked_at, r.finished_at
-          from towpath.job_run r
-         where r.picked_at is not null and r.outcome = 'succeeded'
-         order by r.job_id desc
+        select x.job_id, r.picked_at, r.finished_at
+          from (select r.job_id, r.job_ids, r.picked_at, r.finished_at
+                  from towpath.job_run r
+                 where r.picked_at is not null and r.outcome = 'succeeded'
+                 order by r.job_id desc
+                 limit least(greatest(coalesce(p_limit, 5000), 1), 20000)) r
+         cross join lateral unnest(coalesce(r.job_ids, array[r.job_id])) as x(job_id)
          limit least(greatest(coalesce(p_limit, 5000), 1), 20000)),
     run as materialized (
         select date_trunc('minute', n.finished_at) as minute_at,

@@ -10,7 +10,7 @@ select j.job_id,
        case when v.job_id is not null
             then (array['queued', 'leased', 'in_progress', 'retry_waiting'])[v.state + 1]
             when r.outcome is null or j.job_id < m.cleaned_below then 'cleaned'
-            else r.outcome::text end as state,
+            else r.outcome end as state,
        j.source_ref,
        j.target_ref,
        j.payload_ref,
@@ -41,8 +41,7 @@ select j.job_id,
        j.traceparent
   from towpath.job j
   left join towpath._job_now v on v.job_id = j.job_id
-  left join lateral (select * from towpath.job_run r where r.job_id = j.job_id
-                      order by r.attempt desc limit 1) r on true
+  left join lateral (select * from towpath._job_runs(j.job_id) r order by r.attempt desc limit 1) r on true
  cross join towpath.job_retention m;
 
 grant select on towpath.job_queue to workflow_admin, towpath_observer;

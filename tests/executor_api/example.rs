@@ -33,7 +33,7 @@ async fn works(interpreter: &str, program: &Path) {
     assert_eq!(api.db.text("select count(*) from towpath.job_queue where state = 'succeeded'").await, "5");
     let error = api.db.text("select final_error from towpath.job_dead_letter").await;
     assert!(error.contains("Error: told to fail"), "{error}");
-    let owner = api.db.text("select max(lease_owner) from towpath.job_run").await;
+    let owner = api.db.text("select max(lease_owner) from towpath._job_run_each").await;
     assert!(owner.starts_with("py/") && owner.contains(&format!("-{}@", worker.pid())), "{owner}");
     assert_eq!(api.db.text("select executor_name from towpath.queue_heartbeat").await, "py");
     worker.terminate();

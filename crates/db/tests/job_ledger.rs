@@ -44,7 +44,7 @@ async fn the_jobs_of_one_claim_part_ways() {
     assert_eq!(queue.worker.ack_many(vec![take(5)]).await.unwrap().lost, [ids[5]], "it was taken back");
     let entries = queue.db.text("select count(*) from towpath.lease_batch").await;
     assert_eq!(entries, "0", "the reaper leaves no entry behind");
-    let runs = "select string_agg(outcome, ' ' order by outcome) from towpath.job_run";
+    let runs = "select string_agg(outcome, ' ' order by outcome) from towpath._job_run_each";
     assert_eq!(queue.db.text(runs).await, "cancelled failed lost lost released succeeded");
 }
 
@@ -104,7 +104,7 @@ async fn a_large_claim_is_acked_in_portions() {
         leases = rest;
     }
     assert_eq!(queue.db.text("select count(*) from towpath.job_live").await, "0");
-    assert_eq!(queue.db.text("select count(*) from towpath.job_run").await, "1000");
+    assert_eq!(queue.db.text("select count(*) from towpath._job_run_each").await, "1000");
     let twice =
         again.into_iter().map(|(id, attempt)| Lease::held_elsewhere(id, LeaseOwner::new("a"), attempt));
     assert_eq!(queue.worker.ack_many(twice.collect()).await.unwrap().ended, 0);
@@ -189,9 +189,10 @@ async fn an_entry_that_is_no_longer_whole_is_acked_job_by_job() {
     assert_eq!((ended.ended, ended.lost), (599, vec![ids[300]]));
     assert_eq!(queue.db.text("select count(*) from towpath.job_live").await, "0");
     let runs = "select string_agg(outcome || n, ' ' order by outcome)
-                  from (select outcome, count(*) as n from towpath.job_run group by outcome) r";
+                  from (select outcome, count(*) as n from towpath._job_run_each group by outcome) r";
     assert_eq!(queue.db.text(runs).await, "cancelled1 succeeded599");
-    let attempts = "select count(distinct job_id) from towpath.job_run where attempt = 1 and refunded = 0";
+    let attempts =
+        "select count(distinct job_id) from towpath._job_run_each where attempt = 1 and refunded = 0";
     assert_eq!(queue.db.text(attempts).await, "600");
 }
 
@@ -210,7 +211,7 @@ async fn whole_entries_count_what_single_jobs_count() {
                      from towpath.job_counter_delta where outcome = 'succeeded'";
     let told = "select count(*) || ' ' || round(sum(extract(epoch from r.picked_at - j.scheduled_at)) * 1000)
                        || ' ' || round(sum(extract(epoch from r.finished_at - r.picked_at)) * 1000)
-                  from towpath.job_run r join towpath.job j using (job_id)";
+                  from towpath._job_run_each r join towpath.job j using (job_id)";
     let (counted, told) = (queue.db.text(counted).await, queue.db.text(told).await);
     let numbers = |text: &str| text.split(' ').map(|one| one.parse::<f64>().unwrap()).collect::<Vec<_>>();
     let (counted, told) = (numbers(&counted), numbers(&told));
@@ -255,6 +256,6 @@ async fn whole_acks_and_cancels_race() {
         assert_eq!(ended.lost.len(), cancelled);
     }
     assert_eq!(queue.db.text("select count(*) from towpath.job_live").await, "0");
-    let ends = "select count(*) || ' ' || count(distinct job_id) from towpath.job_run";
+    let ends = "select count(*) || ' ' || count(distinct job_id) from towpath._job_run_each";
     assert_eq!(queue.db.text(ends).await, "3840 3840");
 }

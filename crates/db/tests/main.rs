@@ -21,6 +21,7 @@ mod job_race;
 mod job_read;
 mod job_refusal;
 mod job_retention;
+mod job_run;
 mod job_sqlx;
 mod job_view;
 mod metrics;

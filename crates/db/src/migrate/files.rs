@@ -52,6 +52,7 @@ pub const MIGRATIONS: &[Migration] = migrations! {
     9 "0009_lease_ledger",
     10 "0010_trace",
     11 "0011_lease_lane",
+    12 "0012_shared_run",
 };
 
 /// Functions first, because views call them.
@@ -64,6 +65,7 @@ pub const SOURCES: &[Source] = sources! {
     "functions/job_wake.sql",
     "functions/job_enqueue.sql",
     "functions/job_enqueue_many.sql",
+    "functions/job_run.sql",
     "functions/job_claim.sql",
     "functions/job_settle.sql",
     "functions/job_lease.sql",
@@ -111,6 +113,7 @@ pub const SOURCES: &[Source] = sources! {
     "functions/comms_read.sql",
     "functions/metrics.sql",
     "views/job_now.sql",
+    "views/job_run_each.sql",
     "views/job_queue.sql",
     "views/job_queue_backlog.sql",
     "views/job_dead_letter_summary.sql",

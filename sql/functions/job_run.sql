@@ -1,0 +1,33 @@
+-- Runs: ended attempts. A row of job_run is one job's, or is shared by jobs that were acked as a whole entry.
+
+-- _run_reach: the highest id that a run row with this job in it can have. Jobs share a row only if
+-- their ids were made within ten seconds, so a job's row is found by looking ten seconds ahead.
+create or replace function towpath._run_reach(p_job_id uuid) returns uuid
+    language sql immutable parallel safe
+    return (lpad(to_hex(least(('x' || left(replace(p_job_id::text, '-', ''), 12))::bit(48)::bigint + 10000,
+                              281474976710655)), 12, '0') || 'ffffffffffffffffffff')::uuid;
+
+-- _run_shared: whether these jobs, in the order of their ids, may share a row. Few gain nothing by it, and
+-- ids far apart would make every row between them a row to look into.
+create or replace function towpath._run_shared(p_job_ids uuid[]) returns boolean
+    language sql immutable parallel safe
+    return cardinality(p_job_ids) >= 16 and p_job_ids[cardinality(p_job_ids)] <= towpath._run_reach(p_job_ids[1]);
+
+-- _job_runs: the ended attempts of one job. A job has at most one shared row, because that is its last.
+create or replace function towpath._job_runs(p_job_id uuid)
+    returns table (
+        attempt integer, refunded integer, picked_at timestamptz, finished_at timestamptz, outcome text,
+        lease_owner text, ended_by text, error text)
+    language sql stable parallel safe
+as $$
+    select r.attempt::integer, r.refunded::integer, r.picked_at, r.finished_at, r.outcome::text, r.lease_owner, r.ended_by,
+           r.error
+      from towpath.job_run r where r.job_id = p_job_id and r.job_ids is null
+    union all
+    (select r.attempt::integer, r.refunded::integer, r.picked_at, r.finished_at, r.outcome::text, r.lease_owner, r.ended_by,
+            r.error
+       from towpath.job_run r
+      where r.job_ids is not null and r.job_id >= p_job_id and r.job_id <= towpath._run_reach(p_job_id)
+        and r.job_ids[1] <= p_job_id and p_job_id = any(r.job_ids)
+      order by r.job_id limit 1)
+$$;
