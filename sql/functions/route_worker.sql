@@ -156,6 +156,7 @@ $$;
 -- worked on is taken again and again. Positions are dense, so a pass looks at p_batch_limit times the
 -- number of slices and finds about p_batch_limit of its own. Both gates are read here (E04);
 -- the gate of the job substrate stops a pass that would write jobs, before it writes anything.
+-- In the answer more speaks of this slice alone.
 --
 -- Answers: {ok, worker_name, slice, slices, from_position, position, last_position, events,
 -- decisions: {sent, dry_run, disabled, skipped, failed}, broadcasts, more, busy}; gate_closed,
