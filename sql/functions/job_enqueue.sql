@@ -133,6 +133,7 @@ declare
     _hash uuid;
     _holder uuid;
     _refusal jsonb;
+    _none text;
 begin
     select (select c.value from towpath.config c where c.key = 'queue.job_substrate.enabled' and c.kind = 'gate'),
            (select c.value from towpath.config c where c.key = 'queue.notify.enabled' and c.kind = 'gate'),
@@ -199,7 +200,9 @@ begin
         _payload, _priority, coalesce(p_scheduled_at, _now), _max, coalesce(p_idempotency_key, _job_id::text),
         _actor, p_run_id, _now);
     if _armed and _notify = 'true' and _due <= _now then
-        perform towpath._job_wake(array[_lane]);
+        -- As _job_wake does, with what is known here.
+        insert into towpath.job_wake (job_kind, executor, armed) values (p_job_kind, p_executor, false);
+        _none := pg_notify('towpath_job', left(p_job_kind, 1000));
     end if;
     return jsonb_build_object('ok', true, 'job_id', _job_id, 'duplicate', false);
 end;

