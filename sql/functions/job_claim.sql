@@ -49,16 +49,20 @@ begin
                  else 'queue.worker.enabled' end);
         return;
     end if;
-    if _role is not null and not coalesce(pg_has_role(session_user,
-           (select r.oid from pg_roles r where r.rolname = _role), 'member'), false) then
-        refusal := jsonb_build_object('ok', false, 'error', 'not_authorised', 'executor', p_executor,
-            'detail', format('%s is registered for %s only', p_executor, _role));
-        return;
+    -- The outer conditions are plain: one with a query in it would be run as a query every time.
+    if _role is not null then
+        if not coalesce(pg_has_role(session_user, (select r.oid from pg_roles r where r.rolname = _role), 'member'),
+                        false) then
+            refusal := jsonb_build_object('ok', false, 'error', 'not_authorised', 'executor', p_executor,
+                'detail', format('%s is registered for %s only', p_executor, _role));
+            return;
+        end if;
     end if;
-    if lanes = '{}' and not exists (select 1 from towpath.job_subscription s
-                                     where s.executor_id = p_executor and s.enabled) then
-        refusal := jsonb_build_object('ok', false, 'error', 'no_subscription', 'executor', p_executor,
-            'detail', 'no enabled row of job_subscription names this executor');
+    if lanes = '{}' then
+        if not exists (select 1 from towpath.job_subscription s where s.executor_id = p_executor and s.enabled) then
+            refusal := jsonb_build_object('ok', false, 'error', 'no_subscription', 'executor', p_executor,
+                'detail', 'no enabled row of job_subscription names this executor');
+        end if;
     end if;
 end;
 $$;
