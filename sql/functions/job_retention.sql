@@ -19,6 +19,7 @@ declare
     _from uuid := towpath._uuid7_floor(p_day);
     _to uuid := towpath._uuid7_floor(p_day + interval '1 day');
     _rows bigint;
+    _column record;
 begin
     if to_regclass('towpath.' || _name) is not null then
         return 'exists';
@@ -33,6 +34,11 @@ begin
     execute format('create table towpath.%I (like towpath.%I including defaults including constraints)%s', _name, p_table,
                    -- Rows that many jobs share stay in the page (0012_shared_run).
                    case when p_table = 'job_run' then ' with (toast_tuple_target = 8160)' end);
+    for _column in select a.attname, a.attstattarget as target from pg_attribute a
+                    where a.attrelid = to_regclass('towpath.' || p_table) and a.attstattarget >= 0 and a.attnum > 0
+                      and not a.attisdropped loop
+        execute format('alter table towpath.%I alter column %I set statistics %s', _name, _column.attname, _column.target);
+    end loop;
     if _rows > 0 then
         execute format('with m as (delete from towpath.%I where job_id >= %L and job_id < %L returning *) '
                        'insert into towpath.%I select * from m', p_table || '_default', _from, _to, _name);

@@ -141,3 +141,22 @@ async fn a_long_reader_defers_retention() {
     reading.commit().await.unwrap();
     assert_eq!(retain(&queue).await, only("20260302"));
 }
+
+/// Q16: partitions made later are kept like the first ones: as few statistics, and room for shared runs in a page.
+#[tokio::test]
+async fn new_partitions_are_set_up_like_the_old_ones() {
+    let queue = Queue::open().await;
+    let start: Timestamp = START.parse().unwrap();
+    queue.db.freeze(day(start, 365)).await;
+    tick(&queue, "fn_job_partition_tick").await;
+    let unlike = "select count(*) from pg_inherits i
+                    join pg_attribute p on p.attrelid = i.inhparent and p.attnum > 0 and not p.attisdropped
+                    join pg_attribute c on c.attrelid = i.inhrelid and c.attname = p.attname
+                   where i.inhparent in ('towpath.job'::regclass, 'towpath.job_run'::regclass)
+                     and (c.attstattarget is distinct from p.attstattarget or p.attstattarget not in (0, 10))";
+    assert_eq!(queue.db.text(unlike).await, "0");
+    let narrow = "select count(*) from pg_inherits i join pg_class c on c.oid = i.inhrelid
+                   where i.inhparent = 'towpath.job_run'::regclass
+                     and not coalesce(c.reloptions @> array['toast_tuple_target=8160'], false)";
+    assert_eq!(queue.db.text(narrow).await, "0");
+}

@@ -53,6 +53,7 @@ pub const MIGRATIONS: &[Migration] = migrations! {
     10 "0010_trace",
     11 "0011_lease_lane",
     12 "0012_shared_run",
+    13 "0013_statistics",
 };
 
 /// Functions first, because views call them.
