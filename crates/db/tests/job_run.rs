@@ -218,3 +218,18 @@ async fn any_history_reads_the_same_with_shared_runs() {
     let twice = "select count(*) from (select from towpath._job_run_each group by job_id, attempt having count(*) > 1) x";
     assert_eq!(number(&queue, twice).await, 0, "seed {seed}");
 }
+
+/// Q01: whoever may read `job_queue` may, though not the tables and private functions behind it.
+#[tokio::test]
+async fn an_observer_reads_the_states_of_jobs_that_share_a_run() {
+    let queue = Queue::open().await;
+    queue.enqueue_times("mail", 20).await;
+    ack(&queue, claim(&queue, "mail", 100).await).await;
+    for role in ["towpath_observer", "workflow_admin"] {
+        let client = queue.db.client().await;
+        client.batch_execute(&format!("set role {role}")).await.unwrap();
+        let row =
+            client.query_one("select count(*) from towpath.job_queue where state = 'succeeded'", &[]).await;
+        assert_eq!(row.unwrap().get::<_, i64>(0), 20, "{role}");
+    }
+}
