@@ -129,6 +129,30 @@ begin
 end;
 $$;
 
+-- _job_ready_spread: ready rows of which only some jobs are taken: the others are ready one by one. Other claimers
+-- had to pass by these rows and may sleep by now.
+create or replace function towpath._job_ready_spread(p_tids tid[], p_taken uuid[]) returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
+    set jit = off
+    set enable_seqscan = off
+as $$
+declare
+    _lanes integer[];
+begin
+    with spare as (
+        insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded, moved)
+        select r.lane, r.due_at, r.job_id, r.attempts, r.refunded, r.moved
+          from (select r.lane, r.due_at, unnest(r.job_ids) as job_id, r.attempts, r.refunded, r.moved
+                  from towpath.job_ready r where r.ctid = any(p_tids)) r
+         where r.job_id not in (select unnest(p_taken))
+        returning lane)
+    select array_agg(distinct s.lane) into _lanes from spare s;
+    perform towpath._job_wake(_lanes);
+end;
+$$;
+
 -- _ids_dense: whether ids, in their order, lie so close that reading all rows between the first and the last
 -- is cheaper than looking each of them up: 20,000 or more for a second in which ids were made.
 create or replace function towpath._ids_dense(p_ids uuid[]) returns boolean
@@ -183,6 +207,7 @@ declare
     _lane integer;
     _floor timestamptz;
     _tids tid[] := '{}';
+    _whole tid[] := '{}';
     _found record;
     _ids uuid[] := '{}';
     _first_lane integer;
@@ -232,43 +257,54 @@ begin
 
     -- After the counter's lock, so that a long wait for it does not age the lease.
     _now := towpath.fn_now();
-    while _from <= cardinality(_set.lanes) and cardinality(_tids) < _limit loop
+    while _from <= cardinality(_set.lanes) and cardinality(_ids) < _limit loop
         _to := _from;
         while _set.priorities[_to + 1] = _set.priorities[_from] loop
             _to := _to + 1;
         end loop;
-        _need := _limit - cardinality(_tids);
+        _need := _limit - cardinality(_ids);
         if _room is null and _from = _to then
             -- One lane, as is usual: what comes from the index is in order.
             _lane := _set.lanes[_from];
             _floor := _set.floors[_from];
-            select coalesce(array_agg(c.tid), '{}') as tids, array_agg(c.job_id) as ids, _lane as first_lane,
-                   _lane as last_lane, max(c.attempts) as attempted, count(c.moved) as moved,
+            select coalesce(array_agg(c.tid) filter (where c.no = 1), '{}') as tids,
+                   coalesce(array_agg(c.tid) filter (where c.no = c.jobs), '{}') as whole, array_agg(c.job_id) as ids,
+                   _lane as first_lane, _lane as last_lane, max(c.attempts) as attempted, count(c.moved) as moved,
                    sum(date_part('epoch', c.due_at)) as due_sum, null::integer[] as holders
               into _found
-              from (select r.ctid as tid, r.due_at, r.job_id, r.attempts, r.moved from towpath.job_ready r
-                     where r.lane = _lane and r.due_at >= _floor and r.due_at <= _now
-                     order by r.due_at, r.job_id
-                     limit _need for update skip locked) c;
+              from (select r.tid, r.due_at, r.attempts, r.moved, cardinality(r.job_ids) as jobs,
+                           unnest(r.job_ids) as job_id, generate_subscripts(r.job_ids, 1) as no
+                      from (select r.ctid as tid, r.due_at, coalesce(r.job_ids, array[r.job_id]) as job_ids, r.attempts,
+                                   r.moved
+                              from towpath.job_ready r
+                             where r.lane = _lane and r.due_at >= _floor and r.due_at <= _now
+                             order by r.due_at, r.job_id for update skip locked) r
+                     limit _need) c;
         elsif _room is null then
-            select coalesce(array_agg(c.tid), '{}') as tids, array_agg(c.job_id) as ids, min(c.lane) as first_lane,
-                   max(c.lane) as last_lane, max(c.attempts) as attempted, count(c.moved) as moved,
-                   sum(date_part('epoch', c.due_at)) as due_sum, null::integer[] as holders
+            select coalesce(array_agg(c.tid) filter (where c.no = 1), '{}') as tids,
+                   coalesce(array_agg(c.tid) filter (where c.no = c.jobs), '{}') as whole, array_agg(c.job_id) as ids,
+                   min(c.lane) as first_lane, max(c.lane) as last_lane, max(c.attempts) as attempted,
+                   count(c.moved) as moved, sum(date_part('epoch', c.due_at)) as due_sum, null::integer[] as holders
               into _found
               from (select c.*
                   from unnest(_set.lanes[_from:_to], _set.floors[_from:_to]) as l(lane, floor_at)
                  cross join lateral (
-                       select r.ctid as tid, r.due_at, r.job_id, r.lane, r.attempts, r.moved from towpath.job_ready r
-                        where r.lane = l.lane and r.due_at >= l.floor_at and r.due_at <= _now
-                        order by r.due_at, r.job_id
-                        limit _need for update skip locked) c
+                       select r.tid, r.due_at, r.lane, r.attempts, r.moved, cardinality(r.job_ids) as jobs,
+                              unnest(r.job_ids) as job_id, generate_subscripts(r.job_ids, 1) as no
+                         from (select r.ctid as tid, r.due_at, r.lane, coalesce(r.job_ids, array[r.job_id]) as job_ids,
+                                      r.attempts, r.moved
+                                 from towpath.job_ready r
+                                where r.lane = l.lane and r.due_at >= l.floor_at and r.due_at <= _now
+                                order by r.due_at, r.job_id for update skip locked) r
+                        limit _need) c
                  order by c.due_at, c.job_id
                  limit _need) c;
         else
             -- The same, but a job counts only up to its place in its own subscription's room.
-            select coalesce(array_agg(c.tid), '{}') as tids, array_agg(c.job_id) as ids, min(c.lane) as first_lane,
-                   max(c.lane) as last_lane, max(c.attempts) as attempted, count(c.moved) as moved,
-                   sum(date_part('epoch', c.due_at)) as due_sum, array_agg(c.holder) as holders
+            select coalesce(array_agg(c.tid) filter (where c.no = 1), '{}') as tids,
+                   coalesce(array_agg(c.tid) filter (where c.no = c.jobs), '{}') as whole, array_agg(c.job_id) as ids,
+                   min(c.lane) as first_lane, max(c.lane) as last_lane, max(c.attempts) as attempted,
+                   count(c.moved) as moved, sum(date_part('epoch', c.due_at)) as due_sum, array_agg(c.holder) as holders
               into _found
               from (select c.*
                       from (select c.*, l.holder, l.room,
@@ -278,11 +314,14 @@ begin
                                       from unnest(_set.lanes[_from:_to], _set.floors[_from:_to],
                                                   _set.holders[_from:_to]) as l(lane, floor_at, holder)) l
                              cross join lateral (
-                                   select r.ctid as tid, r.due_at, r.job_id, r.lane, r.attempts, r.moved
-                                     from towpath.job_ready r
-                                    where r.lane = l.lane and r.due_at >= l.floor_at and r.due_at <= _now
-                                    order by r.due_at, r.job_id
-                                    limit greatest(least(_need, l.room), 0) for update skip locked) c) c
+                                   select r.tid, r.due_at, r.lane, r.attempts, r.moved, cardinality(r.job_ids) as jobs,
+                                          unnest(r.job_ids) as job_id, generate_subscripts(r.job_ids, 1) as no
+                                     from (select r.ctid as tid, r.due_at, r.lane,
+                                                  coalesce(r.job_ids, array[r.job_id]) as job_ids, r.attempts, r.moved
+                                             from towpath.job_ready r
+                                            where r.lane = l.lane and r.due_at >= l.floor_at and r.due_at <= _now
+                                            order by r.due_at, r.job_id for update skip locked) r
+                                    limit greatest(least(_need, l.room), 0)) c) c
                      where c.place <= c.room
                      order by c.due_at, c.job_id
                      limit _need) c;
@@ -293,6 +332,7 @@ begin
         end if;
         if _found.tids <> '{}' then
             _tids := _tids || _found.tids;
+            _whole := _whole || _found.whole;
             _ids := _ids || _found.ids;
             _first_lane := least(_first_lane, _found.first_lane);
             _last_lane := greatest(_last_lane, _found.last_lane);
@@ -310,6 +350,14 @@ begin
     end loop;
     if _tids = '{}' then
         return;
+    end if;
+    if cardinality(_whole) < cardinality(_tids) then
+        if _first_lane = _last_lane and _room is null then
+            -- Only the last row can be cut, and the last ids are its jobs.
+            _none := towpath._job_ready_spread(_tids[cardinality(_tids):], _ids[cardinality(_ids) - 15:]);
+        else
+            _none := towpath._job_ready_spread(array(select unnest(_tids) except select unnest(_whole)), _ids);
+        end if;
     end if;
 
     _until := _now + interval '1 second' * coalesce(p_lease_seconds,
@@ -376,12 +424,13 @@ begin
         end if;
         return;
     end if;
-    with taken as (
+    with gone as (
         delete from towpath.job_ready r where r.ctid = any(_tids)
-        returning r.job_id, r.due_at, r.attempts, r.refunded, r.lane)
+        returning coalesce(r.job_ids, array[r.job_id]) as job_ids, r.due_at, r.attempts, r.refunded, r.lane)
     select array_agg(t.job_id), array_agg(t.due_at), array_agg(t.attempts), array_agg(t.refunded), array_agg(t.lane)
       into _ids, _dues, _attempts, _refunds, _lanes
-      from (select * from taken t order by t.job_id) t;
+      from (select t.* from (select unnest(g.job_ids) as job_id, g.due_at, g.attempts, g.refunded, g.lane from gone g) t
+             where t.job_id in (select unnest(_ids)) order by t.job_id) t;
     _batches := towpath._job_ledger_enter(_ids, _dues, _attempts, _refunds, _lanes, _set.lanes, _set.holders,
                                           _owner, _now, _until);
     _low := _ids[1];

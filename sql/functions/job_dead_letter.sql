@@ -1,5 +1,37 @@
 -- Dead letters, and the other ways in which an operator ends or revives a job.
 
+-- _job_ready_alone: gives every job of the ready row that this job shares a row of its own; false if it shares none.
+-- A shared row's jobs were enqueued by one call, so their ids were made within far less than a second.
+create or replace function towpath._job_ready_alone(p_job_id uuid, p_lane integer, p_due_at timestamptz) returns boolean
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
+    set jit = off
+    set enable_seqscan = off
+as $$
+declare
+    _low uuid := towpath._uuid7_floor(towpath._uuid7_at(p_job_id) - interval '1 second');
+    _row towpath.job_ready;
+begin
+    delete from towpath.job_ready r
+     where r.ctid = (select r.ctid from towpath.job_ready r
+                      where r.lane = p_lane and r.due_at = p_due_at and r.job_id >= _low and r.job_id <= p_job_id
+                        and p_job_id = any(r.job_ids)
+                      order by r.job_id desc limit 1 for update)
+    returning r.* into _row;
+    if not found then
+        return false;
+    end if;
+    insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded, moved)
+    select _row.lane, _row.due_at, x, _row.attempts, _row.refunded, _row.moved from unnest(_row.job_ids) x;
+    -- Claimers pass by the row until this commits, and may sleep by then.
+    if p_due_at <= towpath.fn_now() then
+        perform towpath._job_wake(array[p_lane]);
+    end if;
+    return true;
+end;
+$$;
+
 -- _job_take_out: takes a live job out of the queue and locks it, whatever its state; false
 -- if it is not live. The ready row goes first, as the lock order demands: if a claimer holds
 -- it, this waits, and then finds the job leased and settles it.
@@ -20,10 +52,12 @@ begin
         end if;
         if _live.state in (0, 3) and _live.blocked = 0 then
             delete from towpath.job_ready r
-             where r.lane = _live.lane and r.due_at = _live.due_at and r.job_id = p_job_id;
-            -- Not there any more: somebody has claimed it.
+             where r.lane = _live.lane and r.due_at = _live.due_at and r.job_id = p_job_id and r.job_ids is null;
             if not found then
-                perform towpath._job_settle_ids(array[p_job_id], null);
+                -- It shares a row, or is not there any more: somebody has claimed it.
+                if not towpath._job_ready_alone(p_job_id, _live.lane, _live.due_at) then
+                    perform towpath._job_settle_ids(array[p_job_id], null);
+                end if;
                 continue;
             end if;
         end if;

@@ -82,10 +82,13 @@ begin
             on conflict (key_hash) where key_hash is not null do nothing
             returning job_id, due_at, lane),
         ready as (
-            insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded, moved)
-            select v.lane, v.due_at, v.job_id, 0, 0,
-                   case when v.due_at <= (select max(l.floor_at) from lane l) then true end
-              from live v)
+            insert into towpath.job_ready (lane, due_at, job_id, job_ids, attempts, refunded, moved)
+            select g.lane, g.due_at, g.job_ids[1], case when cardinality(g.job_ids) > 1 then g.job_ids end, 0, 0,
+                   case when g.due_at <= (select max(l.floor_at) from lane l) then true end
+              from (select v.lane, v.due_at, array_agg(v.job_id) as job_ids
+                      from (select v.*, (row_number() over (partition by v.lane, v.due_at order by v.job_id) - 1) / 16 as part
+                              from live v) v
+                     group by v.lane, v.due_at, v.part) g)
         select coalesce(array_agg(v.job_id), '{}'), array_agg(distinct v.lane) filter (where v.due_at <= _now)
           into _inserted, _lanes from live v;
     else
@@ -100,10 +103,13 @@ begin
              order by r.job_id
             returning job_id, due_at, lane),
         ready as (
-            insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded, moved)
-            select v.lane, v.due_at, v.job_id, 0, 0,
-                   case when v.due_at <= (select max(l.floor_at) from lane l) then true end
-              from live v)
+            insert into towpath.job_ready (lane, due_at, job_id, job_ids, attempts, refunded, moved)
+            select g.lane, g.due_at, g.job_ids[1], case when cardinality(g.job_ids) > 1 then g.job_ids end, 0, 0,
+                   case when g.due_at <= (select max(l.floor_at) from lane l) then true end
+              from (select v.lane, v.due_at, array_agg(v.job_id) as job_ids
+                      from (select v.*, (row_number() over (partition by v.lane, v.due_at order by v.job_id) - 1) / 16 as part
+                              from live v) v
+                     group by v.lane, v.due_at, v.part) g)
         select coalesce(array_agg(v.job_id), '{}'), array_agg(distinct v.lane) filter (where v.due_at <= _now)
           into _inserted, _lanes from live v;
     end if;

@@ -103,9 +103,14 @@ begin
     end if;
     if _reasons = '[]' then
         _reasons := jsonb_build_array(jsonb_build_object('code', 'ready',
-            'ahead', (select count(*) from (select 1 from towpath.job_ready r
-                       where r.lane = _live.lane and (r.due_at, r.job_id) < (_live.due_at, _live.job_id)
-                       limit 10000) x),
+            'ahead', (select count(*)
+                        from (select 1
+                                from (select r.due_at, unnest(coalesce(r.job_ids, array[r.job_id])) as job_id
+                                        from towpath.job_ready r
+                                       where r.lane = _live.lane
+                                         and (r.due_at, r.job_id) < (_live.due_at, _live.job_id)) r
+                               where (r.due_at, r.job_id) < (_live.due_at, _live.job_id)
+                               limit 10000) x),
             'text', 'it may be claimed now and waits for a worker; jobs of its lane that were due before it go first'));
     end if;
     return _reasons;

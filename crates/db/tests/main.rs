@@ -19,6 +19,7 @@ mod job_lease;
 mod job_ledger;
 mod job_race;
 mod job_read;
+mod job_ready;
 mod job_refusal;
 mod job_retention;
 mod job_run;

@@ -54,6 +54,7 @@ pub const MIGRATIONS: &[Migration] = migrations! {
     11 "0011_lease_lane",
     12 "0012_shared_run",
     13 "0013_statistics",
+    14 "0014_shared_ready",
 };
 
 /// Functions first, because views call them.
