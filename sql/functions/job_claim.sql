@@ -1,32 +1,25 @@
 -- Claim: a worker takes due jobs under a lease.
 
--- _job_lanes: the lanes an executor may claim from now, highest priority first, or why none.
+-- _job_lane_set: the lanes an executor may claim from now, highest priority first, and what else decides about a claim.
 --
 -- For every lane the most specific subscription of the executor decides, even if that row
--- says no: a disabled row for one kind switches the kind off beside a wildcard row. An
--- executor registered with a login_role may be used by that role's members only. A holder
+-- says no: a disabled row for one kind switches the kind off beside a wildcard row. A holder
 -- is the subscription's number, negative if it has no max_parallel.
 --
--- One query, and no settings but the callers': an idle worker's next job waits for this.
-create or replace function towpath._job_lanes(
-    p_executor text, p_kinds text[],
-    out refusal jsonb, out lanes integer[], out floors timestamptz[], out priorities integer[],
-    out holders integer[], out caps integer[], out lease_seconds text)
-    language plpgsql
+-- One row. Without settings, so that it becomes part of its caller's query: an idle worker's next job waits for this.
+create or replace function towpath._job_lane_set(p_executor text, p_kinds text[])
+    returns table (
+        substrate text, worker text, login_role text, lease_seconds text,
+        lanes integer[], floors timestamptz[], priorities integer[], holders integer[], caps integer[])
+    language sql stable
 as $$
-declare
-    _gate text;
-    _worker text;
-    _role text;
-begin
     select (select c.value from towpath.config c where c.key = 'queue.job_substrate.enabled' and c.kind = 'gate'),
            (select c.value from towpath.config c where c.key = 'queue.worker.enabled' and c.kind = 'gate'),
            (select r.login_role from towpath.consumer_registry r where r.executor_id = p_executor),
            (select c.value from towpath.config c where c.key = 'queue.lease.duration_sec' and c.kind = 'number'),
            coalesce(array_agg(x.lane), '{}'), array_agg(x.floor_at), array_agg(x.priority), array_agg(x.holder),
            array_agg(x.max_parallel)
-      into _gate, _worker, _role, lease_seconds, lanes, floors, priorities, holders, caps
-      from (select l.lane, l.priority, s.max_parallel,
+      from (select l.lane, l.priority, s.max_parallel::integer as max_parallel,
                    case when s.max_parallel is null then -s.subscription_no else s.subscription_no end as holder,
                    coalesce((select f.floor_at from towpath.job_floor f where f.lane = l.lane
                               order by f.floor_no desc limit 1), '-infinity') as floor_at
@@ -42,28 +35,34 @@ begin
              where (p_kinds is null or l.job_kind = any(p_kinds))
                and l.job_kind <> all(array(select p.job_kind from towpath.job_pause p))
                and s.enabled and l.priority >= s.priority_floor
-             order by l.priority desc, l.lane) x;
-    if _gate is distinct from 'true' or _worker is distinct from 'true' then
-        refusal := jsonb_build_object('ok', false, 'error', 'gate_closed', 'gate',
-            case when _gate is distinct from 'true' then 'queue.job_substrate.enabled'
+             order by l.priority desc, l.lane) x
+$$;
+
+-- _job_claim_refusal: why an executor may not claim, or null if it may: what _job_lane_set said is only looked
+-- into when something about it is unusual. An executor registered with a login_role may be used by
+-- that role's members only.
+create or replace function towpath._job_claim_refusal(
+    p_executor text, p_substrate text, p_worker text, p_login_role text, p_lanes integer[]) returns jsonb
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if p_substrate is distinct from 'true' or p_worker is distinct from 'true' then
+        return jsonb_build_object('ok', false, 'error', 'gate_closed', 'gate',
+            case when p_substrate is distinct from 'true' then 'queue.job_substrate.enabled'
                  else 'queue.worker.enabled' end);
-        return;
     end if;
-    -- The outer conditions are plain: one with a query in it would be run as a query every time.
-    if _role is not null then
-        if not coalesce(pg_has_role(session_user, (select r.oid from pg_roles r where r.rolname = _role), 'member'),
-                        false) then
-            refusal := jsonb_build_object('ok', false, 'error', 'not_authorised', 'executor', p_executor,
-                'detail', format('%s is registered for %s only', p_executor, _role));
-            return;
-        end if;
+    if p_login_role is not null and not coalesce(
+           pg_has_role(session_user, (select r.oid from pg_roles r where r.rolname = p_login_role), 'member'), false) then
+        return jsonb_build_object('ok', false, 'error', 'not_authorised', 'executor', p_executor,
+            'detail', format('%s is registered for %s only', p_executor, p_login_role));
     end if;
-    if lanes = '{}' then
-        if not exists (select 1 from towpath.job_subscription s where s.executor_id = p_executor and s.enabled) then
-            refusal := jsonb_build_object('ok', false, 'error', 'no_subscription', 'executor', p_executor,
-                'detail', 'no enabled row of job_subscription names this executor');
-        end if;
+    if p_lanes = '{}' and not exists (
+           select 1 from towpath.job_subscription s where s.executor_id = p_executor and s.enabled) then
+        return jsonb_build_object('ok', false, 'error', 'no_subscription', 'executor', p_executor,
+            'detail', 'no enabled row of job_subscription names this executor');
     end if;
+    return null;
 end;
 $$;
 
@@ -129,8 +128,8 @@ begin
 end;
 $$;
 
--- _job_ready_spread: ready rows of which only some jobs are taken: the others are ready one by one. Other claimers
--- had to pass by these rows and may sleep by now.
+-- _job_ready_spread: of ready rows some of whose jobs are taken, the others are ready one by one. Other claimers had to
+-- pass by these rows and may sleep by now.
 create or replace function towpath._job_ready_spread(p_tids tid[], p_taken uuid[]) returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
@@ -207,7 +206,7 @@ declare
     _lane integer;
     _floor timestamptz;
     _tids tid[] := '{}';
-    _whole tid[] := '{}';
+    _whole bigint := 0;
     _found record;
     _ids uuid[] := '{}';
     _first_lane integer;
@@ -238,11 +237,13 @@ begin
     -- Shared by all claims; fn_job_subscription_put takes it alone when it starts to count.
     -- Assignments rather than queries, here and below: they skip the executor.
     _none := pg_advisory_xact_lock_shared(7301, 1);
-    _set := towpath._job_lanes(p_executor, p_kinds);
-    if _set.refusal is not null then
-        refusal := _set.refusal;
-        return next;
-        return;
+    select s.* into _set from towpath._job_lane_set(p_executor, p_kinds) s;
+    if (_set.substrate = 'true' and _set.worker = 'true' and _set.login_role is null and _set.lanes <> '{}') is not true then
+        refusal := towpath._job_claim_refusal(p_executor, _set.substrate, _set.worker, _set.login_role, _set.lanes);
+        if refusal is not null then
+            return next;
+            return;
+        end if;
     end if;
     if array_remove(_set.caps, null) <> '{}' then
         if current_setting('transaction_isolation') <> 'read committed' then
@@ -268,7 +269,7 @@ begin
             _lane := _set.lanes[_from];
             _floor := _set.floors[_from];
             select coalesce(array_agg(c.tid) filter (where c.no = 1), '{}') as tids,
-                   coalesce(array_agg(c.tid) filter (where c.no = c.jobs), '{}') as whole, array_agg(c.job_id) as ids,
+                   count(*) filter (where c.no = c.jobs) as whole, array_agg(c.job_id) as ids,
                    _lane as first_lane, _lane as last_lane, max(c.attempts) as attempted, count(c.moved) as moved,
                    sum(date_part('epoch', c.due_at)) as due_sum, null::integer[] as holders
               into _found
@@ -282,7 +283,7 @@ begin
                      limit _need) c;
         elsif _room is null then
             select coalesce(array_agg(c.tid) filter (where c.no = 1), '{}') as tids,
-                   coalesce(array_agg(c.tid) filter (where c.no = c.jobs), '{}') as whole, array_agg(c.job_id) as ids,
+                   count(*) filter (where c.no = c.jobs) as whole, array_agg(c.job_id) as ids,
                    min(c.lane) as first_lane, max(c.lane) as last_lane, max(c.attempts) as attempted,
                    count(c.moved) as moved, sum(date_part('epoch', c.due_at)) as due_sum, null::integer[] as holders
               into _found
@@ -302,7 +303,7 @@ begin
         else
             -- The same, but a job counts only up to its place in its own subscription's room.
             select coalesce(array_agg(c.tid) filter (where c.no = 1), '{}') as tids,
-                   coalesce(array_agg(c.tid) filter (where c.no = c.jobs), '{}') as whole, array_agg(c.job_id) as ids,
+                   count(*) filter (where c.no = c.jobs) as whole, array_agg(c.job_id) as ids,
                    min(c.lane) as first_lane, max(c.lane) as last_lane, max(c.attempts) as attempted,
                    count(c.moved) as moved, sum(date_part('epoch', c.due_at)) as due_sum, array_agg(c.holder) as holders
               into _found
@@ -332,7 +333,7 @@ begin
         end if;
         if _found.tids <> '{}' then
             _tids := _tids || _found.tids;
-            _whole := _whole || _found.whole;
+            _whole := _whole + _found.whole;
             _ids := _ids || _found.ids;
             _first_lane := least(_first_lane, _found.first_lane);
             _last_lane := greatest(_last_lane, _found.last_lane);
@@ -351,12 +352,12 @@ begin
     if _tids = '{}' then
         return;
     end if;
-    if cardinality(_whole) < cardinality(_tids) then
+    if _whole < cardinality(_tids) then
         if _first_lane = _last_lane and _room is null then
             -- Only the last row can be cut, and the last ids are its jobs.
             _none := towpath._job_ready_spread(_tids[cardinality(_tids):], _ids[cardinality(_ids) - 15:]);
         else
-            _none := towpath._job_ready_spread(array(select unnest(_tids) except select unnest(_whole)), _ids);
+            _none := towpath._job_ready_spread(_tids, _ids);
         end if;
     end if;
 

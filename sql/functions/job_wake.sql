@@ -49,12 +49,14 @@ as $$
 declare
     _now timestamptz := towpath.fn_now();
     _set record;
+    _refusal jsonb;
     _armed integer;
     _next timestamptz;
 begin
-    select * into _set from towpath._job_lanes(p_executor, p_kinds);
-    if _set.refusal is not null then
-        return _set.refusal;
+    select s.* into _set from towpath._job_lane_set(p_executor, p_kinds) s;
+    _refusal := towpath._job_claim_refusal(p_executor, _set.substrate, _set.worker, _set.login_role, _set.lanes);
+    if _refusal is not null then
+        return _refusal;
     end if;
     -- A kind that is subscribed by name gets its flag before its first job exists.
     with wanted as (

@@ -57,7 +57,7 @@ begin
             'text', format('%s paused the kind %s at %s: %s', _pause.paused_by, _lane.job_kind, _pause.paused_at,
                            _pause.reason));
     end if;
-    -- For every executor the row that decides about this lane, as in _job_lanes.
+    -- For every executor the row that decides about this lane, as in _job_lane_set.
     for _row in
         select distinct on (s.executor_id) s.executor_id, s.enabled, s.priority_floor, s.max_parallel,
                case when s.max_parallel is not null then
