@@ -207,6 +207,7 @@ declare
     _floor timestamptz;
     _tids tid[] := '{}';
     _whole bigint := 0;
+    _sorted boolean := false;
     _found record;
     _ids uuid[] := '{}';
     _first_lane integer;
@@ -264,8 +265,9 @@ begin
             _to := _to + 1;
         end loop;
         _need := _limit - cardinality(_ids);
-        if _room is null and _from = _to then
-            -- One lane, as is usual: what comes from the index is in order.
+        _sorted := _sorted or _room is not null or _from < _to;
+        if not _sorted then
+            -- One lane, as is usual: what comes from the index is in order, row by row.
             _lane := _set.lanes[_from];
             _floor := _set.floors[_from];
             select coalesce(array_agg(c.tid) filter (where c.no = 1), '{}') as tids,
@@ -282,6 +284,7 @@ begin
                              order by r.due_at, r.job_id for update skip locked) r
                      limit _need) c;
         elsif _room is null then
+            -- Jobs of one due time are in the order of their ids here, so that several rows may be cut.
             select coalesce(array_agg(c.tid) filter (where c.no = 1), '{}') as tids,
                    count(*) filter (where c.no = c.jobs) as whole, array_agg(c.job_id) as ids,
                    min(c.lane) as first_lane, max(c.lane) as last_lane, max(c.attempts) as attempted,
@@ -353,11 +356,11 @@ begin
         return;
     end if;
     if _whole < cardinality(_tids) then
-        if _first_lane = _last_lane and _room is null then
+        if _sorted then
+            _none := towpath._job_ready_spread(_tids, _ids);
+        else
             -- Only the last row can be cut, and the last ids are its jobs.
             _none := towpath._job_ready_spread(_tids[cardinality(_tids):], _ids[cardinality(_ids) - 15:]);
-        else
-            _none := towpath._job_ready_spread(_tids, _ids);
         end if;
     end if;
 
