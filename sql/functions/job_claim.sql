@@ -360,7 +360,8 @@ begin
             _none := towpath._job_ready_spread(_tids, _ids);
         else
             -- Only the last row can be cut, and the last ids are its jobs.
-            _none := towpath._job_ready_spread(_tids[cardinality(_tids):], _ids[cardinality(_ids) - 15:]);
+            _none := towpath._job_ready_spread(_tids[cardinality(_tids):],
+                                               _ids[cardinality(_ids) - towpath._ready_jobs_max() + 1:]);
         end if;
     end if;
 

@@ -22,6 +22,12 @@ begin
 end;
 $$;
 
+-- _ready_jobs_max: how many jobs share a ready row at most. Fewer than a claim usually takes, so that what it puts back
+-- is little; a multiple gains nothing more.
+create or replace function towpath._ready_jobs_max() returns integer
+    language sql immutable parallel safe
+    return 16;
+
 -- _job_enqueue_rows: the batch itself, without gate or authorisation, for callers inside the
 -- database that have answered for both. Raises what the tables refuse. p_jobs is an array of
 -- objects with the parameter names of fn_job_enqueue without p_.
@@ -86,7 +92,8 @@ begin
             select g.lane, g.due_at, g.job_ids[1], case when cardinality(g.job_ids) > 1 then g.job_ids end, 0, 0,
                    case when g.due_at <= (select max(l.floor_at) from lane l) then true end
               from (select v.lane, v.due_at, array_agg(v.job_id) as job_ids
-                      from (select v.*, (row_number() over (partition by v.lane, v.due_at order by v.job_id) - 1) / 16 as part
+                      from (select v.*, (row_number() over (partition by v.lane, v.due_at order by v.job_id) - 1)
+                                       / towpath._ready_jobs_max() as part
                               from live v) v
                      group by v.lane, v.due_at, v.part) g)
         select coalesce(array_agg(v.job_id), '{}'), array_agg(distinct v.lane) filter (where v.due_at <= _now)
@@ -107,7 +114,8 @@ begin
             select g.lane, g.due_at, g.job_ids[1], case when cardinality(g.job_ids) > 1 then g.job_ids end, 0, 0,
                    case when g.due_at <= (select max(l.floor_at) from lane l) then true end
               from (select v.lane, v.due_at, array_agg(v.job_id) as job_ids
-                      from (select v.*, (row_number() over (partition by v.lane, v.due_at order by v.job_id) - 1) / 16 as part
+                      from (select v.*, (row_number() over (partition by v.lane, v.due_at order by v.job_id) - 1)
+                                       / towpath._ready_jobs_max() as part
                               from live v) v
                      group by v.lane, v.due_at, v.part) g)
         select coalesce(array_agg(v.job_id), '{}'), array_agg(distinct v.lane) filter (where v.due_at <= _now)

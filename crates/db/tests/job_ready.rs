@@ -10,10 +10,7 @@ use towpath_db::job::{Failure, Lease, Listener, NewJob};
 use towpath_model::job::JobId;
 use towpath_testkit::race::all_at_once;
 
-use crate::queue_place::{EXECUTOR, Queue, SECOND};
-
-/// The seed of a history to repeat.
-const SEED_VARIABLE: &str = "TOWPATH_TEST_SEED";
+use crate::queue_place::{EXECUTOR, Queue, SECOND, seed};
 
 const ROWS: &str = "select count(*) from towpath.job_ready";
 const READY: &str = "select coalesce(sum(coalesce(cardinality(job_ids), 1)), 0) from towpath.job_ready";
@@ -39,10 +36,6 @@ const MISPLACED: &str = "
                and (r.job_id <> r.job_ids[1] or r.job_ids <> array(select x from unnest(r.job_ids) x order by x)
                     or cardinality(r.job_ids) not between 2 and 16))";
 
-async fn number(queue: &Queue, sql: &str) -> usize {
-    queue.db.text(sql).await.parse().unwrap()
-}
-
 async fn enqueue_many(queue: &Queue, jobs: &[NewJob]) -> Vec<JobId> {
     let made = queue.producer.enqueue_many(jobs).await.unwrap();
     made.into_iter().map(|job| job.unwrap().job_id).collect()
@@ -61,18 +54,18 @@ fn ids(leases: &[Lease]) -> Vec<JobId> {
 async fn jobs_of_one_call_share_rows_and_are_claimed_in_order() {
     let queue = Queue::open().await;
     let made = enqueue_many(&queue, &vec![NewJob::new("mail"); 100]).await;
-    assert_eq!(number(&queue, ROWS).await, 7, "six rows of sixteen and one of four");
+    assert_eq!(queue.number(ROWS).await, 7, "six rows of sixteen and one of four");
     let mut claimed = vec![];
     for limit in [1, 3, 12, 20, 1, 40] {
         let taken = claim(&queue, limit).await;
         assert_eq!(taken.len(), limit as usize);
         claimed.extend(ids(&taken));
-        assert_eq!(number(&queue, READY).await, 100 - claimed.len());
-        assert_eq!(number(&queue, MISPLACED).await, 0);
+        assert_eq!(queue.number(READY).await, 100 - claimed.len());
+        assert_eq!(queue.number(MISPLACED).await, 0);
     }
     claimed.extend(ids(&claim(&queue, 1_000).await));
     assert_eq!(claimed, made);
-    assert_eq!(number(&queue, ROWS).await, 0);
+    assert_eq!(queue.number(ROWS).await, 0);
 }
 
 /// Q05: what differs in lane or due time shares no row, and a key that is taken leaves no gap in one.
@@ -89,15 +82,15 @@ async fn only_what_is_alike_shares_a_row() {
         })
         .collect();
     enqueue_many(&queue, &mixed).await;
-    assert_eq!(number(&queue, ROWS).await, 4);
-    assert_eq!(number(&queue, MISPLACED).await, 0);
+    assert_eq!(queue.number(ROWS).await, 4);
+    assert_eq!(queue.number(MISPLACED).await, 0);
     let keyed: Vec<_> =
         (0..20).map(|n| NewJob::new("keyed").idempotency_key(format!("k{}", n % 10))).collect();
     let made: HashSet<_> = enqueue_many(&queue, &keyed).await.into_iter().collect();
-    assert_eq!((made.len(), number(&queue, ROWS).await), (10, 5));
-    assert_eq!(number(&queue, MISPLACED).await, 0);
+    assert_eq!((made.len(), queue.number(ROWS).await), (10, 5));
+    assert_eq!(queue.number(MISPLACED).await, 0);
     enqueue_many(&queue, &[NewJob::new("alone")]).await;
-    assert_eq!(number(&queue, "select count(*) from towpath.job_ready where job_ids is null").await, 1);
+    assert_eq!(queue.number("select count(*) from towpath.job_ready where job_ids is null").await, 1);
 }
 
 /// Q07: jobs scheduled in the past share a row at the floor of their lane and say so when they are claimed.
@@ -109,9 +102,9 @@ async fn jobs_moved_to_the_floor_are_claimed_too() {
     queue.worker.job_floor_tick().await.unwrap();
     let past = Timestamp::now() - SignedDuration::from_hours(1);
     let made = enqueue_many(&queue, &vec![NewJob::new("mail").scheduled_at(past); 20]).await;
-    assert_eq!(number(&queue, "select count(*) from towpath.job_ready where moved").await, 2);
+    assert_eq!(queue.number("select count(*) from towpath.job_ready where moved").await, 2);
     assert_eq!(ids(&claim(&queue, 5).await), made[..5]);
-    assert_eq!(number(&queue, MISPLACED).await, 0);
+    assert_eq!(queue.number(MISPLACED).await, 0);
     assert_eq!(ids(&claim(&queue, 50).await), made[5..]);
 }
 
@@ -129,10 +122,10 @@ async fn one_job_of_a_shared_row_is_cancelled_retried_or_buried() {
             format!("towpath.fn_job_move_to_dead_letter('{}', 'broken', 'op')", id(2)),
         ] {
             assert_eq!(queue.db.json(&call).await["ok"], true, "{call}");
-            assert_eq!(number(&queue, MISPLACED).await, 0, "{call}");
+            assert_eq!(queue.number(MISPLACED).await, 0, "{call}");
         }
         assert_eq!(ids(&claim(&queue, 10).await), [id(1)], "due now, and nothing else");
-        assert_eq!(number(&queue, READY).await, 45);
+        assert_eq!(queue.number(READY).await, 45);
         queue.db.execute("delete from towpath.job_ready").await;
         queue.db.execute("delete from towpath.job_live where state = 0").await;
     }
@@ -148,7 +141,7 @@ async fn a_limit_ends_inside_a_shared_row() {
     for expected in [10, 10, 10, 2] {
         let held = claim(&queue, 50).await;
         assert_eq!(held.len(), expected);
-        assert_eq!(number(&queue, MISPLACED).await, 0);
+        assert_eq!(queue.number(MISPLACED).await, 0);
         claimed.extend(ids(&held));
         queue.worker.ack_many(held).await.unwrap();
     }
@@ -209,7 +202,7 @@ async fn a_job_is_found_after_its_row_was_taken_apart() {
         queue.db.until_blocked(&pending).await;
         one.run("commit").await;
         assert!(pending.value().await.unwrap().unwrap().contains("cancelled"), "{first}");
-        assert_eq!(number(&queue, MISPLACED).await, 0, "{first}");
+        assert_eq!(queue.number(MISPLACED).await, 0, "{first}");
         assert_eq!(claim(&queue, 50).await.len(), left, "{first}");
     }
 }
@@ -227,11 +220,11 @@ async fn rows_whose_jobs_lie_between_one_another_lose_nothing() {
             enqueue_many(&queue, &vec![NewJob::new(kind); 20]).await;
         }
         for limit in [5, 20, 7, 1, 100] {
-            let waiting = number(&queue, READY).await;
+            let waiting = queue.number(READY).await;
             let taken: HashSet<_> = ids(&claim(&queue, limit).await).into_iter().collect();
             assert_eq!(taken.len(), waiting.min(limit as usize));
-            assert_eq!(number(&queue, READY).await, waiting - taken.len());
-            assert_eq!(number(&queue, MISPLACED).await, 0, "{limit} of {kinds:?}");
+            assert_eq!(queue.number(READY).await, waiting - taken.len());
+            assert_eq!(queue.number(MISPLACED).await, 0, "{limit} of {kinds:?}");
         }
     }
 }
@@ -243,8 +236,7 @@ type Place = (Reverse<i32>, Timestamp, JobId);
 /// as many jobs as it may, none before one that is more urgent or due earlier, and every job that waits has exactly one place.
 #[tokio::test]
 async fn any_history_takes_the_first_jobs_in_order() {
-    let seed = std::env::var(SEED_VARIABLE).map_or_else(|_| fastrand::u64(..), |text| text.parse().unwrap());
-    println!("{SEED_VARIABLE}={seed}");
+    let seed = seed();
     let mut random = fastrand::Rng::with_seed(seed);
     let queue = Queue::open().await;
     let mut now: Timestamp = "2026-03-01T12:00:00Z".parse().unwrap();
@@ -322,8 +314,8 @@ async fn any_history_takes_the_first_jobs_in_order() {
                 queue.subscribe(EXECUTOR, &format!("p_max_parallel => {most}, p_enabled => true")).await;
             }
         }
-        assert_eq!(number(&queue, READY).await, waiting.len(), "step {step}, seed {seed}");
-        assert_eq!(number(&queue, MISPLACED).await, 0, "step {step}, seed {seed}");
+        assert_eq!(queue.number(READY).await, waiting.len(), "step {step}, seed {seed}");
+        assert_eq!(queue.number(MISPLACED).await, 0, "step {step}, seed {seed}");
     }
     // The checker sees a place that is missing, one too many, and one at a wrong time.
     enqueue_many(&queue, &vec![NewJob::new("mail"); 32]).await;
@@ -382,6 +374,6 @@ async fn claimers_and_operators_race_for_shared_rows() {
     let distinct: HashSet<_> = all.iter().copied().collect();
     assert_eq!((all.len(), distinct.len()), (JOBS, JOBS));
     assert!(taken.iter().filter(|ids| !ids.is_empty()).count() > 4, "they did race");
-    assert_eq!((number(&queue, READY).await, number(&queue, MISPLACED).await), (0, 0));
-    assert_eq!(number(&queue, "select count(*) from towpath.job_live").await, 0);
+    assert_eq!((queue.number(READY).await, queue.number(MISPLACED).await), (0, 0));
+    assert_eq!(queue.number("select count(*) from towpath.job_live").await, 0);
 }

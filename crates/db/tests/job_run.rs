@@ -7,10 +7,7 @@ use serde_json::json;
 use towpath_db::job::{Claim, ClaimedJob, Failure, Lease, LeaseOwner, NewJob};
 use towpath_model::job::JobId;
 
-use crate::queue_place::{EXECUTOR, LEASE, Queue, SECOND};
-
-/// The seed of a history to repeat.
-const SEED_VARIABLE: &str = "TOWPATH_TEST_SEED";
+use crate::queue_place::{EXECUTOR, LEASE, Queue, SECOND, seed};
 
 async fn claim(queue: &Queue, kind: &str, limit: i32) -> Vec<ClaimedJob> {
     let (owner, kinds) = (LeaseOwner::new("a"), [kind.to_owned()]);
@@ -23,10 +20,6 @@ async fn ack(queue: &Queue, jobs: Vec<ClaimedJob>) {
     let leases: Vec<Lease> = jobs.into_iter().map(|job| job.lease).collect();
     let count = leases.len();
     assert_eq!(queue.worker.ack_many(leases).await.unwrap().ended, count);
-}
-
-async fn number(queue: &Queue, sql: &str) -> usize {
-    queue.db.text(sql).await.parse().unwrap()
 }
 
 const ROWS: &str = "select count(*) from towpath.job_run";
@@ -70,8 +63,8 @@ async fn jobs_that_share_a_run_are_told_apart() {
     let mails = claim(&queue, "mail", 1_000).await;
     assert!(mails.len() == 300 && mails.iter().all(|job| job.kind == "mail"), "{} claimed", mails.len());
     ack(&queue, mails).await;
-    assert_eq!(number(&queue, ROWS).await, 2, "240 jobs to a row");
-    assert_eq!(number(&queue, RUNS).await, 300);
+    assert_eq!(queue.number(ROWS).await, 2, "240 jobs to a row");
+    assert_eq!(queue.number(RUNS).await, 300);
     let states = "select string_agg(left(state, 1), '' order by job_id) from towpath.job_queue";
     assert_eq!(queue.db.text(states).await, "sq".repeat(300));
     let one = made[200];
@@ -89,7 +82,7 @@ async fn jobs_that_share_a_run_are_told_apart() {
     assert_eq!(listed(&queue, "succeeded", 7).await, expected);
     assert_eq!(queue.db.json("towpath.fn_queue_latency(250)").await["n"], 250);
     // The reports were not touched.
-    assert_eq!(number(&queue, MISREAD).await, 0);
+    assert_eq!(queue.number(MISREAD).await, 0);
     queue.db.json(&format!("towpath.fn_job_cancel('{}', 'op')", made[201])).await;
     assert_eq!(queue.state(made[201]).await, "cancelled");
     assert_eq!(claim(&queue, "report", 1_000).await.len(), 299);
@@ -102,17 +95,17 @@ async fn few_jobs_and_jobs_far_apart_share_nothing() {
     let queue = Queue::open().await;
     queue.enqueue_times("mail", 15).await;
     ack(&queue, claim(&queue, "mail", 100).await).await;
-    assert_eq!(number(&queue, ROWS).await, 15);
+    assert_eq!(queue.number(ROWS).await, 15);
     for (apart, rows) in [(9, 1), (11, 40)] {
-        let before = number(&queue, ROWS).await;
+        let before = queue.number(ROWS).await;
         queue.enqueue_times("mail", 20).await;
         queue.db.advance(SECOND * apart).await;
         queue.enqueue_times("mail", 20).await;
         ack(&queue, claim(&queue, "mail", 100).await).await;
-        assert_eq!(number(&queue, ROWS).await - before, rows, "{apart} seconds apart");
+        assert_eq!(queue.number(ROWS).await - before, rows, "{apart} seconds apart");
     }
-    assert_eq!(number(&queue, RUNS).await, 95);
-    assert_eq!(number(&queue, "select count(*) from towpath.job_queue where state = 'succeeded'").await, 95);
+    assert_eq!(queue.number(RUNS).await, 95);
+    assert_eq!(queue.number("select count(*) from towpath.job_queue where state = 'succeeded'").await, 95);
 }
 
 /// Q16: a row shared across midnight lies in the later day and goes with it; the earlier day's jobs are gone
@@ -128,7 +121,7 @@ async fn a_run_shared_across_midnight_lasts_as_long_as_its_jobs() {
         queue.enqueue_times("mail", 20).await;
     }
     ack(&queue, claim(&queue, "mail", 100).await).await;
-    assert_eq!(number(&queue, ROWS).await, 1);
+    assert_eq!(queue.number(ROWS).await, 1);
     let states = "select coalesce(string_agg(x, ' ' order by x), '')
                     from (select left(created_at::text, 10) || state || count(*) as x
                             from towpath.job_queue group by left(created_at::text, 10), state) s";
@@ -141,15 +134,14 @@ async fn a_run_shared_across_midnight_lasts_as_long_as_its_jobs() {
     assert_eq!(queue.db.text(states).await, "2026-03-03succeeded20");
     queue.db.freeze(noon + SignedDuration::from_hours(24 * 17)).await;
     queue.db.json("towpath.fn_job_retention_tick()").await;
-    assert_eq!((number(&queue, ROWS).await, queue.db.text(states).await.as_str()), (0, ""));
+    assert_eq!((queue.number(ROWS).await, queue.db.text(states).await.as_str()), (0, ""));
 }
 
 /// Q01, Q08, Q10, Q20: in any history of claims, acks in any portions, failures, cancels and time going by, every
 /// job's state, attempts and list say what happened to it, whether its run is shared or not.
 #[tokio::test]
 async fn any_history_reads_the_same_with_shared_runs() {
-    let seed = std::env::var(SEED_VARIABLE).map_or_else(|_| fastrand::u64(..), |text| text.parse().unwrap());
-    println!("{SEED_VARIABLE}={seed}");
+    let seed = seed();
     let mut random = fastrand::Rng::with_seed(seed);
     let queue = Queue::open().await;
     // What each job is expected to be: its state and the attempts that counted.
@@ -214,9 +206,9 @@ async fn any_history_reads_the_same_with_shared_runs() {
         ids.reverse();
         assert_eq!(listed(&queue, state, 13).await, ids, "{state}, seed {seed}");
     }
-    assert_eq!(number(&queue, MISREAD).await, 0, "seed {seed}");
+    assert_eq!(queue.number(MISREAD).await, 0, "seed {seed}");
     let twice = "select count(*) from (select from towpath._job_run_each group by job_id, attempt having count(*) > 1) x";
-    assert_eq!(number(&queue, twice).await, 0, "seed {seed}");
+    assert_eq!(queue.number(twice).await, 0, "seed {seed}");
 }
 
 /// Q01: whoever may read `job_queue` may, though not the tables and private functions behind it.

@@ -74,8 +74,22 @@ impl Queue {
         reaped.retried + reaped.dead_letter
     }
 
+    /// The one number that a query answers.
+    pub(crate) async fn number(&self, sql: &str) -> usize {
+        self.db.text(sql).await.parse().unwrap()
+    }
+
     /// The state of a job as `job_queue` shows it.
     pub(crate) async fn state(&self, job_id: JobId) -> String {
         self.db.text(&format!("select state from towpath.job_queue where job_id = '{job_id}'")).await
     }
+}
+
+/// The seed of a random history, printed, or the one to repeat.
+#[expect(clippy::print_stdout, reason = "a failed test shows it, and it can be run again")]
+pub(crate) fn seed() -> u64 {
+    const VARIABLE: &str = "TOWPATH_TEST_SEED";
+    let seed = std::env::var(VARIABLE).map_or_else(|_| fastrand::u64(..), |text| text.parse().unwrap());
+    println!("{VARIABLE}={seed}");
+    seed
 }
