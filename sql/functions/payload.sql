@@ -1,15 +1,6 @@
 -- Payloads: what a signal may carry, in words for the people it refuses.
 --
--- The rules themselves are _payload_safe and _payload_small, which tables lean on.
-
--- _payload_denied_key: the first denied key in a payload, as it is spelled there, or null.
-create or replace function towpath._payload_denied_key(p_payload jsonb) returns text
-    language sql immutable
-    set search_path = pg_catalog, pg_temp
-as $$
-    select (regexp_match(p_payload::text collate "C",
-        '[{ ]"(body|content|raw|vector|embedding|secret|token|password|ssn|personal_data)": ', 'i'))[1]
-$$;
+-- The rules themselves are _payload_safe, _payload_denied_key and _payload_small, which tables lean on.
 
 -- _payload_refusal: the answer to a payload that no table would take, or null.
 create or replace function towpath._payload_refusal(p_payload jsonb, p_field text) returns jsonb
@@ -19,12 +10,13 @@ as $$
 begin
     if not towpath._payload_safe(p_payload) then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', p_field,
-            'detail', format('the key %s is not allowed at any depth; pass a reference instead of the data',
+            'detail', format('the key %s is not allowed at any depth: it names data or a credential; '
+                             'store the data with towpath.payload_put and pass its reference',
                              to_jsonb(towpath._payload_denied_key(p_payload))));
     end if;
     if not towpath._payload_small(p_payload) then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', p_field,
-            'detail', format('%s bytes are more than 65536; pass a reference instead of the data',
+            'detail', format('%s bytes are more than 65536; store the data with towpath.payload_put and pass its reference',
                              pg_column_size(p_payload)));
     end if;
     return null;

@@ -28,6 +28,7 @@ mod job_view;
 mod metrics;
 mod migrate;
 mod operate;
+mod payload_key;
 mod process;
 mod process_end;
 mod process_outside;
