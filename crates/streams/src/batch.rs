@@ -66,6 +66,15 @@ impl Batch {
         Batch::new(self.start.plus(skip), self.data.slice(skip as usize..), ends.collect())
     }
 
+    /// The part from `from` to `to`, both inside and at the ends of messages.
+    pub fn between(&self, from: Offset, to: Offset) -> Batch {
+        let rest = self.after(from);
+        let room = to.bytes().saturating_sub(rest.start.bytes());
+        let ends: Vec<u32> = rest.ends.iter().copied().take_while(|end| u64::from(*end) <= room).collect();
+        let bytes = ends.last().copied().unwrap_or(0) as usize;
+        Batch::new(rest.start, rest.data.slice(..bytes), ends)
+    }
+
     /// What `render` makes of this batch, made once and shared by everybody who has it. The
     /// number beside it says for whom it will do.
     pub fn rendered(&self, render: impl FnOnce(&Batch) -> (u64, Bytes)) -> (u64, Bytes) {

@@ -143,6 +143,8 @@ pub struct SessionCounts {
     pub expired: u64,
     /// Subscriptions that ended with their session or their source.
     pub subscriptions_removed: u64,
+    /// Times that a session took in what was delivered to it: what deliveries cost each session.
+    pub settled: u64,
 }
 
 /// Somebody who hears of every change, after it is durable. Called by the one thread that

@@ -89,6 +89,9 @@ pub const FEED_ENTRIES_MIN: usize = 16;
 pub const FEED_ENTRIES_MAX: usize = 4_096;
 /// What one step of a fan-out reads of its source to put it into envelopes.
 pub const FAN_OUT_BYTES: usize = 256 << 10;
+/// How often a change waits for deliveries that are too much for one commit, before its caller
+/// hears that the store is busy: publishers may be faster than envelopes.
+pub const DELIVER_TRIES_MAX: usize = 16;
 /// Envelopes made inside a commit; more is left to the fan-out that follows.
 pub const ENVELOPE_BYTES_MAX: usize = 1 << 20;
 /// Streams a session may follow. Taking in deliveries looks at all of them.

@@ -36,7 +36,8 @@ pub trait Store: Send + Sync + 'static {
     fn append_all(&self, appends: Vec<(StreamName, Append)>) -> Answer<'_, Vec<Result<Appended, Error>>>;
 
     /// Deletes a stream; with a session's stream its subscriptions, with a source its
-    /// subscribers' subscriptions, in the same commit. While forks read through it, its name
+    /// subscribers' subscriptions, in the same commit. What a source's subscribers wait for is
+    /// delivered first. While forks read through it, its name
     /// answers [`Error::Deleted`].
     fn delete(&self, name: StreamName) -> Answer<'_, ()>;
 
@@ -74,8 +75,12 @@ pub trait Store: Send + Sync + 'static {
     /// changes nothing.
     fn subscribe(&self, subscribe: Subscribe) -> Answer<'_, Subscribed>;
 
-    /// Ends a subscription; what was delivered stays. False if there was none.
+    /// Ends a subscription behind everything that was appended to the source before: what waits
+    /// is delivered first. What was delivered stays. False if there was none.
     fn unsubscribe(&self, session: StreamName, source: StreamName) -> Answer<'_, bool>;
+
+    /// Ends a subscription as it is: for who delivers somewhere else, and has seen to what waits.
+    fn leave(&self, session: StreamName, source: StreamName) -> Answer<'_, bool>;
 
     /// A session and what it follows. Does not renew its life.
     fn session(&self, session: &StreamName) -> Result<Session, Error>;

@@ -310,7 +310,9 @@ impl Store for Embedded {
     }
 
     fn delete(&self, name: StreamName) -> Answer<'_, ()> {
-        self.wanted(|reply| Wanted::Delete { name, reply })
+        self.behind_deliveries(name.clone(), move || {
+            self.wanted(|reply| Wanted::Delete { name: name.clone(), reply })
+        })
     }
 
     fn trim(&self, name: StreamName, before: Offset) -> Answer<'_, Offset> {
@@ -399,7 +401,14 @@ impl Store for Embedded {
     }
 
     fn unsubscribe(&self, session: StreamName, source: StreamName) -> Answer<'_, bool> {
-        self.wanted(|reply| Wanted::Unsubscribe { session, source, reply })
+        self.behind_deliveries(source.clone(), move || {
+            let (session, source) = (session.clone(), source.clone());
+            self.wanted(|reply| Wanted::Unsubscribe { session, source, deliver: true, reply })
+        })
+    }
+
+    fn leave(&self, session: StreamName, source: StreamName) -> Answer<'_, bool> {
+        self.wanted(|reply| Wanted::Unsubscribe { session, source, deliver: false, reply })
     }
 
     fn session(&self, session: &StreamName) -> Result<Session, Error> {

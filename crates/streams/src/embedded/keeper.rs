@@ -33,13 +33,15 @@ pub(super) fn run_once(shared: &Shared) -> Result<usize, Error> {
     trim(shared)?;
     let mut ended = 0;
     loop {
-        let (due, is_last) = due(shared);
+        let (mut due, is_last) = due(shared);
         if due.is_empty() && is_last {
             return Ok(ended);
         }
         if due.is_empty() {
             continue;
         }
+        // In one order, whenever their time came: what they deliver at their end depends on it.
+        due.sort_unstable();
         let expired = want(shared, |reply| Wanted::Expire { ids: due.clone(), reply });
         // What could not be ended now is looked at again, soon.
         again(shared, &due);

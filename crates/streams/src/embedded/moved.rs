@@ -7,6 +7,7 @@ use towpath_model::stream::producer::Producer;
 use towpath_model::stream::state::{self, Accepted, Standing, Verdict, Wish};
 
 use super::index::Index;
+use super::plan::late_starts;
 use super::stream::Stream;
 use crate::{Append, Once};
 
@@ -112,14 +113,12 @@ impl MovedFeed {
         let (bare, wrapped) = index.subscribers(source);
         let feed = source.feed();
         let twin = feed.and_then(|feed| index.get(feed.twin?));
-        let waiting = twin.and_then(Stream::feed).into_iter().flat_map(|feed| &feed.late);
-        let start = |session: &u64| Some(index.get(*session)?.session()?.sub(source.id)?.start);
         MovedFeed {
             cursor: feed.map_or(source.tail, |feed| feed.cursor),
             bare,
             wrapped,
             twin: twin.map(|twin| (twin.id, twin.tail)),
-            late: waiting.filter_map(start).min(),
+            late: late_starts(index, source).first().copied(),
         }
     }
 

@@ -7,6 +7,8 @@
 
 mod fanout;
 
+pub(super) use fanout::{BEHIND, late_starts};
+
 use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
@@ -166,10 +168,12 @@ impl<'a> Plan<'a> {
                 Decided::Now(answer) => self.answer(reply, answer),
                 Decided::Later => return Some(Wanted::Subscribe { subscribe, reply }),
             },
-            Wanted::Unsubscribe { session, source, reply } => match self.unsubscribe(&session, &source) {
-                Decided::Now(answer) => self.answer(reply, answer),
-                Decided::Later => return Some(Wanted::Unsubscribe { session, source, reply }),
-            },
+            Wanted::Unsubscribe { session, source, deliver, reply } => {
+                match self.unsubscribe(&session, &source, deliver) {
+                    Decided::Now(answer) => self.answer(reply, answer),
+                    Decided::Later => return Some(Wanted::Unsubscribe { session, source, deliver, reply }),
+                }
+            }
             Wanted::Advance { name, step, reply } => match self.advance(&name, &step) {
                 Decided::Now(answer) => self.answer(reply, answer),
                 Decided::Later => return Some(Wanted::Advance { name, step, reply }),
@@ -286,6 +290,11 @@ impl<'a> Plan<'a> {
             Decided::Later => return Decided::Later,
         };
         if let Some(there) = there {
+            match self.deliver_rest(there) {
+                Decided::Now(Ok(())) => {}
+                Decided::Now(Err(error)) => now!(error),
+                Decided::Later => return Decided::Later,
+            }
             if !self.fix_chain(there) {
                 return Decided::Later;
             }
@@ -350,6 +359,11 @@ impl<'a> Plan<'a> {
             Ok(stream) => stream,
             Err(error) => now!(error),
         };
+        match self.deliver_rest(stream) {
+            Decided::Now(Ok(())) => {}
+            Decided::Now(Err(error)) => now!(error),
+            Decided::Later => return Decided::Later,
+        }
         if !self.fix_chain(stream) {
             return Decided::Later;
         }
@@ -360,11 +374,15 @@ impl<'a> Plan<'a> {
     }
 
     /// Ends streams together. Their ends may share sources: the record is applied in one go.
+    /// What still has to be delivered first is left for another time.
     fn expire(&mut self, ids: &[u64]) -> usize {
         let (mut ended, mut fixed) = (Vec::new(), Vec::new());
         for stream in ids.iter().filter_map(|id| self.index.get(*id)) {
             let due = !stream.deleted && stream.has_expired(self.now) && !self.names.contains(&stream.name);
-            if let Some(chain) = self.chain(stream).filter(|_| due) {
+            if !due || !matches!(self.deliver_rest(stream), Decided::Now(Ok(()))) {
+                continue;
+            }
+            if let Some(chain) = self.chain(stream) {
                 fixed.extend(chain);
                 self.names.insert(stream.name.clone());
                 self.leave_all(stream);

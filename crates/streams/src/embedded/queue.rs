@@ -37,7 +37,7 @@ pub(super) enum Wanted {
     Retain { name: StreamName, change: RetentionChange, reply: Reply<Retention> },
     Mark { ids: Vec<u64>, reply: Reply<()> },
     Subscribe { subscribe: Box<Subscribe>, reply: Reply<Subscribed> },
-    Unsubscribe { session: StreamName, source: StreamName, reply: Reply<bool> },
+    Unsubscribe { session: StreamName, source: StreamName, deliver: bool, reply: Reply<bool> },
     Publish { name: StreamName, append: Box<Append>, fan_out: FanOut, reply: Reply<Published> },
     Advance { name: StreamName, step: Box<Step>, reply: Reply<FannedOut> },
     Meta { change: Box<MetaChange>, reply: Reply<bool> },

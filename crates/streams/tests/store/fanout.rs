@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use towpath_model::stream::name::StreamName;
 use towpath_model::stream::offset::{Offset, Start};
-use towpath_streams::embedded::Embedded;
+use towpath_streams::embedded::{Config, Embedded};
+use towpath_streams::limits::FAN_OUT_BYTES;
 use towpath_streams::{
     Append, Beyond, Error, FanOut, FanOutMode, Messages, Once, Published, Retention, Step, Store, Subscribe,
     Subscribed, Watch,
@@ -101,6 +102,68 @@ async fn a_publish_reaches_every_session_in_one_commit() {
     }
 }
 
+/// What publishing has cost: bytes and writes, commits, and sessions that were looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Cost {
+    bytes: u64,
+    writes: usize,
+    commits: usize,
+    settled: u64,
+}
+
+const PUBLISHES: usize = 3_000;
+
+/// Publishes in turn to the sources that so many sessions follow, all of them. One segment holds
+/// everything, so that nothing is counted but the publishes.
+async fn cost_of_publishing(sessions: usize, sources: &[&str], envelope: bool) -> Cost {
+    let (disk, clock) = (SimDisk::default(), Clock::new());
+    let roomy = Config { segment_bytes: 32 << 20, checkpoint_after_bytes: 1 << 30, ..config(&clock) };
+    let store = Embedded::open_on(Arc::new(disk.clone()), roomy).unwrap();
+    for source in sources {
+        let mut create = plain();
+        create.shape.content_type = Some(json());
+        store.create(name(source), create).await.unwrap();
+        let all = (0..sessions).map(|number| {
+            let (session, source) = (name(&format!("session:{number}")), name(source));
+            store.subscribe(Subscribe { session, source, ttl_seconds: 60, envelope })
+        });
+        futures_util::future::join_all(all).await.into_iter().for_each(|it| drop(it.unwrap()));
+    }
+    let all = FanOut { inline_max: usize::MAX, beyond: Beyond::Queue };
+    let count = || {
+        let ((bytes, writes), commits) = (disk.written(), disk.syncs());
+        Cost { bytes, writes, commits, settled: store.session_counts().settled }
+    };
+    let before = count();
+    for number in 0..PUBLISHES {
+        let published = publish(&store, sources[number % sources.len()], &format!("{number:9},"), all).await;
+        assert_eq!((published.subscribers, published.mode), (sessions, FanOutMode::Inline));
+    }
+    let after = count();
+    let last = read_all(&store, &format!("session:{}", sessions - 1), 1 << 20).await.unwrap();
+    assert_eq!(last.len(), PUBLISHES);
+    Cost {
+        bytes: after.bytes - before.bytes,
+        writes: after.writes - before.writes,
+        commits: after.commits - before.commits,
+        settled: after.settled - before.settled,
+    }
+}
+
+/// F11: publishing to 10,000 subscribers is the same work as to one: the same commits, writes and bytes; and
+/// a publish makes eight sessions at most take something in, on average.
+#[tokio::test]
+async fn publishing_to_ten_thousand_costs_what_it_costs_to_one() {
+    for (sources, envelope) in [(&["a"][..], false), (&["a", "b"], false), (&["a", "b"], true)] {
+        let one = cost_of_publishing(1, sources, envelope).await;
+        let many = cost_of_publishing(10_000, sources, envelope).await;
+        let same = |cost: Cost| (cost.bytes, cost.writes, cost.commits);
+        assert_eq!(same(many), same(one), "{sources:?}");
+        assert_eq!(many.commits, PUBLISHES);
+        assert!(many.settled <= 8 * PUBLISHES as u64, "{many:?}");
+    }
+}
+
 /// F05, defect 1: whoever comes late, or comes back, gets what is published from then on and
 /// is never refused.
 #[tokio::test]
@@ -153,6 +216,106 @@ async fn what_is_queued_waits_and_arrives_once() {
     assert_eq!(store.skip(name("room")).await.unwrap(), 2);
     publish(&store, "room", "8,", INLINE).await;
     assert_eq!(held(&store, "session:b").await, ["4,", "5,", "6,", "8,"]);
+}
+
+/// F12: what was acknowledged while a session followed reaches it, in order and once, though it
+/// leaves before the delivery: with and without envelopes, beside one who begins in the middle of
+/// what waits, through a crash, a trim and a compaction.
+#[tokio::test]
+async fn who_leaves_gets_what_was_published_before() {
+    for envelope in [false, true] {
+        let (store, disk, clock) = with_sources(&["room"]).await;
+        try_subscribe(&store, "session:leaves", "room", envelope).await.unwrap();
+        try_subscribe(&store, "session:stays", "room", !envelope).await.unwrap();
+        let mut sent = Vec::new();
+        for number in 100..300 {
+            sent.push(format!("{number},"));
+            let published = publish(&store, "room", &sent[sent.len() - 1], LATER).await;
+            assert_eq!(published.mode, FanOutMode::Queued);
+            if number == 150 {
+                try_subscribe(&store, "session:middle", "room", true).await.unwrap();
+            }
+        }
+        store.trim(name("room"), Offset::new(400)).await.unwrap();
+        assert!(store.unsubscribe(name("session:leaves"), name("room")).await.unwrap());
+        publish(&store, "room", "0,", LATER).await;
+        try_subscribe(&store, "session:leaves", "room", !envelope).await.unwrap();
+        publish(&store, "room", "7,", LATER).await;
+        assert!(store.unsubscribe(name("session:leaves"), name("room")).await.unwrap());
+        store.compact().unwrap();
+        for store in [store, open(&disk.image().after_power_cut(0, |_, byte| byte), &clock)] {
+            let is_of = |holds: &[String], sent: &[String]| {
+                let ends = |(held, sent): (&String, &String)| {
+                    let value = sent.trim_end_matches(',');
+                    held == sent || held.ends_with(&format!("\"data\":{value}}},"))
+                };
+                holds.len() == sent.len() && holds.iter().zip(sent).all(ends)
+            };
+            let stays: Vec<String> = sent.iter().cloned().chain(["0,".into(), "7,".into()]).collect();
+            let leaves: Vec<String> = sent.iter().cloned().chain(["7,".into()]).collect();
+            let held = [
+                held(&store, "session:leaves").await,
+                held(&store, "session:stays").await,
+                held(&store, "session:middle").await,
+            ];
+            assert!(is_of(&held[0], &leaves), "{:?}", held[0]);
+            assert!(is_of(&held[1], &stays), "{:?}", held[1]);
+            assert!(is_of(&held[2], &stays[51..]), "{:?}", held[2]);
+        }
+    }
+}
+
+/// F12: a source that is deleted, expires or begins anew delivers what waits first.
+#[tokio::test]
+async fn a_source_that_ends_delivers_what_waits() {
+    for envelope in [false, true] {
+        let (store, disk, clock) = with_sources(&["deleted"]).await;
+        for id in ["expired", "renewed"] {
+            let mut create = sliding(5);
+            create.shape.content_type = Some(json());
+            store.create(name(id), create).await.unwrap();
+        }
+        for id in ["deleted", "expired", "renewed"] {
+            try_subscribe(&store, "session:a", id, envelope).await.unwrap();
+            publish(&store, id, &format!("\"{id}\","), LATER).await;
+        }
+        store.delete(name("deleted")).await.unwrap();
+        clock.advance_millis(6_000);
+        assert!(store.create(name("renewed"), plain()).await.unwrap().is_new);
+        assert_eq!(store.keep().unwrap(), 1);
+        assert!(store.lagging(9).is_empty());
+        for store in [store, open(&disk.image().after_power_cut(0, |_, byte| byte), &clock)] {
+            let held = held(&store, "session:a").await;
+            let ends = ["\"deleted\"", "\"renewed\"", "\"expired\""];
+            let data = |text: &str| text.trim_end_matches([',', '}']).to_owned();
+            assert!(
+                held.len() == 3 && held.iter().zip(ends).all(|(it, end)| data(it).ends_with(end)),
+                "{held:?}"
+            );
+            assert!(store.session(&name("session:a")).unwrap().subscriptions.is_empty());
+        }
+    }
+}
+
+/// F12: more than a commit may read is delivered step by step before the session leaves.
+#[tokio::test]
+async fn who_leaves_behind_much_gets_all_of_it() {
+    let (store, ..) = with_sources(&["room"]).await;
+    try_subscribe(&store, "session:a", "room", true).await.unwrap();
+    let large = format!("\"{}\",", "x".repeat(90_000));
+    for _ in 0..10 {
+        publish(&store, "room", &large, LATER).await;
+    }
+    let state = store.fan_out_state(&name("room")).unwrap();
+    assert!(state.lag_bytes() > 3 * FAN_OUT_BYTES as u64, "several steps");
+    store.unsubscribe(name("session:a"), name("room")).await.unwrap();
+    assert_eq!(read_all(&store, "session:a", 1 << 20).await.unwrap().len(), 10);
+    try_subscribe(&store, "session:a", "room", true).await.unwrap();
+    for _ in 0..10 {
+        publish(&store, "room", &large, LATER).await;
+    }
+    store.delete(name("room")).await.unwrap();
+    assert_eq!(read_all(&store, "session:a", 1 << 20).await.unwrap().len(), 20);
 }
 
 /// Defect 5: values of several sources can be told apart, and their order is the order they

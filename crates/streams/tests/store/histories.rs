@@ -108,7 +108,7 @@ fn write() -> impl Strategy<Value = Write> {
         1 => id.clone().prop_map(|id| Write::Delete { id }),
         5 => (session.clone(), id, 5..30u8, any::<bool>())
             .prop_map(|(session, source, seconds, envelope)| Write::Subscribe { session, source, seconds, envelope }),
-        1 => (session, source).prop_map(|(session, source)| Write::Unsubscribe { session, source }),
+        3 => (session, source).prop_map(|(session, source)| Write::Unsubscribe { session, source }),
         1 => (0..3u8, prop::option::of(prop::option::of(0..3u8)), prop::option::of(0..3u8))
             .prop_map(|(key, expected, value)| Write::Meta { key, expected, value }),
     ]
@@ -384,7 +384,7 @@ impl Pair {
 
     async fn fan_out(&mut self, number: u8) {
         let source = name(&id(number));
-        let expected = self.model.usable(&id(number)).map(|_| ());
+        let expected = self.model.clone().fan_out(&id(number));
         loop {
             match self.store.fan_out(source.clone()).await {
                 Ok(step) if step.lag_bytes > 0 => {

@@ -255,8 +255,8 @@ impl Model {
     }
 
     pub(crate) fn delete(&mut self, id: &str) -> Result<(), Wrong> {
-        self.usable_mut(id)?.deleted = true;
-        self.remove_unused();
+        self.usable(id)?;
+        self.remove(id);
         Ok(())
     }
 
@@ -270,14 +270,21 @@ impl Model {
 
     /// Ends what has expired, and answers how many.
     pub(crate) fn keep(&mut self) -> usize {
-        let now = self.now;
-        let due = self.streams.values_mut().filter(|stream| !stream.deleted && stream.has_expired(now));
-        let ended = due.map(|stream| stream.deleted = true).count();
+        let due = self.streams.iter().filter(|(_, it)| !it.deleted && it.has_expired(self.now));
+        let mut ended: Vec<(u64, String)> = due.map(|(id, stream)| (stream.id, id.clone())).collect();
+        ended.sort_unstable();
+        // All of them end together, behind what each still delivers.
+        ended.iter().for_each(|(_, id)| self.deliver_due(id));
+        for (_, id) in &ended {
+            self.streams.get_mut(id).unwrap().deleted = true;
+        }
         self.remove_unused();
-        ended
+        ended.len()
     }
 
+    /// A stream ends, behind what its subscribers wait for.
     pub(super) fn remove(&mut self, id: &str) {
+        self.deliver_due(id);
         if let Some(stream) = self.streams.get_mut(id) {
             stream.deleted = true;
             self.remove_unused();

@@ -77,6 +77,10 @@ impl Model {
 
     pub(crate) fn unsubscribe(&mut self, session: &str, source: &str) -> Result<bool, Wrong> {
         let life = self.streams.get(source).map(|source| source.life);
+        let subs = self.usable(session)?.subs.as_ref().ok_or(Wrong::NotFound)?;
+        if subs.iter().any(|sub| Some(sub.life) == life) {
+            self.deliver_due(source);
+        }
         let subs = self.usable_mut(session)?.subs.as_mut().ok_or(Wrong::NotFound)?;
         let before = subs.len();
         subs.retain(|sub| Some(sub.life) != life);
@@ -120,9 +124,19 @@ impl Model {
         Ok(due.iter().map(|(_, message)| message.len() as u64).sum())
     }
 
-    /// Delivers all that is due.
+    /// Delivers all that is due; also of a source that has expired and is not removed yet.
     pub(crate) fn fan_out(&mut self, id: &str) -> Result<(), Wrong> {
-        let source = self.usable_mut(id)?;
+        match self.streams.get(id) {
+            None => return Err(Wrong::NotFound),
+            Some(source) if source.deleted => return Err(Wrong::Deleted),
+            Some(_) => self.deliver_due(id),
+        }
+        Ok(())
+    }
+
+    /// F12: what is due reaches those who follow, also when one of them leaves or the source ends.
+    pub(super) fn deliver_due(&mut self, id: &str) {
+        let Some(source) = self.streams.get_mut(id).filter(|source| !source.deleted) else { return };
         let (life, due) = (source.life, std::mem::take(&mut source.due));
         for (end, message) in due {
             for (session, sub) in self.subscribers(life) {
@@ -132,7 +146,6 @@ impl Model {
                 }
             }
         }
-        Ok(())
     }
 }
 

@@ -24,6 +24,8 @@ struct State {
     /// The disk as it was when the last sync of a log segment was asked for.
     before_sync: Option<Image>,
     syncs: usize,
+    /// Bytes that were written, and in how many writes.
+    written: (u64, usize),
     waiting: usize,
     /// Somebody waits to write to a checkpoint.
     checkpointing: bool,
@@ -85,6 +87,11 @@ impl SimDisk {
 
     pub(crate) fn syncs(&self) -> usize {
         self.lock().syncs
+    }
+
+    /// Bytes that were ever written, and in how many writes.
+    pub(crate) fn written(&self) -> (u64, usize) {
+        self.lock().written
     }
 
     pub(crate) fn used(&self) -> u64 {
@@ -235,6 +242,7 @@ impl DiskFile for SimFile {
         let room = state.switches.room.map_or(u64::MAX, |room| room.saturating_sub(state.used()));
         // A full disk takes what it can: a short write.
         let taken = bytes.len() - (grows.saturating_sub(room) as usize).min(bytes.len());
+        state.written = (state.written.0 + taken as u64, state.written.1 + 1);
         let file = &mut state.files[self.file];
         let (from, to) = (position as usize, position as usize + taken);
         if file.now.len() < to {

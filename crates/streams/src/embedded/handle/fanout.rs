@@ -5,19 +5,20 @@ use towpath_model::stream::envelope;
 use towpath_model::stream::name::StreamName;
 use towpath_model::stream::offset::Offset;
 
-use super::super::plan::usable;
+use super::super::plan::{BEHIND, usable};
 use super::super::queue::{MetaChange, Step, Wanted};
 use super::super::reader::Route;
 use super::super::session::Sub;
 use super::super::stream::{Stream, time};
 use super::{Embedded, Index};
-use crate::limits::{FAN_OUT_BYTES, META_BYTES_MAX, META_KEY_BYTES_MAX, SLOTS_PER_LOCK};
+use crate::limits::{DELIVER_TRIES_MAX, FAN_OUT_BYTES, META_BYTES_MAX, META_KEY_BYTES_MAX, SLOTS_PER_LOCK};
 use crate::{Answer, Error, FanOutState, FannedOut, Messages, Session, Subscription};
 
 /// What a fan-out needs to know of its source.
 struct Due {
     id: u64,
     cursor: u64,
+    tail: u64,
     /// Where to stop: the tail, or a place where a subscriber with envelopes begins.
     to: u64,
     has_wrapped: bool,
@@ -59,6 +60,35 @@ impl Embedded {
         Ok(skipped.bytes)
     }
 
+    /// Asks for a change that delivers what waits in a source first. If that is too much for one
+    /// commit, it is delivered step by step before the change is asked for again.
+    pub(super) fn behind_deliveries<'a, T: Send + 'a>(
+        &'a self,
+        source: StreamName,
+        ask: impl Fn() -> Answer<'a, T> + Send + 'a,
+    ) -> Answer<'a, T> {
+        let mut answer = ask();
+        Box::pin(async move {
+            for _ in 0..DELIVER_TRIES_MAX {
+                match answer.await {
+                    Err(Error::Busy(why)) if why == BEHIND => self.deliver_waiting(&source).await?,
+                    answer => return answer,
+                }
+                answer = ask();
+            }
+            answer.await
+        })
+    }
+
+    /// Delivers what waits now; what comes meanwhile may wait on.
+    async fn deliver_waiting(&self, source: &StreamName) -> Result<(), Error> {
+        let until = Offset::new(self.due(source)?.tail);
+        while self.due(source)?.cursor < until.bytes() {
+            self.fan_out_step(source.clone(), Some(until)).await?;
+        }
+        Ok(())
+    }
+
     fn fan_out_tail(&self, name: &StreamName) -> Result<u64, Error> {
         let shared = &self.inner.shared;
         usable(&shared.index(), name, shared.now()).map(|source| source.tail)
@@ -67,10 +97,16 @@ impl Embedded {
     fn due(&self, name: &StreamName) -> Result<Due, Error> {
         let shared = &self.inner.shared;
         let index = shared.index();
-        let source = usable(&index, name, shared.now())?;
+        // One that has expired delivers what waits as long as nobody has removed it.
+        let source = match index.named(name) {
+            Some(source) if source.deleted => return Err(Error::Deleted(name.clone())),
+            Some(source) => source,
+            None => return Err(Error::NotFound(name.clone())),
+        };
         let moved = super::super::moved::MovedFeed::of(&index, source);
-        let to = moved.late.unwrap_or(source.tail).min(source.tail);
-        Ok(Due { id: source.id, cursor: moved.cursor, to, has_wrapped: moved.wrapped > 0 })
+        let (id, tail) = (source.id, source.tail);
+        let to = moved.late.unwrap_or(tail).min(tail);
+        Ok(Due { id, cursor: moved.cursor, tail, to, has_wrapped: moved.wrapped > 0 })
     }
 
     /// The next messages of a source in envelopes, and where they end in it.
@@ -83,13 +119,10 @@ impl Embedded {
             (route, index.position.segment)
         };
         let batch = self.fetch(route, active, FAN_OUT_BYTES).await?;
-        let room = due.to - due.cursor;
-        let whole = batch.ends().iter().take_while(|end| u64::from(**end) <= room).copied();
-        let ends: Vec<u32> = whole.collect();
-        let bytes = ends.last().copied().unwrap_or(0);
-        let run = envelope::wrap(&name.id, from, &batch.data()[..bytes as usize], &ends);
+        let part = batch.between(from, Offset::new(due.to));
+        let run = envelope::wrap(&name.id, from, part.data(), part.ends());
         let wrapped = Messages { data: run.data.into(), ends: run.ends };
-        Ok((due.cursor + u64::from(bytes), Some(wrapped)))
+        Ok((part.end().bytes(), Some(wrapped)))
     }
 
     pub(super) fn list_sources(

@@ -58,6 +58,7 @@ impl Index {
             }
         }
         stream.tail = tail;
+        self.sessions.settled += 1;
     }
 
     /// What was delivered to a session since it last took something in, in order.

@@ -6,17 +6,23 @@ use towpath_model::stream::expiry::Expiry;
 use towpath_model::stream::name::StreamName;
 use towpath_model::stream::offset::Offset;
 
+use super::super::index::Index;
 use super::super::moved::MovedFeed;
 use super::super::queue::{MetaChange, Step};
+use super::super::reader::Route;
 use super::super::record::{self, Advance, Birth, Record, Wrapped};
 use super::super::session::{LATE, Sub};
-use super::super::stream::Stream;
+use super::super::stream::{Stream, time};
 use super::{Decided, Plan, head_of};
-use crate::limits::{ENVELOPE_BYTES_MAX, META_ENTRIES_MAX, SUBSCRIPTIONS_MAX};
+use crate::limits::{ENVELOPE_BYTES_MAX, FAN_OUT_BYTES, META_ENTRIES_MAX, SUBSCRIPTIONS_MAX};
 use crate::{
     Append, Beyond, Error, FanOut, FanOutMode, FannedOut, Head, Messages, Published, Retention, Subscribe,
     Subscribed,
 };
+
+/// Why a change waits for a fan-out: see [`Plan::deliver_rest`].
+pub(in crate::embedded) const BEHIND: &str =
+    "more waits to be delivered than fits into one commit; try again later";
 
 impl<'a> Plan<'a> {
     fn feed(&mut self, source: &Stream) -> &mut MovedFeed {
@@ -107,10 +113,11 @@ impl<'a> Plan<'a> {
         if self.must_wait(name) {
             return Decided::Later;
         }
-        let source = match self.usable(name) {
-            Ok(source) if source.id == step.id => source,
-            Ok(_) => return Decided::Now(Err(Error::NotFound(name.clone()))),
-            Err(error) => return Decided::Now(Err(error)),
+        // One that has expired delivers what waits as long as nobody has removed it.
+        let source = match self.index.named(name) {
+            Some(source) if source.deleted => return Decided::Now(Err(Error::Deleted(name.clone()))),
+            Some(source) if source.id == step.id => source,
+            _ => return Decided::Now(Err(Error::NotFound(name.clone()))),
         };
         let tail = self.tail(source);
         let feed = *self.feed(source);
@@ -131,6 +138,57 @@ impl<'a> Plan<'a> {
         let feed = *self.feed(source);
         let lag_bytes = if feed.subscribers() == 0 { 0 } else { tail - feed.cursor };
         Decided::Now(Ok(FannedOut { subscribers: feed.subscribers(), bytes, lag_bytes }))
+    }
+
+    /// Delivers what a source's subscribers wait for, before one of them leaves or the source
+    /// ends: what was acknowledged while a session followed reaches it.
+    ///
+    /// Envelopes need the bytes, and a commit reads one step's worth at most: with more than
+    /// that the answer is [`BEHIND`], and the caller delivers first and asks again.
+    pub(super) fn deliver_rest(&mut self, source: &Stream) -> Decided<()> {
+        let is_moved = self.moved.contains_key(&source.id) || self.feeds.contains_key(&source.id);
+        if !is_moved && source.feed().is_none() {
+            return Decided::Now(Ok(()));
+        }
+        let (feed, tail) = (*self.feed(source), self.tail(source));
+        if feed.subscribers() == 0 || feed.cursor == tail {
+            return Decided::Now(Ok(()));
+        }
+        if feed.wrapped == 0 {
+            self.write_advance(source, tail, false, None, None);
+            return Decided::Now(Ok(()));
+        }
+        // What this commit adds is not on the disk yet.
+        if is_moved {
+            return Decided::Later;
+        }
+        if tail - feed.cursor > FAN_OUT_BYTES as u64 {
+            return Decided::Now(Err(Error::Busy(BEHIND)));
+        }
+        if let Err(error) = self.wrap_rest(source, feed.cursor) {
+            // Nobody will ever be able to read it: that must not keep a session or a source.
+            tracing::error!(%error, source = %source.name, "messages that waited for sessions cannot be read");
+        }
+        Decided::Now(Ok(()))
+    }
+
+    /// Delivers everything from `cursor` on in envelopes, with a stop wherever a subscriber begins.
+    fn wrap_rest(&mut self, source: &Stream, cursor: u64) -> Result<(), Error> {
+        let route = Route::plan_held(self.index, source, cursor, FAN_OUT_BYTES)?;
+        let batch = route.fetch(FAN_OUT_BYTES)?;
+        let mut stops = late_starts(self.index, source);
+        stops.push(source.tail);
+        let mut from = cursor;
+        for stop in stops {
+            let part = batch.between(Offset::new(from), Offset::new(stop));
+            let wrapped =
+                wrap(source, from, &Messages { data: part.data().clone(), ends: part.ends().to_vec() });
+            if stop > from {
+                self.write_advance(source, stop, false, Some(wrapped), None);
+            }
+            from = from.max(stop);
+        }
+        Ok(())
     }
 
     pub(super) fn subscribe(&mut self, subscribe: &Subscribe) -> Decided<Subscribed> {
@@ -155,7 +213,7 @@ impl<'a> Plan<'a> {
         {
             let start = Offset::new(sub.start);
             self.write(Record::Touch { uses: vec![(session.id, self.now)] });
-            let head = self.index.head(session);
+            let head = self.renewed(session);
             return Decided::Now(Ok(Subscribed { is_new_session: false, is_new: false, head, start }));
         }
         if let Some(there) = there.filter(|_| session.is_none()) {
@@ -163,6 +221,11 @@ impl<'a> Plan<'a> {
             if there.deleted || there.forks > 0 {
                 let what = "life: it was deleted and its forks need it";
                 return Decided::Now(Err(Error::Conflict { name: there.name.clone(), what }));
+            }
+            match self.deliver_rest(there) {
+                Decided::Now(Ok(())) => {}
+                Decided::Now(Err(error)) => return Decided::Now(Err(error)),
+                Decided::Later => return Decided::Later,
             }
             if !self.fix_chain(there) {
                 return Decided::Later;
@@ -183,7 +246,7 @@ impl<'a> Plan<'a> {
         let birth = session.is_none().then(|| self.birth_of(subscribe, source));
         let head: Head = match (&birth, session) {
             (Some(birth), _) => head_of(birth),
-            (None, Some(session)) => self.index.head(session),
+            (None, Some(session)) => self.renewed(session),
             (None, None) => unreachable!("a session is there or begins"),
         };
         let (feed, cursor, reached) = self.join_feed(subscribe, source, start);
@@ -196,6 +259,13 @@ impl<'a> Plan<'a> {
         let record = record::Subscribe { change, at, session, birth, source, start, feed, reached, cursor };
         self.write(Record::Subscribe(Box::new(record)));
         Subscribed { is_new_session, is_new: true, head, start: Offset::new(start) }
+    }
+
+    /// What is known of a session that this commit uses: it lives longer from now on.
+    fn renewed(&self, session: &Stream) -> Head {
+        let head = self.index.head(session);
+        let ends_at = head.ends_at.max(session.expiry.ends_at(time(self.now)));
+        Head { ends_at, ..head }
     }
 
     fn birth_of(&mut self, subscribe: &Subscribe, source: &Stream) -> Birth {
@@ -236,7 +306,13 @@ impl<'a> Plan<'a> {
         (twin, cursor, if is_late { LATE } else { tail })
     }
 
-    pub(super) fn unsubscribe(&mut self, session: &StreamName, source: &StreamName) -> Decided<bool> {
+    /// Ends a subscription, behind what waits for it if `deliver` says so.
+    pub(super) fn unsubscribe(
+        &mut self,
+        session: &StreamName,
+        source: &StreamName,
+        deliver: bool,
+    ) -> Decided<bool> {
         if self.must_wait(session) || self.must_wait(source) {
             return Decided::Later;
         }
@@ -249,8 +325,15 @@ impl<'a> Plan<'a> {
             return Decided::Later;
         }
         // An expired source has ended already, for its subscribers too.
-        let followed = self.index.named(source).and_then(|source| stream.session()?.sub(source.id));
-        let Some(sub) = followed else { return Decided::Now(Ok(false)) };
+        let followed = self.index.named(source).and_then(|it| Some((it, stream.session()?.sub(it.id)?)));
+        let Some((source, sub)) = followed else { return Decided::Now(Ok(false)) };
+        if deliver {
+            match self.deliver_rest(source) {
+                Decided::Now(Ok(())) => {}
+                Decided::Now(Err(error)) => return Decided::Now(Err(error)),
+                Decided::Later => return Decided::Later,
+            }
+        }
         self.last_change += 1;
         let (change, session, source) = (self.last_change, stream.id, sub.source);
         self.changed.insert(stream.id);
@@ -314,6 +397,15 @@ fn can_follow(subscribe: &Subscribe, session: Option<&Stream>, source: &Stream) 
         }
         _ => Ok(()),
     }
+}
+
+/// Where subscribers with envelopes begin whom the cursor has yet to reach, in order.
+pub(in crate::embedded) fn late_starts(index: &Index, source: &Stream) -> Vec<u64> {
+    let twin = source.feed().and_then(|feed| index.get(feed.twin?)?.feed());
+    let start = |session: &u64| Some(index.get(*session)?.session()?.sub(source.id)?.start);
+    let mut starts: Vec<u64> = twin.into_iter().flat_map(|twin| &twin.late).filter_map(start).collect();
+    starts.sort_unstable();
+    starts
 }
 
 fn wrap(source: &Stream, start: u64, messages: &Messages) -> Messages {
