@@ -128,6 +128,11 @@ impl StreamName {
         self.id.strip_prefix(SESSION_PREFIX).filter(|id| !id.is_empty())
     }
 
+    /// Whether a session could have this name: then no other stream may take it.
+    pub fn is_sessions(&self) -> bool {
+        self.session_id().is_some_and(|id| session::session_id(id).is_ok())
+    }
+
     /// Reads the path or URL that names another stream of this server, as in
     /// `Stream-Forked-From`.
     pub fn parse_reference(text: &str) -> Option<StreamName> {
@@ -259,6 +264,16 @@ mod tests {
         let name = StreamName::session("shop", "a1").unwrap();
         assert_eq!((&*name.id, name.session_id()), ("session:a1", Some("a1")));
         assert_eq!(StreamName::new("shop", "orders").unwrap().session_id(), None);
+        assert!(!name.is_sessions(), "sessions are named by UUIDs");
+        for (id, is_sessions) in [
+            ("session:0190f5a4-5c2e-7bb0-9f33-0123456789ab", true),
+            ("session:0190F5A4-5C2E-7BB0-9F33-0123456789AB", true),
+            ("app/session:0190f5a4-5c2e-7bb0-9f33-0123456789ab", false),
+            ("session:0190f5a4", false),
+            ("0190f5a4-5c2e-7bb0-9f33-0123456789ab", false),
+        ] {
+            assert_eq!(StreamName::new("shop", id).unwrap().is_sessions(), is_sessions, "{id}");
+        }
         assert_eq!(StreamName::session("shop", ""), None);
         assert_eq!(StreamName::session("shop", "../x"), None);
     }

@@ -24,6 +24,9 @@ impl Streams for Local {
     fn append(&self, append: Append) -> Appending<'_> {
         Box::pin(async move {
             match self.once(&append).await {
+                Err(Error::NotFound(name)) if name.is_sessions() => Err(Refused::Never(format!(
+                    "stream {name} has the name of a session's stream; give the route another target"
+                ))),
                 Err(Error::NotFound(_)) => {
                     self.create(&append).await.map_err(refused)?;
                     self.once(&append).await.map_err(refused)

@@ -13,7 +13,7 @@ use towpath_model::stream::offset::Offset;
 use towpath_model::stream::producer::Producer;
 use towpath_streams::{Append, Messages};
 
-use super::fanout::Published;
+use super::fanout::{Door, Published};
 use super::headers::Cors;
 use super::refusal::{self, Refusal};
 use super::request::{self, Fields, header, is_true};
@@ -54,8 +54,12 @@ impl Streams {
         wish(&parts.headers)?;
         let body = request::body(body, self.settings().body_bytes_max).await?;
         let Wish { name, append, .. } = self.wish(name, &parts.headers, body);
-        let mut done = self.make(name, append?, Cors::Quiet).await?;
-        done.tells_fan_out |= parts.uri.path().contains("/publish/");
+        let door = match parts.uri.path().contains("/publish/") {
+            true => Door::Publish,
+            false => Door::Append,
+        };
+        let mut done = self.make(name, append?, Cors::Quiet, door).await?;
+        done.tells_fan_out |= door == Door::Publish;
         Ok(done.answer())
     }
 
@@ -68,7 +72,7 @@ impl Streams {
     pub(crate) async fn commit(&self, Wish { name, append, cors }: Wish) -> Result<Done, Response<Body>> {
         let began = Instant::now();
         let done = match append {
-            Ok(append) => self.make(name, append, cors.clone()).await,
+            Ok(append) => self.make(name, append, cors.clone(), Door::Append).await,
             Err(refusal) => Err(refusal),
         };
         let status = done.as_ref().map_or_else(|refusal| refusal.status, Done::status);
@@ -84,10 +88,10 @@ impl Streams {
         })
     }
 
-    async fn make(&self, name: StreamName, append: Append, cors: Cors) -> Result<Done, Refusal> {
+    async fn make(&self, name: StreamName, append: Append, cors: Cors, door: Door) -> Result<Done, Refusal> {
         let has_data = !append.messages.is_empty();
         let began = Instant::now();
-        let published = self.fan_outs().publish(name, append).await?;
+        let published = self.fan_outs().publish(name, append, door).await?;
         self.0.metrics.http().append_seconds.observe(began.elapsed().as_secs_f64());
         // An append to a stream nobody follows is answered in the protocol's own words alone.
         Ok(Done { published, has_data, cors, tells_fan_out: published.subscribers > 0 })

@@ -22,6 +22,10 @@ use crate::upload::Upload;
 impl Streams {
     pub(super) async fn create(&self, name: StreamName, pass: &Pass, request: Request<Upload>) -> Answer {
         let (parts, body) = request.into_parts();
+        // Another server that keeps its sessions' streams here says so; see `fanout::remote`.
+        if name.is_sessions() && !is_true(&parts.headers, &headers::SESSION_HOST) {
+            return Err(Refusal::sessions_name(&name));
+        }
         let shape = shape(&name, &parts.headers)?;
         if let Some(fork) = &shape.fork {
             pass.check(Action::Read(&fork.source.id))?;

@@ -40,6 +40,7 @@ names! {
     PRODUCER_RECEIVED_SEQ = "producer-received-seq",
     RESOURCE_POLICY = "cross-origin-resource-policy",
     READER_KEY = "stream-reader-key",
+    SESSION_HOST = "stream-session-host",
     FANOUT_COUNT = "stream-fanout-count",
     FANOUT_SUCCESSES = "stream-fanout-successes",
     FANOUT_FAILURES = "stream-fanout-failures",

@@ -44,6 +44,7 @@ impl Streams {
     }
 
     pub(super) async fn delete(&self, name: StreamName) -> Answer {
+        self.fan_outs().finish(&name).await?;
         self.store().delete(name).await?;
         Ok(empty(StatusCode::NO_CONTENT))
     }

@@ -7,6 +7,7 @@ use hyper::{Response, StatusCode};
 use serde_json::json;
 use towpath_model::session;
 use towpath_model::stream::content_type;
+use towpath_model::stream::name::StreamName;
 use towpath_model::stream::offset::Offset;
 use towpath_model::stream::state::Refusal as Append;
 use towpath_model::stream::{expiry, json as json_mode, producer};
@@ -39,6 +40,14 @@ impl Refusal {
 
     pub(super) fn invalid(detail: impl Into<String>) -> Refusal {
         Refusal::new(StatusCode::BAD_REQUEST, "invalid", detail)
+    }
+
+    pub(super) fn sessions_name(name: &StreamName) -> Refusal {
+        let detail = format!(
+            "{} is the name of a session's stream; subscribe makes sessions, a stream needs another name",
+            name.id
+        );
+        Refusal::new(StatusCode::CONFLICT, "conflict", detail)
     }
 
     pub(super) fn beyond(tail: Offset) -> Refusal {

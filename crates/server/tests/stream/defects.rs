@@ -132,6 +132,35 @@ async fn defect_6_nobody_writes_into_a_session() {
     server.stop().await;
 }
 
+/// 6 (F01): a stream that took a session's name would keep that session from ever beginning. Neither a
+/// creation nor a fork takes one, however it is spelled; the session begins, and is a session.
+#[tokio::test]
+async fn defect_6_no_stream_takes_the_name_of_a_session() {
+    let server = Server::start().await;
+    room(&server).await;
+    let id = session(1);
+    for path in [
+        stream(1),
+        format!("/v1/app/stream/session%3A{id}"),
+        format!("/v1/app/stream/session:{}", id.to_uppercase()),
+        format!("/v1/stream/session:{id}"),
+    ] {
+        let refused = server.put(&path, "application/json", "").await;
+        assert_eq!(refused.status(), 409, "{path}");
+        let why: Value = refused.json().await.unwrap();
+        assert!(why["detail"].as_str().unwrap().contains("subscribe makes sessions"), "{why}");
+        let fork = server.request(Method::PUT, &path).header("stream-forked-from", "/v1/app/stream/room");
+        assert_eq!(fork.send().await.unwrap().status(), 409, "{path}");
+        assert_eq!(server.get(&path).await.status(), 404, "{path}");
+    }
+    assert_eq!(server.subscribe("app", &id, "room").await["isNewSession"], true);
+    assert_eq!(server.put(&stream(1), "application/json", "").await.status(), 409);
+    server.publish("/v1/app/publish/room", "application/json", "1").await;
+    assert_eq!(server.values(&stream(1)).await, json!([1]));
+    assert_eq!(server.put("/v1/app/stream/session:notes", "application/json", "").await.status(), 201);
+    server.stop().await;
+}
+
 /// 7 (F09): any token of a project read and moved any session, and writes ignored its bounds.
 #[tokio::test]
 async fn defect_7_a_bound_token_reaches_its_own_session_alone() {

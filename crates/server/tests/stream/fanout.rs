@@ -25,7 +25,7 @@ async fn the_seven_routes() {
     assert_eq!(first["sessionStreamPath"], format!("/v1/app/stream/session:{id}"));
     assert_eq!(first["isNewSession"], true);
     assert!(first["expiresAt"].as_i64().unwrap() > 1_700_000_000_000);
-    assert_eq!(server.subscribe("app", &id, "room").await["isNewSession"], false, "again changes nothing");
+    assert_eq!(server.subscribe("app", &id, "room").await["isNewSession"], false, "it is there already");
 
     let (status, words) = server.publish("/v1/app/publish/room", "application/json", "[1,2]").await;
     assert_eq!((status, words.each_ref().map(String::as_str)), (204, ["1", "1", "0", "inline"]));
@@ -89,6 +89,78 @@ async fn bad_requests_are_refused() {
     assert_eq!(server.publish("/v1/app/publish/nowhere", "application/json", "1").await.0, 404);
     let (status, why) = server.json(Method::GET, "/v1/app/session/x", json!(null)).await;
     assert!(status == 400 && why["detail"].as_str().unwrap().contains("UUID"), "{why}");
+    server.stop().await;
+}
+
+/// F07: subscribing again touches the session and answers when it ends now, to a stream it follows and to
+/// another one: what the answer says is what the session says.
+#[tokio::test]
+async fn subscribing_again_touches_the_session_and_says_so() {
+    let server = Server::start().await;
+    let id = session(1);
+    for stream in ["room", "hall"] {
+        server.put(&format!("/v1/app/stream/{stream}"), "application/json", "").await;
+    }
+    let mut before = server.subscribe("app", &id, "room").await["expiresAt"].as_i64().unwrap();
+    for stream in ["room", "hall", "hall"] {
+        let again = async || {
+            let answer = server.subscribe("app", &id, stream).await;
+            assert_eq!(answer["isNewSession"], false);
+            let (_, shown) = server.json(Method::GET, &format!("/v1/app/session/{id}"), json!(null)).await;
+            assert_eq!(answer["expiresAt"], shown["expiresAt"]);
+            answer["expiresAt"].as_i64().unwrap()
+        };
+        // The clock has milliseconds: the first answer may fall into the same one.
+        before = server.until(again, |now| *now > before).await;
+    }
+    server.stop().await;
+}
+
+/// F12: a message that was acknowledged as queued reaches a session that unsubscribes at once, 200 times of
+/// 200, with and without envelopes, in order; a restart changes nothing.
+#[tokio::test]
+async fn a_queued_message_reaches_who_unsubscribes() {
+    let server = Server::with(limited(Limits { queue_threshold: 0, queue: true, inline_max: 1000 })).await;
+    server.put("/v1/app/stream/room", "application/json", "").await;
+    let subscribe = async |number: u32| {
+        let body = json!({ "sessionId": session(number), "streamId": "room", "envelope": number == 2 });
+        assert_eq!(server.json(Method::POST, "/v1/app/subscribe", body).await.0, 200);
+    };
+    for n in 0..200 {
+        subscribe(1).await;
+        subscribe(2).await;
+        let (status, words) =
+            server.publish("/v1/app/publish/room", "application/json", &n.to_string()).await;
+        assert_eq!((status, &*words[3]), (204, "queued"));
+        for number in [1, 2] {
+            let pair = json!({ "sessionId": session(number), "streamId": "room" });
+            let (_, answer) = server.json(Method::DELETE, "/v1/app/unsubscribe", pair).await;
+            assert_eq!(answer["unsubscribed"], true);
+        }
+    }
+    let server = server.restart().await;
+    let all: Value = (0..200).collect();
+    assert_eq!(server.values(&format!("/v1/app/stream/session:{}", session(1))).await, all);
+    let wrapped = server.values(&format!("/v1/app/stream/session:{}", session(2))).await;
+    let data: Vec<&Value> = wrapped.as_array().unwrap().iter().map(|one| &one["data"]).collect();
+    assert_eq!(json!(data), all);
+    server.stop().await;
+}
+
+/// F12: a source that is deleted delivers what was acknowledged first.
+#[tokio::test]
+async fn a_queued_message_outlives_its_source() {
+    let server = Server::with(limited(Limits { queue_threshold: 0, queue: true, inline_max: 1000 })).await;
+    for n in 0..50 {
+        server.put("/v1/app/stream/room", "application/json", "").await;
+        server.subscribe("app", &session(1), "room").await;
+        let (_, words) = server.publish("/v1/app/publish/room", "application/json", &n.to_string()).await;
+        assert_eq!(words[3], "queued");
+        let deleted = server.request(Method::DELETE, "/v1/app/stream/room").send().await.unwrap();
+        assert_eq!(deleted.status(), 204);
+    }
+    let all: Value = (0..50).collect();
+    assert_eq!(server.values(&format!("/v1/app/stream/session:{}", session(1))).await, all);
     server.stop().await;
 }
 
@@ -212,15 +284,16 @@ async fn every_category_is_counted() {
     server.subscribe("app", &id, "room").await;
     server.publish("/v1/app/publish/room", "application/json", "1").await;
     server.publish("/v1/app/publish/nowhere", "application/json", "1").await;
+    server.post("/v1/app/stream/room", "application/json", "2").await;
     server.json(Method::POST, &format!("/v1/app/session/{id}/touch"), json!(null)).await;
     let pair = json!({ "sessionId": id, "streamId": "room" });
     server.json(Method::DELETE, "/v1/app/unsubscribe", pair).await;
     server.json(Method::DELETE, &format!("/v1/app/session/{id}"), json!(null)).await;
     let text = server.get("/metrics").await.text().await.unwrap();
     for line in [
-        r#"towpath_fanout_total{event="fanout"} 1"#,
+        r#"towpath_fanout_total{event="fanout"} 2"#,
         r#"towpath_fanout_total{event="fanout_queued"} 0"#,
-        r#"towpath_fanout_deliveries_total{outcome="success"} 1"#,
+        r#"towpath_fanout_deliveries_total{outcome="success"} 2"#,
         r#"towpath_subscription_total{event="subscribe"} 1"#,
         r#"towpath_subscription_total{event="unsubscribe"} 1"#,
         r#"towpath_session_total{event="session_create"} 1"#,
@@ -229,6 +302,7 @@ async fn every_category_is_counted() {
         r#"towpath_session_total{event="session_expire"} 0"#,
         r#"towpath_cleanup_total{event="cleanup_batch"}"#,
         r#"towpath_publish_total{event="publish"} 1"#,
+        r#"towpath_publish_total{event="append"} 1"#,
         r#"towpath_publish_error_total{error="not_found"} 1"#,
         r#"towpath_http_requests_total{endpoint="publish",method="POST",status="204"} 1"#,
         r#"towpath_http_request_seconds_count{endpoint="subscribe",method="POST"} 1"#,

@@ -1,6 +1,7 @@
 //! F03 to F06 with sessions on another server, whose streams fail one by one.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,10 @@ enum Fault {
 struct Between {
     there: String,
     faults: Arc<Mutex<HashMap<String, Fault>>>,
+    /// Where the source is, if what arrives is to be looked for in it; and what was not there.
+    source: Arc<Mutex<Option<String>>>,
+    late: Arc<Mutex<Vec<String>>>,
+    posts: Arc<AtomicUsize>,
     http: reqwest::Client,
 }
 
@@ -37,12 +42,30 @@ impl Between {
     /// Begins to stand before a server; answers itself and where it is.
     async fn before(there: &Server) -> (Between, String) {
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
-        let between = Between { there: there.url(""), faults: Arc::default(), http };
+        let between = Between {
+            there: there.url(""),
+            faults: Arc::default(),
+            source: Arc::default(),
+            late: Arc::default(),
+            posts: Arc::default(),
+            http,
+        };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let routes = Router::new().fallback(hand_on).with_state(between.clone());
         tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
         (between, url)
+    }
+
+    /// A message that arrives must be in the source by then.
+    async fn look_for(&self, body: &[u8]) {
+        let Some(source) = self.source.lock().unwrap().clone() else { return };
+        let held: Value = self.http.get(source).send().await.unwrap().json().await.unwrap();
+        let sent: Value = serde_json::from_slice(body).unwrap();
+        self.posts.fetch_add(1, Ordering::SeqCst);
+        if !held.as_array().unwrap().contains(&sent[0]) {
+            self.late.lock().unwrap().push(sent.to_string());
+        }
     }
 
     fn set(&self, number: u32, fault: Option<Fault>) {
@@ -65,6 +88,9 @@ async fn hand_on(State(between): State<Between>, request: Request) -> Response {
     }
     let (parts, body) = request.into_parts();
     let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
+    if parts.method == Method::POST {
+        between.look_for(&body).await;
+    }
     let mut on = between.http.request(parts.method, format!("{}{path}", between.there)).body(body);
     for (name, value) in parts.headers.iter().filter(|(name, _)| *name != "host" && *name != "content-length")
     {
@@ -176,6 +202,109 @@ async fn one_session_that_fails_keeps_nobody_waiting_and_misses_nothing() {
     world.stop().await;
 }
 
+/// F02: the source is written first, and what becomes of the fan-out never fails a publish: one session fails,
+/// its answers are lost, all fail, the circuit is open, nobody is there at all.
+#[tokio::test]
+async fn a_publish_succeeds_whatever_becomes_of_its_fan_out() {
+    let circuit = towpath_model::circuit::Limits { failures_max: 3, recovery: Duration::from_secs(3_600) };
+    let world = World::with(FanOutSettings { circuit, ..FanOutSettings::default() }).await;
+    for number in 1..=2 {
+        world.here.subscribe("app", &session(number), "room").await;
+    }
+    *world.between.source.lock().unwrap() = Some(world.here.url("/v1/app/stream/room"));
+    let mut sent = Vec::new();
+    let mut modes = Vec::new();
+    let mut publish = async |faults: [Option<Fault>; 2]| {
+        world.between.set(1, faults[0]);
+        world.between.set(2, faults[1]);
+        let next = sent.len() as u64;
+        modes.push(world.publish(next).await[3].clone());
+        sent.push(next);
+        assert_eq!(world.here.values("/v1/app/stream/room").await, json!(sent), "the source has it");
+    };
+    publish([None, None]).await;
+    publish([Some(Fault::Refused), None]).await;
+    publish([None, Some(Fault::AnswerLost)]).await;
+    for _ in 0..6 {
+        publish([Some(Fault::Refused), Some(Fault::Refused)]).await;
+    }
+    assert_eq!(modes[0], "inline");
+    assert_eq!(modes[8], "circuit-open");
+    let late = world.between.late.lock().unwrap().clone();
+    assert_eq!(late, Vec::<String>::new(), "whatever arrived there was in the source before");
+    assert!(world.between.posts.load(Ordering::SeqCst) >= 4, "and something arrived");
+    world.there.stop().await;
+    let (status, words) = world.here.publish("/v1/app/publish/room", "application/json", "9").await;
+    assert_eq!((status, &*words[3]), (204, "circuit-open"));
+    world.here.stop().await;
+}
+
+/// F12: what was acknowledged while a session followed reaches it over there though it leaves: at once, while
+/// its stream fails, again after it came back, and over a restart.
+#[tokio::test]
+async fn who_leaves_gets_over_there_what_was_published_before() {
+    let mut world = World::open().await;
+    for number in 1..=2 {
+        world.here.subscribe("app", &session(number), "room").await;
+    }
+    let leave = async |here: &Server, number: u32| {
+        let pair = json!({ "sessionId": session(number), "streamId": "room" });
+        let (_, answer) = here.json(Method::DELETE, "/v1/app/unsubscribe", pair).await;
+        assert_eq!(answer["unsubscribed"], true);
+    };
+    world.publish(0).await;
+    // It is put aside, and leaves.
+    world.between.set(2, Some(Fault::Refused));
+    world.publish(1).await;
+    world.publish(2).await;
+    leave(&world.here, 2).await;
+    world.publish(3).await;
+    // It comes back while it is still behind, hears of more, and leaves again.
+    let there = world.there.get(&World::path(2)).await.status();
+    assert_eq!(there, 200);
+    world.between.set(2, None);
+    world.here.subscribe("app", &session(2), "room").await;
+    world.between.set(2, Some(Fault::Refused));
+    world.publish(4).await;
+    leave(&world.here, 2).await;
+    world.publish(5).await;
+    world.here = world.here.restart().await;
+    world.publish(6).await;
+    world.between.set(2, None);
+    world.until(2, [0, 1, 2, 4]).await;
+    world.until(1, 0..=6).await;
+    // All of them fail, so that everything waits in the source, and the last one leaves.
+    for number in 1..=2 {
+        world.between.set(number, Some(Fault::Refused));
+    }
+    for n in 7..=9 {
+        world.publish(n).await;
+    }
+    leave(&world.here, 1).await;
+    world.between.set(1, None);
+    world.until(1, 0..=9).await;
+    assert_eq!(world.values(2).await, json!([0, 1, 2, 4]));
+    world.stop().await;
+}
+
+/// F12: a source with messages that sessions over there have not got yet is deleted once they have.
+#[tokio::test]
+async fn a_source_waits_for_sessions_over_there() {
+    let world = World::open().await;
+    world.here.subscribe("app", &session(1), "room").await;
+    world.between.set(1, Some(Fault::Refused));
+    world.publish(0).await;
+    let delete = async || {
+        let answer = world.here.request(Method::DELETE, "/v1/app/stream/room").send().await.unwrap();
+        answer.status().as_u16()
+    };
+    assert_eq!(delete().await, 503);
+    world.between.set(1, None);
+    world.here.until(delete, |status| *status == 204).await;
+    assert_eq!(world.values(1).await, json!([0]));
+    world.stop().await;
+}
+
 /// F05: the answers about one session are lost on the way: everything is sent to it again, and its stream
 /// takes each message once.
 #[tokio::test]
@@ -284,8 +413,8 @@ async fn an_open_circuit_is_counted_and_closes() {
         world.here.subscribe("app", &session(number), "room").await;
         world.between.set(number, Some(Fault::Refused));
     }
-    let count = std::sync::atomic::AtomicU64::new(0);
-    let publish = async || world.publish(count.fetch_add(1, std::sync::atomic::Ordering::SeqCst)).await;
+    let count = AtomicU64::new(0);
+    let publish = async || world.publish(count.fetch_add(1, Ordering::SeqCst)).await;
     world.here.until(publish, |words| words[3] == "circuit-open").await;
     let text = world.here.get("/metrics").await.text().await.unwrap();
     for line in [

@@ -22,6 +22,13 @@ pub(crate) trait Core: Send + Sync + 'static {
     /// nothing twice.
     fn deliver(&self, source: StreamName) -> Answer<'_, Delivered>;
 
+    /// Ends a subscription. What was acknowledged before still reaches the session. False if it
+    /// did not follow.
+    fn unsubscribe(&self, session: StreamName, source: StreamName) -> Answer<'_, bool>;
+
+    /// Delivers what waits in a source that is about to be deleted, unless deleting does that.
+    fn finish<'a>(&'a self, source: &'a StreamName) -> Answer<'a, ()>;
+
     /// Lets a session's stream live longer.
     fn touch<'a>(&'a self, session: &'a StreamName) -> Answer<'a, ()>;
 
@@ -101,6 +108,15 @@ impl Core for Local {
             let done = self.0.fan_out(source).await?;
             Ok(Delivered { successes: done.subscribers, failures: 0, lag_bytes: done.lag_bytes })
         })
+    }
+
+    fn unsubscribe(&self, session: StreamName, source: StreamName) -> Answer<'_, bool> {
+        self.0.unsubscribe(session, source)
+    }
+
+    /// The store does it, in the commit that deletes the source.
+    fn finish<'a>(&'a self, _source: &'a StreamName) -> Answer<'a, ()> {
+        Box::pin(async { Ok(()) })
     }
 
     fn touch<'a>(&'a self, session: &'a StreamName) -> Answer<'a, ()> {

@@ -9,6 +9,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use towpath_model::fanout::Mode;
 use towpath_streams::SessionCounts;
 
+use super::Door;
 use crate::metrics::Metrics;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -68,7 +69,11 @@ impl Counts {
             registry.register("cleanup_sessions", "Sessions the cleaner reported as expired", sessions);
             let subscriptions = counts.cleaned_subscriptions.clone();
             registry.register("cleanup_subscriptions", "Subscriptions that ended with them", subscriptions);
-            registry.register("publish", "Publishes", counts.publish.clone());
+            registry.register(
+                "publish",
+                "Publishes, and plain appends apart from them",
+                counts.publish.clone(),
+            );
             registry.register("publish_error", "Publishes that were refused", counts.publish_error.clone());
             registry.register("sessions", "Sessions there are", counts.sessions.clone());
             registry.register("fanout_lag_bytes", "Bytes that wait in sources", counts.lag_bytes.clone());
@@ -88,12 +93,14 @@ impl Counts {
             drop(counts.session.get_or_create(&Event { event }));
         }
         drop(counts.cleanup.get_or_create(&Event { event: "cleanup_batch" }));
-        drop(counts.publish.get_or_create(&Event { event: "publish" }));
+        for door in [Door::Publish, Door::Append] {
+            drop(counts.publish.get_or_create(&Event { event: publish_event(door) }));
+        }
         counts
     }
 
-    pub(super) fn published(&self, mode: Mode) {
-        self.publish.get_or_create(&Event { event: "publish" }).inc();
+    pub(super) fn published(&self, mode: Mode, door: Door) {
+        self.publish.get_or_create(&Event { event: publish_event(door) }).inc();
         self.fanout.get_or_create(&Event { event: fanout_event(mode) }).inc();
     }
 
@@ -139,6 +146,13 @@ impl Counts {
         self.lagging_sources.set(lag.sources as i64);
         self.lag_bytes.set(i64::try_from(lag.bytes).unwrap_or(i64::MAX));
         self.open_circuits.set(lag.open_circuits as i64);
+    }
+}
+
+fn publish_event(door: Door) -> &'static str {
+    match door {
+        Door::Publish => "publish",
+        Door::Append => "append",
     }
 }
 

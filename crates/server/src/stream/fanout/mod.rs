@@ -52,6 +52,15 @@ pub(crate) struct Published {
     pub(crate) mode: Mode,
 }
 
+/// Which request brought a message. Both fan out; they are counted apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Door {
+    /// `POST /v1/{project}/publish/{stream}`
+    Publish,
+    /// `POST /v1/{project}/stream/{stream}`
+    Append,
+}
+
 /// Registers what fan-outs count, without any.
 pub(super) fn describe(metrics: &Metrics) {
     Counts::new(metrics);
@@ -82,10 +91,15 @@ impl FanOuts {
 
     /// Appends to a stream and delivers to the sessions that follow it. What becomes of the
     /// delivery never fails the publish.
-    pub(crate) async fn publish(&self, source: StreamName, append: Append) -> Result<Published, Error> {
+    pub(crate) async fn publish(
+        &self,
+        source: StreamName,
+        append: Append,
+        door: Door,
+    ) -> Result<Published, Error> {
         let published = self.send(source, append).await;
         match &published {
-            Ok(published) => self.0.counts.published(published.mode),
+            Ok(published) => self.0.counts.published(published.mode, door),
             Err(error) => self.0.counts.refused(word(error)),
         }
         published
@@ -150,11 +164,16 @@ impl FanOuts {
 
     /// False if it did not follow.
     pub(crate) async fn unsubscribe(&self, session: StreamName, source: StreamName) -> Result<bool, Error> {
-        let was = self.0.store.unsubscribe(session, source).await?;
+        let was = self.0.core.unsubscribe(session, source).await?;
         if was {
             self.0.counts.subscription("unsubscribe");
         }
         Ok(was)
+    }
+
+    /// Sees to it that nobody misses what a source holds that is about to be deleted.
+    pub(crate) async fn finish(&self, source: &StreamName) -> Result<(), Error> {
+        self.0.core.finish(source).await
     }
 
     /// A session, and where its stream is.

@@ -34,7 +34,7 @@ use towpath_streams::{
 use super::core::{Core, Delivered, NewStream, Seen, Sent};
 use super::settings::FanOutSettings;
 use crate::limits;
-use behind::Behind;
+use behind::{Behind, Ended};
 use client::{Client, Reply};
 
 pub(super) use client::url;
@@ -163,63 +163,120 @@ impl Remote {
             tokio::time::sleep(limits::FOLLOW_UP_EVERY).await;
             let Some(inner) = weak.upgrade() else { return };
             let remote = Remote(inner);
-            futures_util::stream::iter(remote.0.behind.due())
-                .for_each_concurrent(limits::DRAINS_MAX, |(source, session, from)| {
-                    let remote = &remote;
-                    async move {
-                        if let Err(error) = remote.catch_up(&source, &session, from).await {
-                            tracing::warn!(%error, session = %session, "a session stays behind");
-                            remote.0.behind.rest(&source, &session);
-                        }
-                    }
-                })
-                .await;
+            let due = remote.0.behind.due();
+            remote.follow_up_on(due).await;
         }
     }
 
+    async fn follow_up_on(&self, due: Vec<(StreamName, StreamName)>) {
+        futures_util::stream::iter(due)
+            .for_each_concurrent(limits::DRAINS_MAX, |(source, session)| async move {
+                if let Err(error) = self.catch_up(&source, &session).await {
+                    tracing::warn!(%error, session = %session, "a session stays behind");
+                    self.0.behind.rest(&source, &session);
+                }
+            })
+            .await;
+    }
+
     /// Brings one session from its own offset to its source's cursor, and back among the others.
-    async fn catch_up(
-        &self,
-        source: &StreamName,
-        session: &StreamName,
-        mut from: Offset,
-    ) -> Result<(), Error> {
-        let store = &self.0.store;
+    /// What it left behind when it unsubscribed comes first: the server there refuses what is
+    /// older than the newest it has.
+    async fn catch_up(&self, source: &StreamName, session: &StreamName) -> Result<(), Error> {
+        let (store, behind) = (&self.0.store, &self.0.behind);
+        let alone = behind.alone(source, session);
+        let Ok(_alone) = alone.try_lock() else { return Ok(()) };
+        let Some(mut from) = behind.place(source, session).map(|place| place.from) else { return Ok(()) };
         loop {
-            let known = store.session(session).ok();
-            let subscription =
-                known.and_then(|known| known.subscriptions.into_iter().find(|one| one.source == *source));
-            let (Some(subscription), Ok(state)) = (subscription, store.fan_out_state(source)) else {
-                return self.0.behind.take_back(source, session).await;
+            let Some(place) = behind.place(source, session) else { return Ok(()) };
+            let Ok(state) = store.fan_out_state(source) else {
+                return behind.drop_all(source, session).await;
             };
-            if from >= state.cursor {
+            let ended = place.ended.first().copied();
+            if ended.is_none() && from >= state.cursor {
                 let turn = self.turn(source);
                 let _turn = turn.lock().await;
                 if store.fan_out_state(source)?.cursor <= from {
-                    return self.0.behind.take_back(source, session).await;
+                    return behind.take_back(source, session).await;
                 }
                 continue;
             }
-            let page = store.read(source, Start::At(from), limits::FANOUT_PAGE_BYTES).await?;
-            let load = Load {
-                source,
-                life: page.head.id,
-                content_type: &page.head.content_type,
-                batch: &page.batch,
+            let begin = ended.map_or(from, |ended| ended.from);
+            let page = store.read(source, Start::At(begin), limits::FANOUT_PAGE_BYTES).await?;
+            // Looked up behind the read: whatever was read was there before it leaves.
+            let Some(place) = behind.place(source, session) else { return Ok(()) };
+            if place.ended.first().copied() != ended {
+                continue;
+            }
+            let (until, subscription) = match ended {
+                Some(ended) if ended.life != page.head.id => {
+                    behind.delivered(source, session, ended.until).await?;
+                    continue;
+                }
+                Some(ended) => (ended.until, ended.subscription(source)),
+                None => match self.follows(source, session) {
+                    Some(subscription) => (page.batch.end(), subscription),
+                    None => return behind.take_back(source, session).await,
+                },
             };
-            match self.send_to(&load, session.clone(), subscription).await.1 {
-                Reached::All => from = page.batch.end(),
+            let batch = page.batch.between(begin, until);
+            let (life, content_type) = (page.head.id, &page.head.content_type);
+            let load = Load { source, life, content_type, batch: &batch };
+            let (reached, failed) = match self.send_to(&load, session.clone(), subscription).await.1 {
+                Reached::All => (batch.end(), false),
                 Reached::Gone => {
                     self.forget(session).await;
-                    return self.0.behind.take_back(source, session).await;
+                    return behind.drop_all(source, session).await;
                 }
-                Reached::Only(offset) => {
-                    self.0.behind.put_aside(source, session, offset.max(from)).await?;
-                    self.0.behind.rest(source, session);
-                    return Ok(());
-                }
+                Reached::Only(offset) => (offset.max(begin), true),
+            };
+            match ended {
+                Some(_) => behind.delivered(source, session, reached).await?,
+                None if failed => behind.put_aside(source, session, reached).await?,
+                None => from = reached,
+            }
+            if failed {
+                behind.rest(source, session);
+                return Ok(());
             }
         }
+    }
+
+    fn follows(&self, source: &StreamName, session: &StreamName) -> Option<Subscription> {
+        let known = self.0.store.session(session).ok()?;
+        known.subscriptions.into_iter().find(|one| one.source == *source)
+    }
+
+    /// Puts aside what a session that leaves is still to get. Everything acknowledged by now is
+    /// in it; what is published at the same time may or may not be.
+    async fn keep_for(&self, session: &StreamName, source: &StreamName) -> Result<(), Error> {
+        let Some(subscription) = self.follows(source, session) else { return Ok(()) };
+        let (life, state) = (self.0.store.head(source)?.id, self.0.store.fan_out_state(source)?);
+        let place = self.0.behind.place(source, session);
+        let from = place.map_or(state.cursor, |place| place.from).max(subscription.start);
+        if from >= state.tail {
+            return Ok(());
+        }
+        let ended = Ended { life, from, until: state.tail, envelope: subscription.envelope };
+        self.0.behind.leaves(source, session, ended).await
+    }
+
+    /// Delivers everything that waits in a source, or says that it cannot.
+    async fn deliver_all(&self, source: &StreamName) -> Result<(), Error> {
+        const WAITS: Error = Error::Busy(
+            "sessions on another server have not got all of this stream yet; try again when they are reachable",
+        );
+        loop {
+            let delivered = self.deliver_page(source).await?;
+            match delivered.lag_bytes {
+                0 => break,
+                _ if delivered.failures > 0 => return Err(WAITS),
+                _ => {}
+            }
+        }
+        let behind = self.0.behind.of(source).into_iter().map(|session| (source.clone(), session));
+        self.follow_up_on(behind.collect()).await;
+        if self.0.behind.of(source).is_empty() { Ok(()) } else { Err(WAITS) }
     }
 }
 
@@ -255,8 +312,9 @@ impl Core for Remote {
     fn put<'a>(&'a self, session: &'a StreamName, new: NewStream) -> Answer<'a, bool> {
         Box::pin(async move {
             let is_new = self.0.client.put(session, new).await?;
-            if !is_new {
-                self.0.client.touch(session).await?;
+            match is_new {
+                true => self.0.behind.forget(session).await?,
+                false => self.0.client.touch(session).await?,
             }
             Ok(is_new)
         })
@@ -312,9 +370,28 @@ impl Core for Remote {
         })
     }
 
+    /// What waits is put aside first: a crash in between sends it to one who still follows.
+    fn unsubscribe(&self, session: StreamName, source: StreamName) -> Answer<'_, bool> {
+        Box::pin(async move {
+            self.keep_for(&session, &source).await?;
+            self.0.store.leave(session, source).await
+        })
+    }
+
+    fn finish<'a>(&'a self, source: &'a StreamName) -> Answer<'a, ()> {
+        Box::pin(async move {
+            match self.0.store.fan_out_state(source) {
+                Ok(_) => self.deliver_all(source).await,
+                // Nothing that could be delivered; whoever deletes it hears so.
+                Err(_) => Ok(()),
+            }
+        })
+    }
+
     fn delete<'a>(&'a self, session: &'a StreamName) -> Answer<'a, ()> {
         Box::pin(async move {
             self.0.client.delete(session).await?;
+            self.0.behind.forget(session).await?;
             match self.0.store.delete(session.clone()).await {
                 Err(Error::NotFound(_)) => Ok(()),
                 other => other,

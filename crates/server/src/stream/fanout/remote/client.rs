@@ -71,7 +71,9 @@ impl Client {
         let request = self
             .request(Method::PUT, session)
             .header("content-type", new.content_type.as_str())
-            .header("stream-ttl", new.ttl_seconds);
+            .header("stream-ttl", new.ttl_seconds)
+            // Towpath there would keep the name for a session of its own; others do not mind.
+            .header("stream-session-host", "true");
         let response = self.send(request).await?;
         match response.status() {
             StatusCode::CREATED => Ok(true),
