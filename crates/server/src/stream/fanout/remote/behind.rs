@@ -17,11 +17,15 @@ use crate::limits;
 
 const NAMESPACE: &str = "fanout-behind";
 
+/// A source and a session.
+type Names = (StreamName, StreamName);
+type Turn = Arc<tokio::sync::Mutex<()>>;
+
 pub(super) struct Behind {
     store: Arc<dyn Store>,
-    all: Mutex<HashMap<(StreamName, StreamName), Waiting>>,
+    all: Mutex<HashMap<Names, Waiting>>,
     /// Who is catching up: nobody twice at a time.
-    alone: Mutex<HashMap<(StreamName, StreamName), Arc<tokio::sync::Mutex<()>>>>,
+    alone: Mutex<HashMap<Names, Turn>>,
     /// One durable change at a time: what is in memory is what was written.
     writing: tokio::sync::Mutex<()>,
 }
@@ -83,7 +87,7 @@ impl Behind {
     }
 
     /// The right to send to one session what it is behind with.
-    pub(super) fn alone(&self, source: &StreamName, session: &StreamName) -> Arc<tokio::sync::Mutex<()>> {
+    pub(super) fn alone(&self, source: &StreamName, session: &StreamName) -> Turn {
         let mut alone = self.alone.lock().unwrap_or_else(PoisonError::into_inner);
         if alone.len() >= limits::TURNS_MAX {
             alone.retain(|_, one| Arc::strong_count(one) > 1);
@@ -160,7 +164,7 @@ impl Behind {
         self.keys(|(of, _)| of == source).into_iter().map(|(_, session)| session).collect()
     }
 
-    fn keys(&self, is_it: impl Fn(&(StreamName, StreamName)) -> bool) -> Vec<(StreamName, StreamName)> {
+    fn keys(&self, is_it: impl Fn(&Names) -> bool) -> Vec<Names> {
         self.with(|all| all.keys().filter(|key| is_it(key)).cloned().collect())
     }
 
@@ -202,7 +206,7 @@ impl Behind {
     }
 
     /// Those whose pause is over.
-    pub(super) fn due(&self) -> Vec<(StreamName, StreamName)> {
+    pub(super) fn due(&self) -> Vec<Names> {
         let now = Instant::now();
         self.with(|all| {
             let due = all.iter().filter(|(_, waiting)| waiting.next <= now);
@@ -210,7 +214,7 @@ impl Behind {
         })
     }
 
-    fn with<T>(&self, work: impl FnOnce(&mut HashMap<(StreamName, StreamName), Waiting>) -> T) -> T {
+    fn with<T>(&self, work: impl FnOnce(&mut HashMap<Names, Waiting>) -> T) -> T {
         work(&mut self.all.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
