@@ -1,7 +1,8 @@
 -- Route dead letters: what failed, kept whole until somebody has dealt with it.
 
 -- fn_route_dead_letter_replay: a dead letter again, from its snapshot, as the route is now (E06).
--- It is resolved if the route takes it, and stays open with the new error if not.
+-- It is resolved if the route takes it, and stays open with the new error if not. A dry run
+-- delivers nothing, so it resolves only what failed in a dry run (E07).
 --
 -- Answers: {ok, dead_letter_id, decision, generation, resolved, detail}; gate_closed, invalid,
 -- not_found, conflict (resolved already, or the route is off).
@@ -15,6 +16,7 @@ declare
     _route towpath.outbound_route;
     _refusal jsonb;
     _done record;
+    _resolved boolean;
 begin
     select * into _letter from towpath.route_dead_letter d where d.dead_letter_id = p_dead_letter_id for update;
     if not found then
@@ -30,22 +32,24 @@ begin
         return _refusal;
     end if;
     select * into _done from towpath._route_replay_one(_route, _letter.event_snapshot, _letter.recipients, _now);
+    _resolved := _done.decision = 'sent' or (_done.decision = 'dry_run' and _letter.mode = 'dry_run');
     update towpath.route_dead_letter d
        set replays = d.replays + 1,
            error = coalesce(_done.error, d.error),
-           resolved_at = case when _done.decision <> 'failed' then _now end,
-           resolved_by = case when _done.decision <> 'failed' then p_actor end,
-           resolution = case when _done.decision <> 'failed' then 'replayed_' || _done.decision end
+           resolved_at = case when _resolved then _now end,
+           resolved_by = case when _resolved then p_actor end,
+           resolution = case when _resolved then 'replayed_' || _done.decision end
      where d.dead_letter_id = p_dead_letter_id;
     return jsonb_build_object('ok', true, 'dead_letter_id', p_dead_letter_id, 'decision', _done.decision,
-        'generation', _done.generation, 'resolved', _done.decision <> 'failed', 'detail', _done.error);
+        'generation', _done.generation, 'resolved', _resolved, 'detail', _done.error);
 end;
 $$;
 
 -- fn_route_dead_letter_replay_many: replays open dead letters, of one route or of all, oldest first,
--- at most p_limit (1,000).
+-- at most p_limit (1,000). A dry run leaves a live dead letter open.
 --
--- Answers: {ok, replayed: [dead_letter_id], failed: [dead_letter_id], refused: [answer]}; gate_closed, invalid.
+-- Answers: {ok, replayed: [dead_letter_id], dry_run: [dead_letter_id], failed: [dead_letter_id],
+-- refused: [answer]}; gate_closed, invalid.
 create or replace function towpath.fn_route_dead_letter_replay_many(
     p_actor text, p_route_name text default null, p_limit integer default 100) returns jsonb
     language plpgsql security definer
@@ -56,6 +60,7 @@ declare
     _id uuid;
     _answer jsonb;
     _replayed jsonb := '[]';
+    _dry_run jsonb := '[]';
     _failed jsonb := '[]';
     _refused jsonb := '[]';
 begin
@@ -72,11 +77,13 @@ begin
             _refused := _refused || jsonb_build_array(_answer || jsonb_build_object('dead_letter_id', _id));
         elsif (_answer ->> 'resolved')::boolean then
             _replayed := _replayed || to_jsonb(_id);
+        elsif _answer ->> 'decision' = 'dry_run' then
+            _dry_run := _dry_run || to_jsonb(_id);
         else
             _failed := _failed || to_jsonb(_id);
         end if;
     end loop;
-    return jsonb_build_object('ok', true, 'replayed', _replayed, 'failed', _failed, 'refused', _refused);
+    return jsonb_build_object('ok', true, 'replayed', _replayed, 'dry_run', _dry_run, 'failed', _failed, 'refused', _refused);
 end;
 $$;
 

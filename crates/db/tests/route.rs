@@ -38,16 +38,33 @@ async fn jobs(db: &TestDb) -> String {
     db.text("select count(*) from towpath.job_queue where job_kind = 'k'").await
 }
 
-/// E04: both gates must be open, else a clean no-op that says which is closed.
+/// A pass in a transaction of its own, and whether that transaction wrote anything: PostgreSQL gives it a
+/// number only if it did.
+async fn pass_that_writes(db: &TestDb) -> (Value, bool) {
+    let mut client = db.client_as("towpath_owner").await;
+    let pass = client.transaction().await.unwrap();
+    let answer = pass.query_one("select towpath.fn_route_worker_run('default')", &[]).await.unwrap().get(0);
+    let wrote =
+        pass.query_one("select pg_current_xact_id_if_assigned() is not null", &[]).await.unwrap().get(0);
+    pass.commit().await.unwrap();
+    (answer, wrote)
+}
+
+/// E04: both gates must be open, else a pass writes nothing and says which is closed.
 #[tokio::test]
 async fn both_gates_must_be_open() {
     let db = routed("live").await;
+    call(&db, "fn_event_emit('d', 't')").await;
+    call(&db, "fn_event_sequence()").await;
     for gate in ["event.routing.enabled", "event.route_worker.enabled"] {
         call(&db, &format!("fn_gate_set('{gate}', false, 'tester', 'a test')")).await;
-        let answer = call(&db, "fn_route_worker_run('default')").await;
+        let (answer, wrote) = pass_that_writes(&db).await;
         assert_eq!((&answer["error"], &answer["gate"]), (&json!("gate_closed"), &json!(gate)));
+        assert!(!wrote, "{gate}");
         call(&db, &format!("fn_gate_set('{gate}', true, 'tester', 'a test')")).await;
     }
+    let (answer, wrote) = pass_that_writes(&db).await;
+    assert_eq!((&answer["decisions"]["sent"], wrote), (&json!(1), true), "{answer}");
 }
 
 /// E05, E02: off, dry run and live decide differently, each with exactly one attempt.
@@ -96,6 +113,57 @@ async fn dry_then_live_delivers_and_a_reset_repeats_nothing() {
         route(&db).await;
         assert_eq!(jobs(&db).await, expected);
     }
+}
+
+/// Emits an event that the route `r` cannot take, routes it, and answers its dead letter.
+async fn dead_letter(db: &TestDb) -> String {
+    call(db, r#"fn_event_emit('d', 't', p_payload => '{"prio": "abc", "order": 17}')"#).await;
+    call(db, "fn_event_sequence()").await;
+    assert_eq!(route(db).await["failed"], 1);
+    let newest = "select dead_letter_id from towpath.route_dead_letter order by position desc limit 1";
+    db.text(newest).await
+}
+
+/// E07: a dry run notes what it would do with a dead letter of a live route, and leaves it open: alone and
+/// in bulk. The live route delivers it afterwards.
+#[tokio::test]
+async fn a_dry_run_leaves_a_live_dead_letter_open() {
+    let db = routed("live").await;
+    let letter = dead_letter(&db).await;
+    call(&db, r#"fn_route_put('r', 'job', '{"job_kind": "k"}')"#).await;
+    set_mode(&db, "dry_run").await;
+    let replay = format!("fn_route_dead_letter_replay('{letter}', 'tester')");
+    let one = call(&db, &replay).await;
+    assert_eq!((&one["decision"], &one["resolved"]), (&json!("dry_run"), &json!(false)), "{one}");
+    let many = call(&db, "fn_route_dead_letter_replay_many('tester')").await;
+    assert_eq!((&many["dry_run"], &many["replayed"]), (&json!([letter]), &json!([])), "{many}");
+    assert_eq!(many["failed"], json!([]), "{many}");
+    let noted = "select count(*) from towpath.route_attempt where decision = 'dry_run' and reason = 'replay'";
+    assert_eq!(db.text(noted).await, "2");
+    let open = "select count(*) from towpath.route_dead_letter where resolved_at is null and replays = 2";
+    assert_eq!(db.text(open).await, "1");
+    set_mode(&db, "live").await;
+    assert_eq!(call(&db, &replay).await["resolved"], true);
+    assert_eq!(jobs(&db).await, "1");
+}
+
+/// E06: a dead letter is replayed from its own snapshot: the partitions of its event, of the event's
+/// position and of its attempts are gone.
+#[tokio::test]
+async fn a_dead_letter_is_replayed_without_its_event() {
+    let db = routed("live").await;
+    let letter = dead_letter(&db).await;
+    let owner = db.client_as("towpath_owner").await;
+    for table in ["event_outbox", "event_position", "route_attempt"] {
+        let partition = db.text(&format!("select tableoid::regclass from towpath.{table}")).await;
+        owner.batch_execute(&format!("drop table {partition}")).await.unwrap();
+        assert_eq!(db.text(&format!("select count(*) from towpath.{table}")).await, "0");
+    }
+    call(&db, r#"fn_route_put('r', 'job', '{"job_kind": "k"}')"#).await;
+    let replayed = call(&db, &format!("fn_route_dead_letter_replay('{letter}', 'tester')")).await;
+    assert_eq!((&replayed["decision"], &replayed["resolved"]), (&json!("sent"), &json!(true)), "{replayed}");
+    let order = "select payload_json #>> '{payload,order}' from towpath.job_queue where job_kind = 'k'";
+    assert_eq!(db.text(order).await, "17");
 }
 
 /// E06: one poison event in a thousand: 999 delivered, one snapshot that replays after the fix.

@@ -5,7 +5,9 @@ use axum::extract::{Path, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
 use towpath_db::Database;
-use towpath_db::event::{CircuitClosed, Letters, ModeSet, Route, RouteAttempts, RouteDeadLetter};
+use towpath_db::event::{
+    CircuitClosed, LetterReplayed, Letters, ModeSet, Route, RouteAttempts, RouteDeadLetter,
+};
 use towpath_model::event::route::Mode;
 
 use crate::App;
@@ -69,7 +71,12 @@ pub(crate) async fn act(State(app): State<App>, action: Action) -> Result<Respon
             let id =
                 target.parse().map_err(|_| Fault::Invalid(format!("{target:?} is not a dead letter")))?;
             let work = async |db: Database, who: String, _| db.route_dead_letter_replay(id, &who).await;
-            return action.perform(&app, ("routes dlq replay", &target), work, |_| "sent again".into()).await;
+            let said = |done: LetterReplayed| match (done.resolved, done.detail) {
+                (true, _) => "sent again".into(),
+                (false, Some(error)) => format!("it failed again and stays open: {error}"),
+                (false, None) => "its route is in a dry run: noted, and the dead letter stays open".into(),
+            };
+            return action.perform(&app, ("routes dlq replay", &target), work, said).await;
         }
         "resolve" => {
             let id =

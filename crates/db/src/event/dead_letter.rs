@@ -73,6 +73,9 @@ pub struct LetterReplayed {
 pub struct LettersReplayed {
     /// Dealt with.
     pub replayed: Vec<DeadLetterId>,
+    /// Tried in a dry run; they stay open, because nothing was delivered.
+    #[serde(default)]
+    pub dry_run: Vec<DeadLetterId>,
     /// Failed again; they stay open with the new error.
     pub failed: Vec<DeadLetterId>,
     /// Not tried, each with the reason: a route that is off, for one.

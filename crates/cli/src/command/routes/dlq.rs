@@ -106,6 +106,9 @@ async fn some(
     output.show(&done, |done| {
         let line = |one: &towpath_db::event::LetterReplayed| match &one.detail {
             Some(error) => format!("dead letter {} failed again: {error}", one.dead_letter_id),
+            None if !one.resolved => {
+                format!("dead letter {} stays open: its route is in a dry run", one.dead_letter_id)
+            }
             None => format!("dead letter {}: {}", one.dead_letter_id, one.decision),
         };
         done.iter().map(line).collect::<Vec<_>>().join("\n")
@@ -152,7 +155,7 @@ async fn many(
         let went_on = !batch.replayed.is_empty();
         bar.inc(batch.replayed.len() as u64);
         done.replayed.extend(batch.replayed);
-        (done.failed, done.refused) = (batch.failed, batch.refused);
+        (done.dry_run, done.failed, done.refused) = (batch.dry_run, batch.failed, batch.refused);
         if !went_on {
             break;
         }
@@ -167,12 +170,15 @@ async fn many(
         if let Some(first) = done.failed.first() {
             words += &format!("; {} failed again, see: towpath routes dlq show {first}", done.failed.len());
         }
+        if !done.dry_run.is_empty() {
+            words += &format!("; {} stay open, because their route is in a dry run", done.dry_run.len());
+        }
         if !done.refused.is_empty() {
             words += &format!("; {} not tried, because their route is off", done.refused.len());
         }
         words
     });
-    let left = done.failed.len() + done.refused.len();
+    let left = done.dry_run.len() + done.failed.len() + done.refused.len();
     Ok(if left == 0 { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FAILURES) })
 }
 
