@@ -104,8 +104,46 @@ exception when invalid_text_representation then
 end;
 $$;
 
--- fn_event_counter_fold: turns the counts of single passes into hours, and forgets hours older
--- than two days.
+-- _event_count: adds the events between two positions to the hours in which they were emitted. Events
+-- that resolve alike are counted together: the payload is told apart only in domains where a
+-- subscription looks into it. The domain towpath is left out, so no warning counts itself.
+create or replace function towpath._event_count(p_after bigint, p_to bigint) returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
+    set jit = off
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+as $$
+declare
+    _on boolean := towpath._resolution_on();
+    _filtered text[] := array(select distinct s.event_domain from towpath.event_subscription s
+                               where s.scope_filter <> '{}');
+begin
+    insert into towpath.event_resolution_hour as h (hour_at, event_domain, event_type, events, broadcasts)
+    select e.hour_at, e.event_domain, e.event_type, sum(e.events),
+           coalesce(sum(e.events) filter (where not _on or not exists (
+               select 1 from towpath._event_rows_matching(e.event_domain, e.event_type, e.event_stream, e.subject_table,
+                                                          e.payload) m where not m.mute)), 0)
+      from (select date_trunc('hour', o.created_at, 'UTC') as hour_at, o.event_domain, o.event_type, o.event_stream,
+                   o.subject_table, case when o.event_domain = any(_filtered) then o.payload else '{}' end as payload,
+                   count(*) as events
+              from towpath.event_position p
+              join lateral (select * from towpath.event_outbox x where x.event_id = p.event_id offset 0) o on true
+             where p.position > p_after and p.position <= p_to and o.event_domain <> 'towpath'
+             group by 1, 2, 3, 4, 5, 6) e
+     group by e.hour_at, e.event_domain, e.event_type
+    on conflict (hour_at, event_domain, event_type) do update
+       set events = h.events + excluded.events, broadcasts = h.broadcasts + excluded.broadcasts;
+end;
+$$;
+
+-- fn_event_counter_fold: counts up to p_limit events that have not been counted, by hour, domain and
+-- type, and forgets hours older than two days (R03). The counter has a cursor of its own: each event
+-- counts once, however many workers route it, however often a cursor is set back, and whether or
+-- not routing is switched on.
 --
 -- Answers: {ok, folded, more, busy}.
 create or replace function towpath.fn_event_counter_fold(p_limit integer default 10000) returns jsonb
@@ -114,30 +152,28 @@ create or replace function towpath.fn_event_counter_fold(p_limit integer default
 as $$
 declare
     _limit integer := least(greatest(coalesce(p_limit, 10000), 1), 100000);
-    _folded bigint;
+    _last bigint := towpath._event_last_position();
+    _from bigint;
+    _to bigint;
 begin
     if not pg_try_advisory_xact_lock(7304, 2) then
         return jsonb_build_object('ok', true, 'folded', 0, 'more', false, 'busy', true);
     end if;
-    with gone as (
-        delete from towpath.event_resolution_delta d
-         where d.ctid = any(array(select x.ctid from towpath.event_resolution_delta x limit _limit))
-        returning d.*),
-    folded as (
-        insert into towpath.event_resolution_hour as h (hour_at, event_domain, event_type, events, broadcasts)
-        select date_trunc('hour', g.counted_at, 'UTC'), g.event_domain, g.event_type, sum(g.events), sum(g.broadcasts)
-          from gone g group by 1, 2, 3
-        on conflict (hour_at, event_domain, event_type) do update
-           set events = h.events + excluded.events, broadcasts = h.broadcasts + excluded.broadcasts)
-    select count(*) into _folded from gone;
-    delete from towpath.event_resolution_hour h where h.hour_at < towpath.fn_now() - interval '2 days';
-    return jsonb_build_object('ok', true, 'folded', _folded, 'more', _folded = _limit, 'busy', false);
+    -- What retention has dropped need not be walked over.
+    select greatest(c.position, r.kept_from - 1) into _from
+      from towpath.event_resolution_cursor c, towpath.event_retention r;
+    _to := least(_last, _from + _limit);
+    if _to > _from then
+        perform towpath._event_count(_from, _to);
+        update towpath.event_resolution_cursor c set position = _to;
+        delete from towpath.event_resolution_hour h where h.hour_at < towpath.fn_now() - interval '2 days';
+    end if;
+    return jsonb_build_object('ok', true, 'folded', greatest(_to - _from, 0), 'more', _to < _last, 'busy', false);
 end;
 $$;
 
 -- fn_event_broadcast_check: emits the warning event when too many events of the last 24 hours had
--- to be broadcast (R03), once per 24 hours. The counts leave out the domain towpath, so the
--- warning never counts itself. A route worker calls this about once a minute.
+-- to be broadcast (R03), once per 24 hours. Maintenance calls this about once a minute.
 --
 -- Answers: {ok, events, broadcasts, percent, warned, event_id}.
 create or replace function towpath.fn_event_broadcast_check() returns jsonb
@@ -150,8 +186,8 @@ declare
     _percent numeric;
     _event_id uuid;
 begin
-    select coalesce(sum(v.events_24h), 0) as events, coalesce(sum(v.broadcast_events_24h), 0) as broadcasts
-      into _count from towpath._event_broadcasts(_now) v;
+    select coalesce(sum(h.events), 0) as events, coalesce(sum(h.broadcasts), 0) as broadcasts
+      into _count from towpath.event_resolution_hour h where h.hour_at > _now - interval '25 hours';
     _percent := case when _count.events > 0 then round(100.0 * _count.broadcasts / _count.events, 2) else 0 end;
     if _count.events >= towpath._config_number('event.broadcast.warn_min_events')
        and _percent > towpath._config_number('event.broadcast.warn_percent') then
@@ -162,30 +198,17 @@ begin
                 jsonb_build_object('window_hours', 24, 'events', _count.events, 'broadcasts', _count.broadcasts,
                     'percent', _percent, 'resolution_enabled', towpath._resolution_on(),
                     'top', (select coalesce(jsonb_agg(to_jsonb(t) order by t.broadcast_events_24h desc), '[]')
-                              from (select v.event_domain, v.event_type, v.broadcast_events_24h
-                                      from towpath._event_broadcasts(_now) v where v.broadcast_events_24h > 0
-                                     order by v.broadcast_events_24h desc limit 10) t)));
+                              from (select h.event_domain, h.event_type, sum(h.broadcasts) as broadcast_events_24h
+                                      from towpath.event_resolution_hour h
+                                     where h.hour_at > _now - interval '25 hours'
+                                     group by h.event_domain, h.event_type
+                                    having sum(h.broadcasts) > 0
+                                     order by 3 desc limit 10) t)));
         end if;
     end if;
     return jsonb_build_object('ok', true, 'events', _count.events, 'broadcasts', _count.broadcasts,
         'percent', _percent, 'warned', _event_id is not null, 'event_id', _event_id);
 end;
-$$;
-
--- _event_broadcasts: events and broadcasts of the 24 hours before a moment, by domain and type.
--- Hours are whole, so the window is up to an hour longer.
-create or replace function towpath._event_broadcasts(p_now timestamptz)
-    returns table (event_domain text, event_type text, events_24h bigint, broadcast_events_24h bigint)
-    language sql stable
-    set search_path = pg_catalog, pg_temp
-as $$
-    select c.event_domain, c.event_type, sum(c.events)::bigint, sum(c.broadcasts)::bigint
-      from (select h.event_domain, h.event_type, h.events, h.broadcasts from towpath.event_resolution_hour h
-             where h.hour_at > p_now - interval '25 hours'
-            union all
-            select d.event_domain, d.event_type, d.events, d.broadcasts from towpath.event_resolution_delta d
-             where d.counted_at > p_now - interval '24 hours') c
-     group by c.event_domain, c.event_type
 $$;
 
 grant execute on function towpath.fn_resolve_recipients(jsonb) to workflow_admin, towpath_observer, worker_service_user;

@@ -250,10 +250,6 @@ begin
     end if;
     if _count.events > 0 then
         _failed := towpath._route_apply(_work, _now);
-        insert into towpath.event_resolution_delta (counted_at, event_domain, event_type, events, broadcasts)
-        select _now, w.event_domain, w.event_type, count(distinct w.position),
-               count(distinct w.position) filter (where w.step = 5)
-          from unnest(_work) w where w.event_domain <> 'towpath' group by w.event_domain, w.event_type;
     end if;
     _summary := jsonb_build_object('from_position', _mark.position, 'position', _to, 'events', _count.events,
         'decisions', jsonb_build_object('sent', _count.sent - _failed, 'dry_run', _count.dry_run,
@@ -264,10 +260,6 @@ begin
     delete from towpath.route_cursor_mark m where m.cursor_no = _cursor.cursor_no and m.mark_no = _mark.mark_no;
     if _count.deliveries > 0 and towpath._gate_open('queue.notify.enabled') then
         perform pg_notify('towpath_delivery', '');
-    end if;
-    if date_trunc('minute', _mark.last_run_at) < date_trunc('minute', _now) then
-        perform towpath.fn_event_counter_fold();
-        perform towpath.fn_event_broadcast_check();
     end if;
     return jsonb_build_object('ok', true, 'worker_name', p_worker_name, 'slice', _cursor.slice,
         'slices', _worker.slices, 'last_position', _last, 'more', _to < _last, 'busy', false) || _summary;

@@ -168,15 +168,15 @@ create table towpath.event_subscription (
     constraint event_subscription_by_not_blank_check check (btrim(registered_by) <> '')
 );
 
--- How events were resolved: one row per pass, domain and type, folded into hours by
--- fn_event_counter_fold, so that the share of broadcasts costs no scan (R03).
-create table towpath.event_resolution_delta (
-    counted_at   timestamptz not null,
-    event_domain text        not null,
-    event_type   text        not null,
-    events       bigint      not null,
-    broadcasts   bigint      not null
-) with (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 2000);
+-- How many events nobody had subscribed, by the hour in which they were emitted, so that the share
+-- of broadcasts costs no scan (R03); and how far fn_event_counter_fold has counted.
+create table towpath.event_resolution_cursor (
+    only_row boolean primary key default true,
+    position bigint  not null default 0,
+    constraint event_resolution_cursor_one_row_check check (only_row),
+    constraint event_resolution_cursor_position_not_negative_check check (position >= 0)
+) with (fillfactor = 50);
+insert into towpath.event_resolution_cursor default values;
 create table towpath.event_resolution_hour (
     hour_at      timestamptz not null,
     event_domain text        not null,

@@ -33,11 +33,8 @@ select t.last_position,
               min(d.created_at) as oldest_delivery_at
          from towpath._delivery_now d) d
  cross join lateral (
-       select coalesce(sum(x.events), 0)::bigint as events_24h, coalesce(sum(x.broadcasts), 0)::bigint as broadcast_events_24h
-         from (select h.events, h.broadcasts from towpath.event_resolution_hour h where h.hour_at > n.now - interval '25 hours'
-               union all
-               select e.events, e.broadcasts from towpath.event_resolution_delta e
-                where e.counted_at > n.now - interval '24 hours') x) b
+       select coalesce(sum(h.events), 0)::bigint as events_24h, coalesce(sum(h.broadcasts), 0)::bigint as broadcast_events_24h
+         from towpath.event_resolution_hour h where h.hour_at > n.now - interval '25 hours') b
  cross join (
        select coalesce(bool_or(c.value = 'true') filter (where c.key = 'event.routing.enabled'), false) as routing_enabled,
               coalesce(bool_or(c.value = 'true') filter (where c.key = 'event.route_worker.enabled'), false)

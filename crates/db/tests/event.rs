@@ -303,6 +303,7 @@ async fn resolution_can_be_switched_off() {
         call(&db, "fn_event_emit('d', 't')").await;
         call(&db, "fn_event_sequence()").await;
         call(&db, "fn_route_worker_run('default')").await;
+        call(&db, "fn_event_counter_fold()").await;
         assert_eq!(db.text(shown).await, wanted, "{mode}");
     }
 }
@@ -319,7 +320,7 @@ async fn broadcast_warns_once() {
         );
         assert_eq!(call(&db, &many).await["emitted"], count);
         call(&db, "fn_event_sequence()").await;
-        while call(&db, "fn_route_worker_run('default', 1000)").await["more"] == true {}
+        call(&db, "fn_event_counter_fold()").await;
     };
     emit("good", 100).await;
     emit("nobody", 5).await;
@@ -328,7 +329,49 @@ async fn broadcast_warns_once() {
     let first = call(&db, "fn_event_broadcast_check()").await;
     assert_eq!(first["warned"], true, "{first}");
     call(&db, "fn_event_sequence()").await;
-    while call(&db, "fn_route_worker_run('default', 1000)").await["more"] == true {}
+    call(&db, "fn_event_counter_fold()").await;
     let again = call(&db, "fn_event_broadcast_check()").await;
     assert_eq!((&again["warned"], &again["events"]), (&json!(false), &first["events"]), "{again}");
+}
+
+/// R03: each event counts once, in the view and in the warning: with two route workers, with a cursor that
+/// is set back to events which then get new decisions, and however the counter cuts its batches. A muted
+/// or out of scope subscription is none.
+#[tokio::test]
+async fn broadcasts_count_each_event_once() {
+    let db = TestDb::open().await;
+    call(&db, "fn_event_subscription_put('role:a', 'heard', p_scope_filter => '{\"vip\": true}')").await;
+    call(&db, "fn_event_subscription_put('role:a', 'muted', p_mute => true)").await;
+    call(&db, "fn_route_worker_put('second')").await;
+    call(&db, r#"fn_route_put('r', 'job', '{"job_kind": "k"}')"#).await;
+    let emit = "fn_event_emit_many((select jsonb_agg(jsonb_build_object('event_domain', d, 'event_type', 't', \
+                'payload', jsonb_build_object('vip', n % 2 = 0))) \
+                from unnest(array['heard', 'muted', 'nobody']) d, generate_series(1, 100) n))";
+    assert_eq!(call(&db, emit).await["emitted"], 300);
+    call(&db, "fn_event_sequence()").await;
+    let route_both = async || {
+        for worker in ["default", "second"] {
+            while call(&db, &format!("fn_route_worker_run('{worker}', 1000)")).await["more"] == true {}
+        }
+    };
+    route_both().await;
+    while call(&db, "fn_event_counter_fold(70)").await["more"] == true {}
+    call(&db, "fn_route_mode_set('r', 'dry_run', 'tester', 'a test')").await;
+    for worker in ["default", "second"] {
+        call(&db, &format!("fn_route_worker_put('{worker}', 1, 0)")).await;
+    }
+    route_both().await;
+    assert_eq!(db.text("select count(*) from towpath.route_attempt where decision = 'dry_run'").await, "300");
+    call(&db, "fn_event_counter_fold()").await;
+    let used = "select string_agg(format('%s %s/%s', event_domain, broadcast_events_24h, events_24h), ', ' \
+                order by event_domain) from towpath.v_subscription_broadcast_used";
+    assert_eq!(db.text(used).await, "heard 50/100, muted 100/100, nobody 100/100");
+    let check = call(&db, "fn_event_broadcast_check()").await;
+    assert_eq!(
+        (&check["warned"], &check["broadcasts"], &check["events"]),
+        (&json!(true), &json!(250), &json!(300))
+    );
+    let top = "select payload #>> '{top,0,broadcast_events_24h}' from towpath.event_outbox \
+               where event_type = 'subscription.broadcast_drift'";
+    assert_eq!(db.text(top).await, "100");
 }

@@ -79,7 +79,7 @@ pub(crate) const ATTEMPT_RENEWAL_MAX: Duration = Duration::from_secs(60);
 pub(crate) const REAP_BATCHES: i32 = 50;
 /// Processes per scan: each runs a supervisor, all in one transaction.
 pub(crate) const SCAN_PROCESSES: i32 = 100;
-/// Deltas per fold.
+/// Deltas of job counters, or events to count, per fold.
 pub(crate) const FOLD_ROWS: i32 = 10_000;
 /// Rows per retention step.
 pub(crate) const RETENTION_ROWS: i32 = 10_000;

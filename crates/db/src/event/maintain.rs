@@ -107,7 +107,7 @@ impl Database {
         read(self.call("select towpath.fn_event_retention_tick()", &[]).await?)
     }
 
-    /// Adds up to `limit` counts of single passes to the hours.
+    /// Counts up to `limit` events that have not been counted.
     pub async fn event_counter_fold(&self, limit: i32) -> Result<Pass, Error> {
         read(self.call("select towpath.fn_event_counter_fold($1)", &[&limit]).await?)
     }

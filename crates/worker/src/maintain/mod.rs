@@ -79,9 +79,10 @@ impl Task {
         match self {
             Task::Reap | Task::Counters => Duration::from_secs(1),
             Task::Floors | Task::Schedules | Task::Processes => Duration::from_millis(500),
+            Task::EventCounters => Duration::from_secs(5),
             Task::Recount => Duration::from_secs(30),
             Task::Retention | Task::Heartbeats => Duration::from_secs(60),
-            Task::EventCounters | Task::EventBroadcasts | Task::EventRetention => Duration::from_secs(60),
+            Task::EventBroadcasts | Task::EventRetention => Duration::from_secs(60),
             Task::Partitions | Task::EventPartitions => Duration::from_secs(3_600),
         }
     }
