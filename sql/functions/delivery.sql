@@ -3,7 +3,7 @@
 --
 -- A target is scheme, host and port. Its row is locked while anything about it is decided, so
 -- circuit, pause and rate hold however many senders there are; one target that is down is
--- skipped whole and slows nobody else.
+-- skipped whole and slows nobody else. Routes to one target share it by turns.
 
 -- _delivery_gate: null while webhooks may be sent.
 create or replace function towpath._delivery_gate() returns jsonb
@@ -60,15 +60,107 @@ begin
 end;
 $$;
 
+-- _delivery_lines: per target and route, when the first waiting delivery is due. One probe of
+-- delivery_due_idx for each, however many deliveries wait.
+create or replace function towpath._delivery_lines()
+    returns table (target_no integer, route_no integer, next_at timestamptz)
+    language plpgsql stable
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set enable_sort = off
+as $$
+begin
+    return query
+    with recursive line as (
+        (select d.target_no, d.route_no, d.next_at from towpath.delivery d where d.lease_owner is null
+          order by d.target_no, d.route_no, d.next_at limit 1)
+        union all
+        select n.target_no, n.route_no, n.next_at
+          from line l
+         cross join lateral (select d.target_no, d.route_no, d.next_at from towpath.delivery d
+                              where d.lease_owner is null and (d.target_no, d.route_no) > (l.target_no, l.route_no)
+                              order by d.target_no, d.route_no, d.next_at limit 1) n)
+    select l.target_no, l.route_no, l.next_at from line l;
+end;
+$$;
+
+-- _delivery_take: leases up to p_room due deliveries of a locked target. Its routes take turns, the
+-- one after the last that was served first, so a route with a long backlog holds up no other. A
+-- delivery whose route is not live, or which waits for an earlier one of its ordering key, is moved
+-- back in time instead of being looked at again and again.
+create or replace function towpath._delivery_take(
+    p_target towpath.delivery_target, p_routes integer[], p_room integer, p_lease_owner text, p_until timestamptz,
+    p_now timestamptz, out taken uuid[], out served_route_no integer)
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
+    set jit = off
+as $$
+begin
+    taken := '{}';
+    if p_room <= 0 then
+        return;
+    end if;
+    with due as (
+        select d.*, r.mode = 'live' as live
+          from unnest(p_routes) n
+          join towpath.outbound_route r on r.route_no = n
+         cross join lateral (
+               select d.delivery_id, d.route_no, d.ordering_key, d.position, d.next_at
+                 from towpath.delivery d
+                where d.target_no = p_target.target_no and d.route_no = n and d.lease_owner is null and d.next_at <= p_now
+                order by d.next_at
+                limit case when r.mode = 'live' and r.ordering = 'none' then p_room else p_room * 4 + 16 end) d),
+    judged as (
+        select d.*, d.ordering_key is not null and e.position is not null as behind,
+               coalesce(e.lease_until, e.next_at) as head_at
+          from due d
+          left join lateral (select e.position, e.next_at, e.lease_until from towpath.delivery e
+                              where e.route_no = d.route_no and e.ordering_key = d.ordering_key
+                                and e.position < d.position
+                              order by e.position limit 1) e on d.ordering_key is not null),
+    turn as (
+        select t.delivery_id, row_number() over (order by t.nth, t.route_no <= p_target.served_route_no, t.route_no) as turn
+          from (select j.delivery_id, j.route_no, row_number() over (partition by j.route_no order by j.next_at) as nth
+                  from judged j where j.live and not j.behind) t
+         order by 2
+         limit p_room),
+    held as (
+        select d.delivery_id from towpath.delivery d
+         where d.lease_owner is null
+           and d.delivery_id in (select t.delivery_id from turn t
+                                 union all
+                                 select j.delivery_id from judged j where j.behind or not j.live)
+           for update skip locked),
+    back as (
+        update towpath.delivery d
+           set next_at = case when j.live then greatest(j.head_at, p_now + interval '1 second')
+                              else p_now + interval '1 minute' end
+          from judged j
+         where d.delivery_id = j.delivery_id and (j.behind or not j.live)
+           and d.delivery_id in (select h.delivery_id from held h)),
+    leased as (
+        update towpath.delivery d
+           set lease_owner = p_lease_owner, lease_until = p_until, attempts = d.attempts + 1
+          from turn t
+         where d.delivery_id = t.delivery_id and d.delivery_id in (select h.delivery_id from held h)
+        returning d.delivery_id, d.route_no, t.turn)
+    select coalesce(array_agg(l.delivery_id), '{}'), (array_agg(l.route_no order by l.turn desc))[1]
+      into taken, served_route_no from leased l;
+end;
+$$;
+
 -- fn_delivery_claim: waiting -> leased, up to p_limit webhooks, with everything needed to send them.
 --
--- Targets take turns, the one served longest ago first. A delivery whose route is not live, or
--- which waits for an earlier one of its ordering key, is moved back in time instead of being
--- looked at again and again. body is what to send, byte for byte the same at each attempt;
--- signing_keys are the current one and, during a rotation, the previous one.
+-- Targets take turns, the one served longest ago first, and so do the routes of a target. The lease is
+-- event.delivery.lease_sec long unless the caller says otherwise. body is what to send, byte for byte
+-- the same at each attempt; signing_keys are the current one and, during a rotation, the previous one.
 --
 -- Answers: {ok, deliveries: [{delivery_id, attempt, webhook_id, route_name, url, headers,
--- timeout_seconds, body, signing_keys, generation, lease_until}], lost, next_at}; gate_closed, invalid.
+-- timeout_seconds, body, signing_keys, generation, lease_until}], lease_seconds, lost, next_at};
+-- gate_closed, invalid.
 create or replace function towpath.fn_delivery_claim(
     p_lease_owner text, p_limit integer default 10, p_lease_seconds integer default null) returns jsonb
     language plpgsql security definer
@@ -79,12 +171,12 @@ declare
     _now timestamptz := towpath.fn_now();
     _refusal jsonb := towpath._delivery_gate();
     _left integer := least(greatest(coalesce(p_limit, 10), 1), 1000);
-    _until timestamptz := _now + interval '1 second'
-        * coalesce(p_lease_seconds, towpath._config_number('event.delivery.lease_sec'));
+    _lease_seconds numeric := coalesce(p_lease_seconds, towpath._config_number('event.delivery.lease_sec'));
+    _until timestamptz := _now + interval '1 second' * _lease_seconds;
     _lost integer;
-    _target towpath.delivery_target;
+    _due record;
     _room record;
-    _taken uuid[];
+    _take record;
     _claimed uuid[] := '{}';
 begin
     if _refusal is not null then
@@ -95,64 +187,34 @@ begin
             'detail', 'lease_owner must not be blank, lease_seconds must lie between 1 and 3600');
     end if;
     _lost := towpath._delivery_lost(_now, 100);
-    for _target in
-        select t.* from towpath.delivery_target t
+    for _due in
+        select t as target, l.routes
+          from towpath.delivery_target t
+          join (select l.target_no, array_agg(l.route_no) as routes from towpath._delivery_lines() l
+                 where l.next_at <= _now group by l.target_no) l on l.target_no = t.target_no
          where t.blocked_until <= _now
-           and exists (select 1 from towpath.delivery d
-                        where d.target_no = t.target_no and d.lease_owner is null and d.next_at <= _now)
          order by t.served_at
          limit 100
            for update of t skip locked
     loop
         exit when _left <= 0;
-        select * into _room from towpath._delivery_room(_target, _now);
-        _taken := '{}';
-        if _room.room > 0 then
-            with due as (
-                select d.delivery_id, d.route_no, d.ordering_key, d.position, d.next_at
-                  from towpath.delivery d
-                 where d.target_no = _target.target_no and d.lease_owner is null and d.next_at <= _now
-                 order by d.next_at
-                 limit least(_room.room, _left) * 4 + 16
-                   for update skip locked),
-            judged as (
-                select d.*, r.mode = 'live' as live, d.ordering_key is not null and e.position is not null as behind,
-                       coalesce(e.lease_until, e.next_at) as head_at
-                  from due d
-                  join towpath.outbound_route r on r.route_no = d.route_no
-                  left join lateral (select e.position, e.next_at, e.lease_until from towpath.delivery e
-                                      where e.route_no = d.route_no and e.ordering_key = d.ordering_key
-                                        and e.position < d.position
-                                      order by e.position limit 1) e on d.ordering_key is not null),
-            pick as (
-                select j.delivery_id from judged j where j.live and not j.behind
-                 order by j.next_at limit least(_room.room, _left)),
-            back as (
-                update towpath.delivery d
-                   set next_at = case when j.live then greatest(j.head_at, _now + interval '1 second')
-                                      else _now + interval '1 minute' end
-                  from judged j
-                 where d.delivery_id = j.delivery_id and (j.behind or not j.live)),
-            leased as (
-                update towpath.delivery d
-                   set lease_owner = p_lease_owner, lease_until = _until, attempts = d.attempts + 1
-                 where d.delivery_id in (select p.delivery_id from pick p)
-                returning d.delivery_id)
-            select coalesce(array_agg(l.delivery_id), '{}') into _taken from leased l;
-        end if;
+        select * into _room from towpath._delivery_room(_due.target, _now);
+        select * into _take
+          from towpath._delivery_take(_due.target, _due.routes, least(_room.room, _left), p_lease_owner, _until, _now);
         update towpath.delivery_target t
            set served_at = _now, refilled_at = _now,
-               tokens = case when _room.rate is null then 0 else _room.tokens - cardinality(_taken) end,
+               served_route_no = coalesce(_take.served_route_no, t.served_route_no),
+               tokens = case when _room.rate is null then 0 else _room.tokens - cardinality(_take.taken) end,
                -- Without a whole token left there is nothing to look for before the next one.
-               blocked_until = case when _room.tokens - cardinality(_taken) < 1 and _room.rate is not null
-                   then _now + interval '1 second' * (1 - _room.tokens + cardinality(_taken)) / _room.rate
+               blocked_until = case when _room.tokens - cardinality(_take.taken) < 1 and _room.rate is not null
+                   then _now + interval '1 second' * (1 - _room.tokens + cardinality(_take.taken)) / _room.rate
                    else t.blocked_until end,
-               circuit = case when t.circuit = 'open' and _taken <> '{}' then 'half_open' else t.circuit end
-         where t.target_no = _target.target_no;
-        _claimed := _claimed || _taken;
-        _left := _left - cardinality(_taken);
+               circuit = case when t.circuit = 'open' and _take.taken <> '{}' then 'half_open' else t.circuit end
+         where t.target_no = (_due.target).target_no;
+        _claimed := _claimed || _take.taken;
+        _left := _left - cardinality(_take.taken);
     end loop;
-    return jsonb_build_object('ok', true, 'lost', _lost, 'deliveries', coalesce((
+    return jsonb_build_object('ok', true, 'lost', _lost, 'lease_seconds', _lease_seconds, 'deliveries', coalesce((
         select jsonb_agg(jsonb_build_object('delivery_id', d.delivery_id, 'attempt', d.attempts,
                    'webhook_id', format('wh_%s_%s', replace(d.event_id::text, '-', ''), d.route_no),
                    'route_name', r.route_name, 'position', d.position, 'event_id', d.event_id,
@@ -169,10 +231,10 @@ begin
           join towpath.outbound_route r on r.route_no = d.route_no
           left join towpath.route_secret s on s.route_no = d.route_no
          where d.delivery_id = any(_claimed)), '[]'),
-        'next_at', (select min(d.next_at) from towpath.delivery_target t
-                     cross join lateral (select greatest(d.next_at, t.blocked_until) as next_at from towpath.delivery d
-                                          where d.target_no = t.target_no and d.lease_owner is null
-                                          order by d.next_at limit 1) d));
+        -- Whoever got all it asked for comes back at once.
+        'next_at', case when _left <= 0 then _now else (
+            select min(greatest(l.next_at, t.blocked_until)) from towpath._delivery_lines() l
+              join towpath.delivery_target t on t.target_no = l.target_no) end);
 end;
 $$;
 

@@ -252,6 +252,8 @@ create table towpath.delivery_target (
     tokens           double precision not null default 0,
     refilled_at      timestamptz      not null default '-infinity',
     served_at        timestamptz      not null default '-infinity',
+    -- The route that had the last turn; the next one's is next.
+    served_route_no  integer          not null default 0,
     last_error       text,
     constraint delivery_target_key_uq unique (target_key),
     constraint delivery_target_key_not_blank_check check (btrim(target_key) <> ''),
@@ -430,8 +432,8 @@ create table towpath.delivery (
     constraint delivery_owner_not_blank_check check (btrim(lease_owner) <> ''),
     constraint delivery_attempts_not_negative_check check (attempts >= 0)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
--- delivery_due_idx: fn_delivery_claim, what a target is owed.
-create index delivery_due_idx on towpath.delivery (target_no, next_at) where lease_owner is null;
+-- delivery_due_idx: fn_delivery_claim, what a target is owed, route by route.
+create index delivery_due_idx on towpath.delivery (target_no, route_no, next_at) where lease_owner is null;
 -- delivery_lease_idx: fn_delivery_claim, leases that ran out.
 create index delivery_lease_idx on towpath.delivery (lease_until) where lease_owner is not null;
 -- delivery_order_idx: fn_delivery_claim, who is first of its key; fn_route_mode_set.
@@ -549,8 +551,8 @@ insert into towpath.config (key, kind, value, default_value, min_value, max_valu
      'events older than this are dropped, never past a cursor or an open dead letter'),
     ('event.retention.partitions_ahead_days', 'number', '3', '3', 1, 31,
      'how many days ahead partitions of events are made'),
-    ('event.delivery.lease_sec', 'number', '60', '60', 1, 3600,
-     'how long a claimed webhook belongs to its sender'),
+    ('event.delivery.lease_sec', 'number', '15', '15', 1, 3600,
+     'how long a claimed webhook belongs to its sender, who renews it while the receiver takes its time'),
     ('event.delivery.jitter_ratio', 'number', '0.1', '0.1', 0, 1,
      'random extra share of every wait between attempts of a webhook'),
     ('event.circuit.failure_threshold', 'number', '5', '5', 1, 1000,

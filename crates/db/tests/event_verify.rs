@@ -92,7 +92,10 @@ async fn a_double_delivery_is_found() {
 #[tokio::test]
 async fn a_stuck_letter_and_a_dead_sender_are_found() {
     let db = working().await;
-    assert_eq!(call(&db, "fn_delivery_claim('sender', 1)").await["deliveries"].as_array().unwrap().len(), 1);
+    assert_eq!(
+        call(&db, "fn_delivery_claim('sender', 1, 60)").await["deliveries"].as_array().unwrap().len(),
+        1
+    );
     db.advance(Duration::from_secs(100)).await;
     assert!(failing(&db).await.is_empty(), "its lease has only just ended");
     db.advance(Duration::from_secs(60)).await;

@@ -82,7 +82,7 @@ impl Deliver {
         }
         fail_point::hit("delivery.before_claim");
         let limit = i32::try_from(wanted).unwrap_or(i32::MAX);
-        let claimed = self.database.delivery_claim(&self.owner, limit, limits::LEASE).await?;
+        let claimed = self.database.delivery_claim(&self.owner, limit).await?;
         if claimed.lost > 0 {
             self.numbers.lost(claimed.lost);
             tracing::warn!(lost = claimed.lost, "leases of deliveries ran out; they are sent again");
@@ -94,7 +94,7 @@ impl Deliver {
             let (this, give_up) = (self.clone(), give_up.clone());
             under_way.spawn(async move {
                 tokio::select! {
-                    () = this.deliver(delivery) => {}
+                    () = this.deliver(delivery, claimed.lease) => {}
                     () = give_up.cancelled() => {}
                 }
                 drop(permit);
@@ -107,7 +107,7 @@ impl Deliver {
     }
 
     /// One attempt, from the claim to its end.
-    async fn deliver(&self, delivery: Delivery) {
+    async fn deliver(&self, delivery: Delivery, lease: Duration) {
         let request = Request {
             url: &delivery.url,
             webhook_id: &delivery.webhook_id,
@@ -120,7 +120,7 @@ impl Deliver {
         let began = Instant::now();
         let report = tokio::select! {
             report = webhook::send_once(&self.sender, &request) => report,
-            () = self.keep(&delivery.lease) => {
+            () = self.keep(&delivery.lease, lease) => {
                 tracing::info!(route = delivery.route_name, "a delivery took so long that another took over");
                 return;
             }
@@ -132,10 +132,10 @@ impl Deliver {
     }
 
     /// Renews the lease for as long as it can be; ends when it is lost.
-    async fn keep(&self, lease: &DeliveryLease) {
+    async fn keep(&self, lease: &DeliveryLease, lasts: Duration) {
         loop {
-            tokio::time::sleep(limits::LEASE / limits::LEASE_RENEWALS).await;
-            if let Err(Error::LeaseLost(_)) = lease.extend(&self.database, limits::LEASE).await {
+            tokio::time::sleep(lasts / limits::LEASE_RENEWALS).await;
+            if let Err(Error::LeaseLost(_)) = lease.extend(&self.database, lasts).await {
                 return;
             }
         }

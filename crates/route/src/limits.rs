@@ -33,9 +33,7 @@ pub(crate) const STREAMS: i32 = 16;
 pub(crate) const STREAM_LEASE: Duration = Duration::from_secs(30);
 /// A batch that takes longer is ended where it is, well before the lease runs out.
 pub(crate) const STREAM_BATCH_MAX: Duration = Duration::from_secs(10);
-/// The lease of a delivery; renewed while it is sent, so a killed sender's are due again soon.
-pub(crate) const LEASE: Duration = Duration::from_secs(15);
-/// A lease is renewed when a third of it has passed: two renewals may fail in a row.
+/// The lease of a delivery is renewed when a third of it has passed: two renewals may fail in a row.
 pub(crate) const LEASE_RENEWALS: u32 = 3;
 /// The longest sleep of an idle sender: leases of dead senders are found by looking.
 pub(crate) const DELIVERY_POLL_MAX: Duration = Duration::from_secs(1);

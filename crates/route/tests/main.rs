@@ -9,6 +9,7 @@ mod order;
 mod race;
 mod restore;
 mod role;
+mod share;
 mod sign;
 mod stream;
 mod trace;

@@ -59,6 +59,8 @@ pub struct Claimed {
     pub lost: i64,
     /// When the next one becomes due.
     pub next_at: Option<Timestamp>,
+    /// How long the leases last unless they are renewed: `event.delivery.lease_sec`.
+    pub lease: Duration,
 }
 
 /// What is known about an attempt, however it ended.
@@ -144,6 +146,7 @@ struct ClaimAnswer {
     deliveries: Vec<Row>,
     lost: i64,
     next_at: Option<Timestamp>,
+    lease_seconds: f64,
 }
 
 #[derive(Deserialize)]
@@ -185,18 +188,13 @@ impl Row {
 }
 
 impl Database {
-    /// Takes up to `limit` due webhooks under a lease; targets take turns.
-    pub async fn delivery_claim(
-        &self,
-        owner: &LeaseOwner,
-        limit: i32,
-        lease: Duration,
-    ) -> Result<Claimed, Error> {
-        let sql = "select towpath.fn_delivery_claim($1, $2, $3)";
-        let answer: ClaimAnswer =
-            read(self.call(sql, &[&owner.as_str(), &limit, &whole_seconds(lease)]).await?)?;
+    /// Takes up to `limit` due webhooks under a lease; targets take turns, and so do the routes to each.
+    pub async fn delivery_claim(&self, owner: &LeaseOwner, limit: i32) -> Result<Claimed, Error> {
+        let sql = "select towpath.fn_delivery_claim($1, $2)";
+        let answer: ClaimAnswer = read(self.call(sql, &[&owner.as_str(), &limit]).await?)?;
         let deliveries = answer.deliveries.into_iter().map(|row| row.with_lease(owner)).collect();
-        Ok(Claimed { deliveries, lost: answer.lost, next_at: answer.next_at })
+        let lease = Duration::from_secs_f64(answer.lease_seconds);
+        Ok(Claimed { deliveries, lost: answer.lost, next_at: answer.next_at, lease })
     }
 }
 
