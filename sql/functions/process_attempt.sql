@@ -1,8 +1,9 @@
 -- Attempts: begun once by one worker, ended once, or lost.
 
 -- _process_attempt_begin: scheduled -> begun. The number is the fence: whoever begins it second, or
--- after it was lost, is refused and must not act. Answers {ok, lease_until, idempotency_key} or a
--- refusal of fn_process_attempt_begin.
+-- after it was lost, is refused and must not act. So is everybody while the gate is closed; the
+-- attempt stays scheduled, and its job asks again later. Answers {ok, lease_until, idempotency_key}
+-- or a refusal of fn_process_attempt_begin.
 create or replace function towpath._process_attempt_begin(
     p_process towpath.process, p_attempt_no integer, p_worker text, p_key_honoured boolean, p_now timestamptz)
     returns jsonb
@@ -32,6 +33,9 @@ begin
         return jsonb_build_object('ok', false, 'error', 'lease_lost',
             'detail', format('attempt %s of process %s %s', p_attempt_no, p_process.process_id,
                 coalesce('has ended: ' || _attempt.outcome, 'was begun already by ' || _attempt.worker)));
+    end if;
+    if not towpath._gate_open('process.enabled') then
+        return towpath._gate_refusal('process.enabled');
     end if;
     select p_now + make_interval(secs => k.lease_seconds) into _lease
       from towpath.process_kind k where k.process_kind = p_process.process_kind;
@@ -140,13 +144,17 @@ end;
 $$;
 
 -- _process_envelope: an answer of the functions above as the envelope of a handler. A refusal is a
--- validation failure: repeating it changes nothing.
+-- validation failure: repeating it changes nothing. Only a closed gate may open again; refusal says
+-- so, and workers put the job off without counting an attempt.
 create or replace function towpath._process_envelope(p_answer jsonb) returns jsonb
     language plpgsql stable
     set search_path = pg_catalog, pg_temp
 as $$
 begin
     return case when (p_answer->>'ok')::boolean then towpath._envelope_ok(p_answer - 'ok')
+                when p_answer->>'error' = 'gate_closed' then
+                    towpath._envelope_invalid(format('gate %s is closed', p_answer->>'gate'))
+                    || jsonb_build_object('refusal', 'gate_closed')
                 else towpath._envelope_invalid(coalesce(p_answer->>'detail', p_answer->>'error')) end;
 end;
 $$;
@@ -189,8 +197,8 @@ $$;
 
 -- fn_process_attempt_begin: a worker takes an attempt, once.
 --
--- Answers: {ok, process_id, attempt_no, lease_until, idempotency_key}; not_found, not_authorised,
--- invalid, conflict (the process has ended), lease_lost (begun already, or lost).
+-- Answers: {ok, process_id, attempt_no, lease_until, idempotency_key}; gate_closed, not_found,
+-- not_authorised, invalid, conflict (the process has ended), lease_lost (begun already, or lost).
 create or replace function towpath.fn_process_attempt_begin(
     p_process_id uuid, p_attempt_no integer, p_worker text, p_key_honoured boolean default false) returns jsonb
     language plpgsql security definer

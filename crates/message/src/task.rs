@@ -16,7 +16,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use towpath_model::message::{Keys, NotSent, Outcome};
-use towpath_worker::task::{Called, Trouble, call, record};
+use towpath_worker::task::{Called, Trouble, call, gate_closed, record};
 use towpath_worker::{Builder, Context, Failure, Options, Result};
 
 use crate::{Transport, Transports, limits};
@@ -49,6 +49,8 @@ enum Rendered<M> {
     Message(M),
     /// Nothing: the before-handler said why, and that is recorded.
     Nothing,
+    /// Not now: a gate is closed.
+    Closed,
     Not(NotSent),
 }
 
@@ -57,6 +59,7 @@ impl<M: DeserializeOwned + Send + Sync + 'static> Task<M> {
         let message = match self.rendered().await {
             Rendered::Message(message) => message,
             Rendered::Nothing => return Ok(()),
+            Rendered::Closed => return Err(gate_closed()),
             Rendered::Not(not_sent) => return self.not_sent(not_sent).await,
         };
         match self.transport.send(&message).await {
@@ -81,6 +84,7 @@ impl<M: DeserializeOwned + Send + Sync + 'static> Task<M> {
             Some(handler) => match call(&self.context, handler, &self.asked(), &self.payload).await {
                 Called::Done(rendered) => rendered.unwrap_or(Value::Null),
                 Called::Invalid(_) => return Rendered::Nothing,
+                Called::Closed(_) => return Rendered::Closed,
                 Called::Failed(error) | Called::Refused(error) => {
                     return Rendered::Not(self.before_it_left(Outcome::Transient, "before_handler", error));
                 }
@@ -148,10 +152,10 @@ impl<M: DeserializeOwned + Send + Sync + 'static> Task<M> {
                 // A validation failure here: the outcome was known already, or nobody asks any more.
                 Called::Done(_) | Called::Invalid(_) => return Ok(()),
                 Called::Refused(why) => return Err(Failure::permanent(why)),
-                Called::Failed(error) if tries == limits::RECORD_TRIES => {
+                Called::Failed(error) | Called::Closed(error) if tries == limits::RECORD_TRIES => {
                     return Err(Failure::permanent(format!("the outcome could not be recorded: {error}")));
                 }
-                Called::Failed(_) => {}
+                Called::Failed(_) | Called::Closed(_) => {}
             }
             tokio::time::sleep(wait).await;
             wait *= 2;

@@ -1,8 +1,11 @@
 //! Source 5's example flow, from kickoff to the last fact, through every way out.
 
+use std::time::Duration;
+
 use towpath_message::Transports;
 use towpath_testkit::mail::MailServer;
 use towpath_testkit::provider::Provider;
+use towpath_worker::testing::run_until_drained;
 
 use crate::place::{Place, http, smtp};
 
@@ -125,4 +128,27 @@ async fn without_a_way_out_tasks_wait() {
     assert_eq!(place.work().await, 0);
     assert_eq!(place.facts(process_id).await, "started, scheduled 1");
     assert_eq!(place.worker().kinds(), ["db_function"]);
+}
+
+/// P07: closing `process.enabled` stops an attempt that is scheduled and not begun. Nothing is sent and no
+/// attempt is counted, of the process or of its job, however often the job asks; an open gate lets it go on.
+#[tokio::test]
+async fn a_closed_gate_stops_what_has_not_begun() {
+    let provider = Provider::start().await;
+    let place = Place::open(http(&provider)).await;
+    let process_id = place.email("late@example.org").await;
+    let gate = |open: bool| format!("towpath.fn_gate_set('process.enabled', {open}, 'tester', 'a test')");
+    assert_eq!(place.db.json(&gate(false)).await["ok"], true);
+    // More often than the job has attempts.
+    for _ in 0..5 {
+        assert_eq!(run_until_drained(&place.worker()).await.unwrap(), 1);
+        place.db.advance(Duration::from_secs(11)).await;
+    }
+    assert_eq!(place.facts(process_id).await, "started, scheduled 1");
+    assert!(provider.requests("late@example.org").is_empty());
+    assert!(place.errors().await.is_empty(), "a closed gate is no error");
+    assert_eq!(place.db.json(&gate(true)).await["ok"], true);
+    place.work().await;
+    assert_eq!(place.facts(process_id).await, "started, scheduled 1, begun 1, succeeded 1");
+    assert_eq!(provider.delivered("late@example.org").len(), 1);
 }

@@ -55,6 +55,9 @@ pub(crate) const POLL_MIN: Duration = Duration::from_millis(10);
 pub(crate) const POLL_LISTENING_MAX: Duration = Duration::from_secs(1);
 /// The slowest polling without: an idle claim costs the database a tenth of a millisecond.
 pub(crate) const POLL_ALONE_MAX: Duration = Duration::from_millis(100);
+/// A job that found its gate closed asks again after this: soon enough for whoever opens the gate, and a
+/// thousand such jobs cost the database a hundred short calls a second.
+pub(crate) const GATE_WAIT: Duration = Duration::from_secs(10);
 /// Between attempts to do again what the database did not answer.
 pub(crate) const RETRY_MIN: Duration = Duration::from_millis(50);
 /// And at most.

@@ -17,6 +17,7 @@ use towpath_model::id::ProcessId;
 use towpath_model::message::{Keys, Outcome};
 
 use crate::fetch::jittered;
+use crate::task::gate_closed;
 use crate::{Context, Failure, Result, limits};
 
 /// Decides what comes next for processes of one kind.
@@ -140,6 +141,7 @@ impl AttemptTask {
             Ok(begun) => begun,
             Err(Error::LeaseLost(_) | Error::Conflict(_)) => return Ok(()),
             Err(Error::NotFound(why) | Error::NotAuthorised(why)) => return Err(Failure::permanent(why)),
+            Err(Error::GateClosed { .. }) => return Err(gate_closed()),
             Err(error) => return Err(error.into()),
         };
         let lease = begun.lease_until.duration_since(Timestamp::now()).unsigned_abs();

@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use towpath_db::task::NewTaskError;
 use towpath_model::function_result::Verdict;
 
-use crate::{Builder, Context, Failure, Options, Result};
+use crate::{Builder, Context, Failure, Options, Result, limits};
 
 /// The task type whose payload names a function.
 pub const DB_FUNCTION: &str = "db_function";
 
-/// How a call by name ended. Everything but `Done` has been recorded.
+/// How a call by name ended. Everything but `Done` and `Closed` has been recorded.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Called {
     /// The function did it; its data.
@@ -25,6 +25,8 @@ pub enum Called {
     Failed(String),
     /// The runner does not call this function; its words say which grant is missing.
     Refused(String),
+    /// A gate is closed: nothing was done, and nothing is wrong. See [`gate_closed`].
+    Closed(String),
 }
 
 /// What went wrong in a task, for `task_error`.
@@ -58,12 +60,21 @@ async fn db_function(payload: &Value, context: &Context) -> Result {
         Called::Done(_) | Called::Invalid(_) => Ok(()),
         Called::Failed(error) => Err(Failure::retry(error)),
         Called::Refused(why) => Err(Failure::permanent(why)),
+        Called::Closed(_) => Err(gate_closed()),
     }
+}
+
+/// The job asks again later, and the attempt does not count.
+pub fn gate_closed() -> Failure {
+    Failure::snooze(limits::GATE_WAIT)
 }
 
 /// Calls a function by name on behalf of a job whose payload is `about`, once.
 pub async fn call(context: &Context, name: &str, payload: &Value, about: &Value) -> Called {
     let called = match context.database().run_function(name, payload).await {
+        Ok(result) if result.more.get("refusal").is_some_and(|word| word == "gate_closed") => {
+            return Called::Closed(refusal(name, result.verdict()));
+        }
         Ok(result) if result.more.contains_key("refusal") => Called::Refused(refusal(name, result.verdict())),
         Ok(result) => match result.verdict() {
             Verdict::Done(data) => return Called::Done(data),
@@ -76,7 +87,7 @@ pub async fn call(context: &Context, name: &str, payload: &Value, about: &Value)
         Called::Invalid(message) => ("validation", message),
         Called::Refused(message) => ("refused", message),
         Called::Failed(message) => ("operational", message),
-        Called::Done(_) => unreachable!("returned above"),
+        Called::Done(_) | Called::Closed(_) => unreachable!("returned above"),
     };
     record(context, about, Trouble { kind, message, function: Some(name) }).await;
     called
