@@ -91,6 +91,30 @@ async fn executors_show_their_health() {
     assert!(database.executor_health().await.unwrap()[0].registered);
 }
 
+/// R10: `any_enabled` is 1 for an executor with at least one enabled rule, 0 for one without; the queue's
+/// health adds the rules of all of them up.
+#[tokio::test]
+async fn executors_show_whether_any_rule_is_enabled() {
+    let db = TestDb::open().await;
+    for (executor, kind, enabled) in [
+        ("all", "a", true),
+        ("some", "a", true),
+        ("some", "b", false),
+        ("none", "a", false),
+        ("none", "b", false),
+    ] {
+        let put = format!(
+            "towpath.fn_job_subscription_put('{executor}', 'PG_worker', '{kind}', p_enabled => {enabled})"
+        );
+        assert_eq!(db.json(&put).await["ok"], true);
+    }
+    let health = "select string_agg(concat_ws(' ', executor_id, rules, any_enabled), ', ' order by executor_id) \
+                  from towpath.v_executor_subscription_health";
+    assert_eq!(db.text(health).await, "all 1 1, none 2 0, some 2 1");
+    let fed = "select concat_ws(' ', subscription_rules, subscriptions_enabled) from towpath.v_queue_health";
+    assert_eq!(db.text(fed).await, "5 2");
+}
+
 /// O03: what ended is counted by minute, kind and outcome, once it is folded.
 #[tokio::test]
 async fn charts_count_what_ended() {
