@@ -235,7 +235,10 @@ async fn requests_in_flight_finish_after_the_first_signal() {
     let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", place.port)).await.unwrap();
     // The first answer proves that the connection was accepted; the second request is
     // half-sent when the signal comes.
-    stream.write_all(b"GET /health HTTP/1.1\r\nhost: t\r\n\r\nGET /health HTTP/1.1\r\n").await.unwrap();
+    stream
+        .write_all(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\nGET /health HTTP/1.1\r\n")
+        .await
+        .unwrap();
     let mut answer = [0; 12];
     stream.read_exact(&mut answer).await.unwrap();
     assert_eq!(&answer, b"HTTP/1.1 200");

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { act } from "./actions.mjs";
 import { browser, json, open, places, problems, towpath, until, url } from "./browser.mjs";
 import { typed } from "./keyboard.mjs";
+import { stored } from "./stored.mjs";
 import { look } from "./looks.mjs";
 
 // What the demo does not make by itself: markup in an error, a process that waits for its moment, a
@@ -64,6 +65,9 @@ await page.getByRole("button", { name: "Preview: cancel" }).click();
 await page.getByText("cancel 1 jobs?").waitFor();
 await page.getByRole("button", { name: "Yes, cancel them" }).click();
 await page.getByText("1 done").waitFor();
+
+// Nothing that is stored acts, nor anybody elsewhere.
+await stored();
 
 await browser.close();
 assert.deepEqual(problems, []);

@@ -61,6 +61,10 @@ pub(crate) struct Settings {
     /// User the private PostgreSQL runs as when towpath is root [default: postgres]
     #[arg(long, global = true, env = "TOWPATH_POSTGRES_USER", value_name = "USER")]
     pub(crate) postgres_user: Option<String>,
+    /// Names besides localhost, with commas between them, that a server on a loopback address answers to; the
+    /// name in public_url is one of them
+    #[arg(long, global = true, env = "TOWPATH_HOSTS", value_name = "NAMES")]
+    pub(crate) hosts: Option<String>,
     /// Open connections; more are refused with 503
     #[arg(long, global = true, env = "TOWPATH_CONNECTIONS_MAX", value_name = "N", default_value_t = 20_000)]
     pub(crate) connections_max: u32,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use towpath_model::address::host_name;
 use towpath_server::project::Projects;
 use towpath_server::stream;
 use towpath_server::tls::Tls;
@@ -92,6 +93,16 @@ pub(crate) fn for_server(settings: &Settings) -> anyhow::Result<stream::Settings
         fan_out: settings.fan_out.for_server()?,
         ..settings.stream.for_server()
     })
+}
+
+/// The names that the server answers to besides those of this machine.
+pub(crate) fn hosts(settings: &Settings) -> Vec<String> {
+    let listed = settings.hosts.iter().flat_map(|names| names.split(',')).map(str::trim);
+    let public = settings.stream.public_url.iter().filter_map(|url| {
+        let rest = url.split_once("://")?.1;
+        Some(host_name(rest.split(['/', '?', '#']).next()?))
+    });
+    listed.chain(public).filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
 /// Whether others than this machine can reach the server.

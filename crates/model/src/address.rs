@@ -1,4 +1,4 @@
-//! Which addresses a server may dial on somebody else's word.
+//! Which addresses a server may dial on somebody else's word, and which names mean this machine.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -46,9 +46,60 @@ fn is_public_v6(v6: Ipv6Addr) -> bool {
     }
 }
 
+/// The name in a `Host` header or an authority, without its port.
+pub fn host_name(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    }
+}
+
+/// Whether a `Host` header, with or without a port, names this machine itself.
+pub fn is_loopback_host(host: &str) -> bool {
+    let name = host_name(host);
+    let bare = match name.strip_prefix('[') {
+        Some(rest) => rest.strip_suffix(']').unwrap_or_default(),
+        None => name,
+    };
+    name.eq_ignore_ascii_case("localhost")
+        || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// Whether an `Origin` header names a page that this machine serves.
+pub fn is_loopback_origin(origin: &str) -> bool {
+    let rest = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+    rest.is_some_and(is_loopback_host)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::is_public;
+    use super::{is_loopback_host, is_loopback_origin, is_public};
+
+    #[test]
+    fn only_names_of_this_machine_are_loopback() {
+        for host in ["localhost", "LocalHost:4437", "127.0.0.1:4437", "[::1]:4437", "[::1]", "127.9.9.9"] {
+            assert!(is_loopback_host(host), "{host}");
+            assert!(is_loopback_origin(&format!("http://{host}")), "{host}");
+        }
+        for host in [
+            "",
+            "evil.example",
+            "localhost.evil.example:4437",
+            "127.0.0.1.evil.example",
+            "10.0.0.1",
+            "0.0.0.0",
+            "[2001:db8::1]:80",
+            "[127.0.0.1",
+            "localhost/@evil.example",
+            "evil.example:80@localhost",
+        ] {
+            assert!(!is_loopback_host(host), "{host}");
+            assert!(!is_loopback_origin(&format!("https://{host}")), "{host}");
+        }
+        for origin in ["null", "", "file://", "localhost", "chrome-extension://localhost"] {
+            assert!(!is_loopback_origin(origin), "{origin}");
+        }
+    }
 
     #[test]
     fn only_the_internet_is_public() {

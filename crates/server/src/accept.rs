@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::front::Front;
+use crate::hosts::SAFE_FIELDS;
 use crate::http1::{self, Connection, Following, HandedOver, Next};
 use crate::io::{Resumed, WriteBound};
 use crate::limits;
@@ -90,7 +91,8 @@ impl Drop for Open {
 async fn refuse(mut stream: TcpStream) {
     let body = r#"{"error":"busy","detail":"too many connections; try again soon"}"#;
     let head = "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\nconnection: close";
-    let answer = format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    let safe: String = SAFE_FIELDS.iter().map(|(name, value)| format!("\r\n{name}: {value}")).collect();
+    let answer = format!("{head}{safe}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
     let _ = tokio::time::timeout(limits::ACCEPT_REST, stream.write_all(answer.as_bytes())).await;
 }
 
@@ -129,7 +131,7 @@ async fn serve_secure(stream: TcpStream, guest: Guest, tls: Tls) {
 /// Answers requests to streams, then goes on as it was asked to.
 async fn converse(connection: Connection, guest: Guest) {
     let Some(streams) = &guest.front.streams else { return };
-    match http1::serve(connection, streams).await {
+    match http1::serve(connection, streams, &guest.front.hosts).await {
         Next::Gone => {}
         Next::HandedOver(HandedOver { stream, read }) => {
             let stream = Resumed::new(read, bound(stream, &guest.front));

@@ -1,19 +1,25 @@
 //! The front door: stream paths go straight to the streams, everything else to the router.
 //!
 //! Streams are looked up before the router because they are the hot path, and because a
-//! stream's id may have any number of segments.
+//! stream's id may have any number of segments. Requests for another name than the server's are
+//! refused before either.
 
 use std::convert::Infallible;
 use std::time::Instant;
 
-use axum::Router;
+use axum::response::IntoResponse;
+use axum::{Json, Router};
 use hyper::body::Incoming;
-use hyper::{Request, Response};
+use hyper::header::{HOST, HeaderValue};
+use hyper::http::uri::Authority;
+use hyper::{Request, Response, StatusCode};
+use serde_json::json;
 use tower::ServiceExt;
 use towpath_model::stream::name::Place;
 use towpath_trace::Tracer;
 
 use crate::body::Body;
+use crate::hosts::{Hosts, SAFE_FIELDS};
 use crate::metrics::{self, Metrics};
 use crate::stream::Streams;
 use crate::trace;
@@ -24,17 +30,28 @@ use crate::upload::Upload;
 pub(crate) struct Front {
     pub(crate) streams: Option<Streams>,
     pub(crate) router: Router,
+    pub(crate) hosts: Hosts,
     pub(crate) metrics: Metrics,
     pub(crate) tracer: Tracer,
 }
 
 impl Front {
-    pub(crate) async fn answer(&self, mut request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+    pub(crate) async fn answer(&self, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+        let authority = request.uri().authority().map(Authority::as_str);
+        if !self.hosts.allow(request.headers(), authority) {
+            self.metrics.http().not_let_in("wrong_host");
+            return Ok(safe(wrong_host(&request).map(Body::Other)));
+        }
         if let Some(streams) = &self.streams
             && let Some(place) = Place::parse(request.uri().path())
         {
             return Ok(streams.answer(place, request.map(Upload::Coming)).await);
         }
+        Ok(safe(self.route(request).await.map(Body::Other)))
+    }
+
+    /// Everything but streams.
+    async fn route(&self, mut request: Request<Incoming>) -> axum::response::Response {
         let began = Instant::now();
         let measured = metrics::Request {
             endpoint: metrics::endpoint(request.uri().path()),
@@ -57,6 +74,26 @@ impl Front {
             403 => self.metrics.http().not_let_in("forbidden"),
             _ => {}
         }
-        Ok(response.map(Body::Other))
+        response
     }
+}
+
+/// With the fields that keep an answer from running as a page; the dashboard has its own.
+fn safe(mut response: Response<Body>) -> Response<Body> {
+    for (name, value) in SAFE_FIELDS {
+        response.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// 421: whoever asked meant another server, or was made to think that this is theirs.
+fn wrong_host(request: &Request<Incoming>) -> axum::response::Response {
+    let said = request.headers().get(HOST).map(HeaderValue::as_bytes).unwrap_or_default();
+    let said = String::from_utf8_lossy(said);
+    let detail = format!(
+        "this server listens on loopback and answers as localhost, not as {said:?}; \
+         name other hosts with TOWPATH_HOSTS"
+    );
+    let body = Json(json!({ "error": "wrong_host", "detail": detail }));
+    (StatusCode::MISDIRECTED_REQUEST, body).into_response()
 }

@@ -9,6 +9,7 @@ mod events;
 mod front;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
+mod hosts;
 mod http1;
 mod io;
 mod jobs;
@@ -34,6 +35,7 @@ use towpath_streams::{Circuits, Store};
 use towpath_trace::Tracer;
 
 use front::Front;
+use hosts::Hosts;
 use metrics::{Access, Metrics};
 use project::Projects;
 use stop::Stop;
@@ -50,6 +52,8 @@ pub struct Config {
     /// Open connections; more are refused with 503. `None` is a default that fits a small
     /// machine.
     pub connections_max: Option<usize>,
+    /// Names besides those of this machine that a listener on loopback answers to.
+    pub hosts: Vec<String>,
     /// Speaks TLS with this; `None` is plain HTTP.
     pub tls: Option<Tls>,
     /// Where everybody's numbers are, for `/metrics`.
@@ -89,7 +93,9 @@ pub async fn run(listener: TcpListener, config: Config, shutdown: CancellationTo
     let connections_max = config.connections_max.unwrap_or(limits::CONNECTIONS_MAX);
     let tls = config.tls.clone();
     let (metrics, tracer) = (config.metrics.clone(), config.tracer.clone());
-    let front = Front { streams, router: router(config, projects, shutdown.clone()), metrics, tracer };
+    let hosts = Hosts::new(listener.local_addr().ok(), &config.hosts);
+    let router = router(config, projects, shutdown.clone());
+    let front = Front { streams, router, hosts, metrics, tracer };
     accept::run(listener, front, connections_max, tls, shutdown, stop).await;
 }
 

@@ -19,7 +19,7 @@ pub fn request(method: &str, path: &str, headers: &str, body: &[u8]) -> Vec<u8> 
         true => String::new(),
         false => format!("content-length: {}\r\n", body.len()),
     };
-    let head = format!("{method} {path} HTTP/1.1\r\nhost: bench\r\n{headers}{length}\r\n");
+    let head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n{headers}{length}\r\n");
     [head.as_bytes(), body].concat()
 }
 

@@ -55,6 +55,7 @@ pub(crate) async fn run(settings: &Settings, origins: &Origins, output: &Output)
         database: database.clone(),
         streams: Some((Arc::new(store.clone()), stream_settings)),
         connections_max: Some(settings.connections_max as usize),
+        hosts: streams::hosts(settings),
         tls,
         metrics: numbers.clone(),
         metrics_access: metrics::access(settings, settings.listen),

@@ -127,6 +127,7 @@ impl Running {
             database: Some(self.database.clone()),
             streams: Some((Arc::new(self.streams.clone()), streams::for_server(settings)?)),
             connections_max: Some(settings.connections_max as usize),
+            hosts: streams::hosts(settings),
             tls,
             metrics: numbers.clone(),
             metrics_access: metrics::access(settings, settings.listen),

@@ -16,6 +16,7 @@ use axum::http::{HeaderMap, Method, request::Parts};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use jiff::Timestamp;
+use towpath_model::address::is_loopback_host;
 
 use crate::App;
 use crate::fault::Fault;
@@ -176,7 +177,7 @@ impl Guard {
     pub(crate) fn viewer(&self, headers: &HeaderMap) -> Result<Viewer, Fault> {
         if matches!(self.access, Access::Open) {
             let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-            return match is_local(host) {
+            return match is_loopback_host(host) {
                 true => Ok(Viewer {
                     name: "dashboard".into(),
                     role: Role::Admin,
@@ -215,16 +216,6 @@ pub(crate) fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> 
     all.flat_map(|value| value.split(';'))
         .filter_map(|pair| pair.trim().split_once('='))
         .find_map(|(key, value)| (key == name).then_some(value))
-}
-
-/// Whether a `Host` header names this machine itself.
-fn is_local(host: &str) -> bool {
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-        _ => host,
-    };
-    let bare = name.trim_start_matches('[').trim_end_matches(']');
-    name == "localhost" || bare.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 /// Whether a request was made by a page of ours, as far as the browser tells.
@@ -276,16 +267,6 @@ mod tests {
         assert_eq!(guard.role_of("look"), Some(Role::Viewer));
         assert_eq!(guard.role_of(""), None);
         assert_eq!(Guard::new(Access::Open).role_of(""), None);
-    }
-
-    #[test]
-    fn only_names_of_this_machine_are_local() {
-        for host in ["localhost", "localhost:4437", "127.0.0.1:4437", "[::1]:4437", "127.9.9.9"] {
-            assert!(is_local(host), "{host}");
-        }
-        for host in ["", "evil.example", "localhost.evil.example:4437", "10.0.0.1", "[2001:db8::1]:80"] {
-            assert!(!is_local(host), "{host}");
-        }
     }
 
     #[test]

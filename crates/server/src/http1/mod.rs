@@ -12,13 +12,15 @@ pub(crate) mod fuzz;
 mod head;
 
 use bytes::Bytes;
+use hyper::header::ORIGIN;
 use hyper::{Method, Request};
 use tokio::net::TcpStream;
 use towpath_model::stream::name::Place;
 
+use crate::hosts::Hosts;
 use crate::limits::OWN_BODY_BYTES_MAX;
 use crate::stop::Stop;
-use crate::stream::{Streams, Wish};
+use crate::stream::{Fields, Streams, Wish};
 use crate::upload::Upload;
 use connection::Unread;
 pub(crate) use connection::{Connection, Following};
@@ -46,10 +48,10 @@ pub(crate) fn begin(stream: TcpStream, streams: &Streams, stop: Stop) -> Connect
 }
 
 /// Answers requests to streams until the connection ends or something else is asked.
-pub(crate) async fn serve(mut connection: Connection, streams: &Streams) -> Next {
+pub(crate) async fn serve(mut connection: Connection, streams: &Streams, hosts: &Hosts) -> Next {
     let body_bytes_max = streams.body_bytes_max().min(OWN_BODY_BYTES_MAX);
     loop {
-        let answered = match understand(streams, connection.input(), body_bytes_max) {
+        let answered = match understand((streams, hosts), connection.input(), body_bytes_max) {
             Asked::More => connection.read().await,
             Asked::NotOurs => return Next::HandedOver(connection.hand_over()),
             Asked::Body { bytes } => match connection.read_body(bytes).await {
@@ -97,23 +99,30 @@ enum Asked {
     },
 }
 
-fn understand(streams: &Streams, input: &[u8], body_bytes_max: usize) -> Asked {
+fn understand(here: (&Streams, &Hosts), input: &[u8], body_bytes_max: usize) -> Asked {
     let mut fields = head::room();
     match head::read(input, &mut fields) {
         Read::More => Asked::More,
         Read::NotOurs => Asked::NotOurs,
         Read::Whole(head) if head.body_bytes > body_bytes_max => Asked::NotOurs,
-        Read::Whole(head) => of_head(streams, &head, input),
+        Read::Whole(head) => of_head(here, &head, input),
     }
 }
 
-fn of_head(streams: &Streams, head: &Head<'_>, input: &[u8]) -> Asked {
+fn of_head((streams, hosts): (&Streams, &Hosts), head: &Head<'_>, input: &[u8]) -> Asked {
     let bytes = head.bytes + head.body_bytes;
     let Some(place) = Place::parse(head.path) else { return Asked::NotOurs };
+    if !hosts.allow(head, None) {
+        return Asked::NotOurs;
+    }
+    // A page that asks is judged, and answered in its own way: not here.
+    let from_a_page = head.all(&ORIGIN).next().is_some();
     let Some(body) = input.get(head.bytes..bytes) else { return Asked::Body { bytes } };
     let body = Bytes::copy_from_slice(body);
     match place {
-        Place::Stream(name) if head.method == Method::POST && streams.is_open(&name.project) => {
+        Place::Stream(name)
+            if head.method == Method::POST && !from_a_page && streams.is_open(&name.project) =>
+        {
             Asked::Append { bytes, wish: Box::new(streams.wish(name, head, body)) }
         }
         place => match head.request(body) {

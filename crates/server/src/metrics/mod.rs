@@ -30,6 +30,7 @@ pub(crate) use http::{Request, endpoint, method};
 pub use survey::SurveyNumbers;
 
 use crate::front::Front;
+use crate::hosts::Hosts;
 use crate::stop::Stop;
 use crate::{accept, limits, ready};
 
@@ -104,7 +105,8 @@ pub async fn run(listener: TcpListener, metrics: Metrics, access: Access, shutdo
         .route("/health", get(ready::health))
         .merge(router(metrics.clone(), access))
         .fallback(ready::not_found);
-    let front = Front { streams: None, router, metrics, tracer: Tracer::default() };
+    let hosts = Hosts::new(listener.local_addr().ok(), &[]);
+    let front = Front { streams: None, router, hosts, metrics, tracer: Tracer::default() };
     accept::run(listener, front, limits::METRICS_CONNECTIONS_MAX, None, shutdown, Stop::default()).await;
 }
 

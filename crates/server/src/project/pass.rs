@@ -8,6 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue, ORIGIN};
 use jiff::Timestamp;
+use towpath_model::address::is_loopback_origin;
 use towpath_model::stream::name::StreamName;
 use towpath_model::token::{Action, Denied, Grant, Invalid};
 
@@ -30,14 +31,14 @@ pub(crate) struct Ticket {
     projects: Projects,
 }
 
-/// Which browsers may read an answer.
+/// Which pages may read an answer.
 pub(crate) enum Origins {
-    /// All of them.
-    Any,
-    /// This one, because it asked and is listed.
+    /// Those of this origin, because it asked and may.
     One(HeaderValue),
     /// None.
     None,
+    /// None, nor may they ask: anybody's page would act as this machine.
+    Foreign,
 }
 
 impl Projects {
@@ -61,10 +62,15 @@ impl Projects {
         Ok(Pass::Token(Arc::new(ticket)))
     }
 
-    /// Which browsers may read answers of `project`.
+    /// Which pages may read answers of `project`: of an open one those that this machine serves, of a registered
+    /// one those it lists.
     pub(crate) fn origins(&self, project: &str, headers: &HeaderMap) -> Origins {
-        let Some(at) = self.get(project) else { return Origins::Any };
         let Some(origin) = headers.get(ORIGIN) else { return Origins::None };
+        let Some(at) = self.get(project) else {
+            let is_local =
+                headers.get_all(ORIGIN).iter().all(|origin| origin.to_str().is_ok_and(is_loopback_origin));
+            return if is_local { Origins::One(origin.clone()) } else { Origins::Foreign };
+        };
         let listed = |listed: &&String| *listed == "*" || listed.as_bytes() == origin.as_bytes();
         match at.record.origins.iter().find(listed) {
             Some(_) => Origins::One(origin.clone()),

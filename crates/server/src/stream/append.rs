@@ -14,10 +14,10 @@ use towpath_model::stream::producer::Producer;
 use towpath_streams::{Append, Messages};
 
 use super::fanout::{Door, Published};
-use super::headers::Cors;
+use super::headers::{self, Cors};
 use super::refusal::{self, Refusal};
 use super::request::{self, Fields, header, is_true};
-use super::{Answer, Streams, empty, headers};
+use super::{Answer, Streams, empty};
 use crate::body::Body;
 use crate::limits::SEQ_BYTES_MAX;
 use crate::metrics;
@@ -27,14 +27,12 @@ use crate::upload::Upload;
 pub(crate) struct Wish {
     name: StreamName,
     append: Result<Append, Refusal>,
-    cors: Cors,
 }
 
 /// An append that was made.
 pub(crate) struct Done {
     published: Published,
     has_data: bool,
-    cors: Cors,
     /// Whether its answer says how it went out.
     tells_fan_out: bool,
 }
@@ -53,26 +51,26 @@ impl Streams {
         // A wish that is wrong is refused before its body is waited for.
         wish(&parts.headers)?;
         let body = request::body(body, self.settings().body_bytes_max).await?;
-        let Wish { name, append, .. } = self.wish(name, &parts.headers, body);
+        let Wish { name, append } = self.wish(name, &parts.headers, body);
         let door = match parts.uri.path().contains("/publish/") {
             true => Door::Publish,
             false => Door::Append,
         };
-        let mut done = self.make(name, append?, Cors::Quiet, door).await?;
+        let mut done = self.make(name, append?, door).await?;
         done.tells_fan_out |= door == Door::Publish;
         Ok(done.answer())
     }
 
     /// Reads an append whose body is here.
     pub(crate) fn wish(&self, name: StreamName, fields: &impl Fields, body: Bytes) -> Wish {
-        Wish { name, append: read(fields, body), cors: Cors::of_write(fields) }
+        Wish { name, append: read(fields, body) }
     }
 
     /// Makes it, or answers why not.
-    pub(crate) async fn commit(&self, Wish { name, append, cors }: Wish) -> Result<Done, Response<Body>> {
+    pub(crate) async fn commit(&self, Wish { name, append }: Wish) -> Result<Done, Response<Body>> {
         let began = Instant::now();
         let done = match append {
-            Ok(append) => self.make(name, append, cors.clone(), Door::Append).await,
+            Ok(append) => self.make(name, append, Door::Append).await,
             Err(refusal) => Err(refusal),
         };
         let status = done.as_ref().map_or_else(|refusal| refusal.status, Done::status);
@@ -83,18 +81,18 @@ impl Streams {
         self.0.metrics.request(measured, status.as_u16(), began.elapsed());
         done.map_err(|refusal| {
             let mut response = refusal.into_response();
-            cors.add_to(response.headers_mut());
+            Cors::Quiet.add_to(response.headers_mut());
             response
         })
     }
 
-    async fn make(&self, name: StreamName, append: Append, cors: Cors, door: Door) -> Result<Done, Refusal> {
+    async fn make(&self, name: StreamName, append: Append, door: Door) -> Result<Done, Refusal> {
         let has_data = !append.messages.is_empty();
         let began = Instant::now();
         let published = self.fan_outs().publish(name, append, door).await?;
         self.0.metrics.http().append_seconds.observe(began.elapsed().as_secs_f64());
         // An append to a stream nobody follows is answered in the protocol's own words alone.
-        Ok(Done { published, has_data, cors, tells_fan_out: published.subscribers > 0 })
+        Ok(Done { published, has_data, tells_fan_out: published.subscribers > 0 })
     }
 }
 
@@ -124,7 +122,7 @@ impl Done {
             put(headers::FANOUT_FAILURES, Value::Number(published.failures as u64));
             put(headers::FANOUT_MODE, Value::Text(published.mode.word()));
         }
-        self.cors.fields(|name, value| put(name, Value::Text(value)));
+        headers::fixed(|name, value| put(name, Value::Text(value)));
     }
 
     fn answer(&self) -> Response<Body> {

@@ -2,14 +2,13 @@
 
 use hyper::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
-    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, HeaderName, HeaderValue, ORIGIN, VARY,
-    X_CONTENT_TYPE_OPTIONS,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, HeaderName, HeaderValue, VARY,
 };
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use towpath_model::stream::offset::Offset;
 
-use super::request::Fields;
 use crate::body::Body;
+use crate::hosts::SAFE_FIELDS;
 use crate::project::Origins;
 
 macro_rules! names {
@@ -59,43 +58,31 @@ const ALLOWED: &str = "authorization, content-type, if-match, if-none-match, las
     stream-retain-seconds, stream-retain-bytes, producer-id, producer-epoch, producer-seq";
 const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
-/// Whether an answer speaks to browsers of other origins.
-///
-/// Of an open project reads always do, because a shared cache may hand them to another client
-/// than the one that asked; writes only when a browser asks, which keeps their answers short.
-/// A registered project lists its origins.
-#[derive(Clone)]
+/// Whether an answer speaks to pages of other origins.
+#[derive(Debug, PartialEq, Eq)]
 pub(super) enum Cors {
-    /// To all of them.
-    Any,
     /// To the one that asked; caches must tell others apart.
     One(HeaderValue),
     /// To none; caches must tell others apart.
     Listed,
-    /// Nobody asked.
+    /// Nobody asked, and nobody keeps it.
     Quiet,
 }
 
 impl Cors {
     pub(super) fn wanted<B>(request: &Request<B>, origins: Origins) -> Cors {
-        let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+        let is_write = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
         match origins {
-            Origins::Any if is_read || request.headers().contains_key(ORIGIN) => Cors::Any,
-            Origins::Any => Cors::Quiet,
             Origins::One(origin) => Cors::One(origin),
-            Origins::None => Cors::Listed,
+            Origins::None if is_write => Cors::Quiet,
+            Origins::None | Origins::Foreign => Cors::Listed,
         }
     }
 
-    /// For a write with these fields to an open project.
-    pub(super) fn of_write(fields: &impl Fields) -> Cors {
-        if fields.all(&ORIGIN).next().is_some() { Cors::Any } else { Cors::Quiet }
-    }
-
     pub(super) fn add_to(&self, headers: &mut HeaderMap) {
-        self.fields(|name, value| drop(headers.insert(name, HeaderValue::from_static(value))));
+        fixed(|name, value| drop(headers.insert(name, HeaderValue::from_static(value))));
         match self {
-            Cors::Any | Cors::Quiet => {}
+            Cors::Quiet => {}
             Cors::Listed => drop(headers.insert(VARY, HeaderValue::from_static("origin"))),
             Cors::One(origin) => {
                 headers.insert(VARY, HeaderValue::from_static("origin"));
@@ -104,16 +91,13 @@ impl Cors {
             }
         }
     }
+}
 
-    /// Every field it adds, but for those of a registered project's origins.
-    pub(super) fn fields(&self, mut put: impl FnMut(HeaderName, &'static str)) {
-        put(X_CONTENT_TYPE_OPTIONS, "nosniff");
-        put(RESOURCE_POLICY, "cross-origin");
-        if matches!(self, Cors::Any) {
-            put(ACCESS_CONTROL_ALLOW_ORIGIN, "*");
-            put(ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
-        }
-    }
+/// What every answer about streams carries: stored bytes are shown, never run, whatever type their writer gave
+/// them (S09).
+pub(super) fn fixed(mut put: impl FnMut(HeaderName, &'static str)) {
+    SAFE_FIELDS.into_iter().for_each(|(name, value)| put(name, value));
+    put(RESOURCE_POLICY, "cross-origin");
 }
 
 /// What a browser asks before it asks. Whom it may tell is [`Cors`]'s business.

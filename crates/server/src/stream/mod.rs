@@ -34,7 +34,7 @@ use towpath_streams::{Circuits, Error, Store};
 
 use crate::body::Body;
 use crate::metrics::{self, Metrics};
-use crate::project::{Auth, Pass, Projects};
+use crate::project::{Auth, Origins, Pass, Projects};
 use crate::stop::Stop;
 use crate::upload::Upload;
 pub(crate) use append::{Done, Value, Wish};
@@ -126,9 +126,12 @@ impl Streams {
         let began = Instant::now();
         let measured = measured(&place, &request);
         let origins = self.0.projects.origins(place.project(), request.headers());
+        let is_foreign = matches!(origins, Origins::Foreign);
         let cors = headers::Cors::wanted(&request, origins);
         let answer = match *request.method() {
+            // Without a grant: the browser asks no further.
             Method::OPTIONS => Ok(headers::preflight()),
+            _ if is_foreign => Err(Refusal::foreign(place.project())),
             _ => match self.admit(&place, &request) {
                 Ok(pass) => self.dispatch(place, pass, request).await,
                 Err(refusal) => Err(refusal),
@@ -226,7 +229,7 @@ impl Streams {
     /// What is said when a body does not come.
     pub(crate) fn slow_body(&self) -> Response<Body> {
         let mut response = Refusal::slow_body().into_response();
-        headers::Cors::Any.add_to(response.headers_mut());
+        headers::Cors::Quiet.add_to(response.headers_mut());
         response
     }
 

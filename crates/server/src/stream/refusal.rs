@@ -64,6 +64,15 @@ impl Refusal {
             .with(ALLOW, HeaderValue::from_static(allowed))
     }
 
+    /// A page of another machine asks about an open project.
+    pub(super) fn foreign(project: &str) -> Refusal {
+        let detail = format!(
+            "project {project} needs no token, so only pages from this machine may use it; register it with the \
+             page's origin: towpath project add {project} --origin ORIGIN"
+        );
+        Refusal::new(StatusCode::FORBIDDEN, "forbidden", detail)
+    }
+
     pub(super) fn too_large(bytes_max: usize) -> Refusal {
         let detail = format!("a body may have {bytes_max} bytes; send it in parts");
         Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", detail)

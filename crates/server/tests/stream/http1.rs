@@ -9,20 +9,20 @@ use crate::kit::Server;
 fn post(body: &str, fields: &str) -> String {
     let length = body.len();
     format!(
-        "POST /v1/stream/a HTTP/1.1\r\nhost: x\r\ncontent-type: text/plain\r\n{fields}content-length: {length}\r\n\r\n{body}"
+        "POST /v1/stream/a HTTP/1.1\r\nhost: localhost\r\ncontent-type: text/plain\r\n{fields}content-length: {length}\r\n\r\n{body}"
     )
 }
 
 fn chunked(body: &str) -> String {
     let length = body.len();
     format!(
-        "POST /v1/stream/a HTTP/1.1\r\nhost: x\r\ncontent-type: text/plain\r\ntransfer-encoding: chunked\r\n\r\n{length:x}\r\n{body}\r\n0\r\n\r\n"
+        "POST /v1/stream/a HTTP/1.1\r\nhost: localhost\r\ncontent-type: text/plain\r\ntransfer-encoding: chunked\r\n\r\n{length:x}\r\n{body}\r\n0\r\n\r\n"
     )
 }
 
-const GET: &str = "GET /v1/stream/a?offset=-1 HTTP/1.1\r\nhost: x\r\n\r\n";
-const HEALTH: &str = "GET /health HTTP/1.1\r\nhost: x\r\n\r\n";
-const LAST: &str = "GET /v1/stream/a HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+const GET: &str = "GET /v1/stream/a?offset=-1 HTTP/1.1\r\nhost: localhost\r\n\r\n";
+const HEALTH: &str = "GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n";
+const LAST: &str = "GET /v1/stream/a HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
 
 /// Everything the server says to `text`, sent in pieces of `size` bytes.
 async fn said(server: &Server, text: &str, size: usize) -> String {
@@ -65,7 +65,7 @@ async fn own_answers_and_handed_on_answers_agree() {
     let server = Server::start().await;
     server.put("/v1/stream/a", "text/plain", "").await;
     for (request, status) in [
-        (post("x", "origin: http://else\r\n"), "204"),
+        (post("x", "origin: http://localhost:3000\r\n"), "204"),
         (post("", ""), "400"),
         (post("x", "stream-seq: 5\r\n"), "204"),
         (post("x", "stream-seq: 4\r\n"), "409"),
@@ -77,7 +77,7 @@ async fn own_answers_and_handed_on_answers_agree() {
         (GET.replace("-1", "never"), "400"),
         (GET.replace("GET", "BREW"), "405"),
     ] {
-        let closing = request.replacen("host: x\r\n", "host: x\r\nconnection: close\r\n", 1);
+        let closing = request.replacen("host: localhost\r\n", "host: localhost\r\nconnection: close\r\n", 1);
         let handed_on = said(&server, &closing, 100_000).await;
         // The refused ones change nothing, so that they can be asked twice.
         let own = said(&server, &format!("{request}{LAST}"), 100_000).await;
@@ -116,7 +116,7 @@ async fn a_stop_ends_connections_that_rest() {
     assert!(rest.ends_with(b"\r\n\r\n"), "nothing but the rest of the answer");
 }
 
-const FOLLOW: &str = "GET /v1/stream/b?offset=-1&live=sse HTTP/1.1\r\nhost: x\r\n\r\n";
+const FOLLOW: &str = "GET /v1/stream/b?offset=-1&live=sse HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
 /// A follower's connection is a connection again when the stream has ended, for what it asked meanwhile too.
 #[tokio::test]

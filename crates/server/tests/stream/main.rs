@@ -5,6 +5,7 @@
 
 mod beyond;
 mod defects;
+mod edge;
 mod fanout;
 mod http1;
 mod kit;

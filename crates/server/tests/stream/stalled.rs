@@ -80,7 +80,7 @@ async fn connect(server: &Server, path: &str, kept_bytes: u32) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(kept_bytes).unwrap();
     let mut connection = socket.connect(server.address).await.unwrap();
-    let request = format!("GET {path}?offset=-1&live=sse HTTP/1.1\r\nhost: x\r\n\r\n");
+    let request = format!("GET {path}?offset=-1&live=sse HTTP/1.1\r\nhost: localhost\r\n\r\n");
     connection.write_all(request.as_bytes()).await.unwrap();
     let mut head = vec![];
     while !head.ends_with(b"\r\n\r\n") {

@@ -201,7 +201,7 @@ async fn private_pages_are_cached_only_where_nobody_finds_them() {
     server.stop().await;
 }
 
-/// Browsers of listed origins only; an open project speaks to all of them.
+/// S09: pages of listed origins only; an open project speaks to those that this machine serves.
 #[tokio::test]
 async fn origins_are_the_projects_own() {
     let server = Server::start().await;
@@ -221,8 +221,22 @@ async fn origins_are_the_projects_own() {
     assert_eq!(from("https://a.example", Method::OPTIONS).await, listed);
     assert_eq!(from("https://b.example", Method::GET).await, none);
     assert_eq!(from("https://b.example", Method::OPTIONS).await, none);
-    let open = server.get("/v1/free/streams").await;
-    assert_eq!(header(&open, "access-control-allow-origin"), "*");
+    let open = async |origin: &str, method: Method| {
+        let request = server.request(method, "/v1/free/stream/x").header("origin", origin);
+        let answer = request.header("content-type", "text/plain").body("data").send().await.unwrap();
+        (answer.status().as_u16(), header(&answer, "access-control-allow-origin"))
+    };
+    let local = "http://localhost:3000";
+    assert_eq!(open(local, Method::PUT).await, (201, local.to_owned()));
+    assert_eq!(open("http://[::1]:3000", Method::GET).await, (200, "http://[::1]:3000".to_owned()));
+    for origin in ["https://a.example", "null", "http://localhost.a.example"] {
+        for method in [Method::GET, Method::PUT, Method::POST, Method::DELETE] {
+            assert_eq!(open(origin, method.clone()).await, (403, String::new()), "{origin} {method}");
+        }
+        assert_eq!(open(origin, Method::OPTIONS).await, (204, String::new()), "{origin}");
+    }
+    let quiet = server.get("/v1/free/stream/x").await;
+    assert_eq!((header(&quiet, "access-control-allow-origin"), header(&quiet, "vary")), none);
     server.stop().await;
 }
 

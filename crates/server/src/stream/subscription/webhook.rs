@@ -8,7 +8,7 @@ use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::redirect::Policy;
 use serde::Deserialize;
-use towpath_model::address::is_public;
+use towpath_model::address::{is_loopback_host, is_public};
 
 /// Answers are read this far; they hold one flag.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
@@ -77,7 +77,7 @@ pub(super) fn check(text: &str, reach: Reach) -> Result<(), &'static str> {
     let url: Url = text.parse().map_err(|_| "webhook.url is not a URL")?;
     let local = match url.host() {
         None => return Err("webhook.url has no host"),
-        Some(reqwest_host) => is_local(&reqwest_host.to_string()),
+        Some(reqwest_host) => is_loopback_host(&reqwest_host.to_string()),
     };
     match (url.scheme(), reach) {
         ("https", _) => match literal(&url) {
@@ -89,11 +89,6 @@ pub(super) fn check(text: &str, reach: Reach) -> Result<(), &'static str> {
         ("http", _) => Err("webhook.url must use https"),
         _ => Err("webhook.url must use https"),
     }
-}
-
-fn is_local(host: &str) -> bool {
-    let bare = host.trim_matches(['[', ']']);
-    host.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 fn literal(url: &Url) -> Option<IpAddr> {
