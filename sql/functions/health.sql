@@ -5,9 +5,9 @@
 -- unfolded_since is the oldest count that maintenance has not folded yet, which takes it a second
 -- while it runs. unnumbered_since is the oldest of the newest 200 events without a position.
 -- Overdue are processes whose supervisor is a function here and was not called in time.
--- Counts end at 10,001, which means more than 10,000.
+-- loop_faults are items that a loop has set aside. Counts end at 10,001, which means more than 10,000.
 --
--- Answers: {ok, checked_at, unfolded_since, unnumbered_since, processes_held, processes_overdue,
+-- Answers: {ok, checked_at, unfolded_since, unnumbered_since, loop_faults, processes_held, processes_overdue,
 -- overdue_since}.
 create or replace function towpath.fn_health_show() returns jsonb
     language plpgsql stable security definer
@@ -24,6 +24,7 @@ begin
                                from (select o.event_id, o.created_at from towpath.event_outbox o
                                       order by o.id desc limit 200) n
                               where not exists (select 1 from towpath.event_position p where p.event_id = n.event_id)),
+        'loop_faults', (select count(*) from (select 1 from towpath.loop_fault f where f.state = 'waiting' limit 10001) f),
         'processes_held', (select count(*) from (select 1 from towpath.process p
                              where p.finished_at is null and p.state = 'held' limit 10001) h))
         || (select jsonb_build_object('processes_overdue', count(*), 'overdue_since', min(l.next_check_at))

@@ -167,7 +167,7 @@ begin
     select jsonb_object_agg(t.name, pg_stat_get_dead_tuples(('towpath.' || t.name)::regclass)) into _dead_rows
       from unnest(array['job_live', 'job_ready', 'lease_batch', 'delivery', 'stream_delivery', 'process']) as t(name);
     return jsonb_build_object('ok', true, 'kinds', to_jsonb(_kinds), 'executors', _executors, 'processes', _processes,
-                              'gates', _gates, 'dead_rows', _dead_rows,
+                              'gates', _gates, 'dead_rows', _dead_rows, 'loop_faults', towpath._loop_faults(),
                               'schedules_paused', (select count(*) from towpath.schedule s where s.paused),
                               'schedule_late_seconds', (select coalesce(greatest(extract(epoch from _now - min(s.next_at)), 0), 0)
                                                           from towpath.schedule s where not s.paused))

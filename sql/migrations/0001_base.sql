@@ -124,3 +124,28 @@ insert into towpath.config (key, kind, value, default_value, min_value, max_valu
      'first retry delay in seconds; it doubles with each attempt, ten times at most'),
     ('queue.lease.duration_sec', 'number', '300', '300', 1, 86400,
      'how long a claimed job belongs to its claimer without an extension');
+
+-- What a loop could not process: one row per loop and item while it is so. The loop passes the item by until
+-- next_try_at and goes on with the others; once it succeeds the row is gone. A dropped item is never tried again
+-- unless somebody asks for it.
+create table towpath.loop_fault (
+    loop_name   text        not null,
+    -- The item's own key, as text: a job id, a position, the name of a schedule or a partition.
+    item        text        not null,
+    error       text        not null,
+    state       text        not null default 'waiting',
+    times       integer     not null default 1,
+    first_at    timestamptz not null,
+    last_at     timestamptz not null,
+    next_try_at timestamptz not null,
+    -- Who last asked for a retry or dropped it, and why.
+    changed_by  text,
+    changed_at  timestamptz,
+    reason      text,
+    constraint loop_fault_pk primary key (loop_name, item),
+    constraint loop_fault_loop_not_blank_check check (btrim(loop_name) <> ''),
+    constraint loop_fault_state_check check (state in ('waiting', 'dropped')),
+    constraint loop_fault_times_positive_check check (times >= 1),
+    constraint loop_fault_dropped_by_somebody_check check (
+        state <> 'dropped' or (changed_by is not null and changed_at is not null and reason is not null))
+);

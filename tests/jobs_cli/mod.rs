@@ -2,6 +2,7 @@
 
 mod dlq;
 mod executor;
+mod fault;
 mod job;
 mod queue;
 mod schedule;

@@ -24,6 +24,8 @@ pub(crate) const BULK_MAX: i64 = 1_000_000;
 pub(crate) const COUNT_BUDGET: Duration = Duration::from_millis(150);
 /// Sources with something that waits that are looked at.
 pub(crate) const LAGGING_MAX: usize = 1_000;
+/// Items that loops have set aside which the overview names; the command line lists all.
+pub(crate) const FAULTS_MAX: i32 = 50;
 /// How long anybody waits for a page: searches and counts end long before, so something is wrong.
 pub(crate) const PAGE_WAIT_MAX: Duration = Duration::from_secs(10);
 /// How long a page waits for numbers that take longer the more there is.

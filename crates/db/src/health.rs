@@ -23,6 +23,8 @@ pub struct Health {
     pub unfolded_since: Option<Timestamp>,
     /// The oldest new event without a position.
     pub unnumbered_since: Option<Timestamp>,
+    /// Items that a loop has set aside; 10,001 is more than 10,000.
+    pub loop_faults: i64,
     /// Processes that wait for a person; 10,001 is more than 10,000.
     pub processes_held: i64,
     /// Processes whose supervisor, a function here, was not called in time; 10,001 is more than 10,000.
@@ -78,6 +80,7 @@ impl Readings<'_> {
             }),
             unfolded_since: self.health.unfolded_since,
             unnumbered_since: self.health.unnumbered_since,
+            loop_faults: self.health.loop_faults,
             overdue_since: self.health.overdue_since,
             processes_overdue: self.health.processes_overdue,
             processes_held: self.health.processes_held,

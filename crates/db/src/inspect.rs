@@ -3,9 +3,10 @@
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use deadpool_postgres::Object as Client;
-use towpath_model::doctor::{DiskFact, Facts, GateFact, SchemaFact};
+use towpath_model::doctor::{DiskFact, Facts, FaultFact, GateFact, SchemaFact};
 
 use crate::answer::read_field;
+use crate::loop_fault::LoopFault;
 use crate::migrate::{self, Status};
 use crate::{Database, Error};
 
@@ -24,6 +25,7 @@ impl Database {
             server_version_num: number(&client, "select current_setting('server_version_num')::bigint")
                 .await? as i32,
             settings: settings(&client).await?,
+            loop_faults: if installed && status.is_current() { self.faults().await? } else { vec![] },
             gates: if installed { self.gates().await? } else { vec![] },
             schema: self.schema(&status, installed).await?,
             roles_missing: words(&client, ROLES_MISSING, &[&ROLES.as_slice()]).await?,
@@ -48,6 +50,19 @@ impl Database {
         Ok(entries
             .map(|entry| GateFact { open: entry.is_open(), gate: entry.key, value_error: entry.value_error })
             .collect())
+    }
+
+    /// The newest of what is set aside and not dropped; more would bury the other findings.
+    async fn faults(&self) -> Result<Vec<FaultFact>, Error> {
+        let waiting =
+            self.loop_fault_list(None, 20).await?.into_iter().filter(|fault| fault.state == "waiting");
+        let fact = |fault: LoopFault| FaultFact {
+            name: fault.name,
+            item: fault.item,
+            error: fault.error,
+            times: fault.times,
+        };
+        Ok(waiting.map(fact).collect())
     }
 
     async fn schema(&self, status: &Status, installed: bool) -> Result<SchemaFact, Error> {

@@ -18,6 +18,7 @@ mod inspect;
 pub mod job;
 pub mod job_read;
 mod limits;
+pub mod loop_fault;
 pub mod message;
 pub mod metrics;
 pub mod migrate;

@@ -31,6 +31,7 @@ pub struct Survey {
     pub processes: Vec<Processes>,
     pub gates: BTreeMap<String, bool>,
     pub dead_rows: BTreeMap<String, f64>,
+    pub loop_faults: BTreeMap<String, f64>,
 }
 
 /// Unfinished jobs of a kind in a state.

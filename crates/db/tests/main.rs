@@ -25,6 +25,7 @@ mod job_retention;
 mod job_run;
 mod job_sqlx;
 mod job_view;
+mod loop_fault;
 mod metrics;
 mod migrate;
 mod operate;

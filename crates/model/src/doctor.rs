@@ -67,6 +67,19 @@ pub struct SchemaFact {
     pub drift: Vec<String>,
 }
 
+/// What a loop has set aside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FaultFact {
+    /// The loop.
+    pub name: String,
+    /// What it could not process.
+    pub item: String,
+    /// Why, in PostgreSQL's words.
+    pub error: String,
+    /// How often it was tried.
+    pub times: i32,
+}
+
 /// Everything `doctor` judges.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
@@ -84,6 +97,8 @@ pub struct Facts {
     pub functions_open_to_public: Vec<String>,
     /// The gates.
     pub gates: Vec<GateFact>,
+    /// What loops have set aside and try again from time to time.
+    pub loop_faults: Vec<FaultFact>,
     /// Database clock minus this machine's clock.
     pub clock_offset_ms: i64,
     /// Half the round trip of that measurement: the offset is known no better.
@@ -109,6 +124,7 @@ pub fn diagnose(facts: &Facts) -> Vec<Finding> {
     findings.extend(schema(&facts.schema));
     findings.extend(roles(facts));
     findings.extend(gates(&facts.gates));
+    findings.extend(loops(facts));
     findings.push(clock(facts.clock_offset_ms, facts.clock_uncertainty_ms));
     findings.push(connections(facts.connections));
     findings.extend(facts.disk.as_ref().map(disk));
@@ -248,6 +264,26 @@ fn gates(gates: &[GateFact]) -> Vec<Finding> {
         .collect()
 }
 
+fn loops(facts: &Facts) -> Vec<Finding> {
+    if facts.schema.applied == 0 {
+        return vec![];
+    }
+    if facts.loop_faults.is_empty() {
+        return vec![ok("loops", "nothing is set aside")];
+    }
+    let fault = |FaultFact { name, item, error, times }: &FaultFact| {
+        let error = error.lines().next().unwrap_or_default();
+        let message = format!("{name} set {item} aside after {times} tries: {error}");
+        bad(
+            "loops",
+            Level::Warn,
+            message,
+            format!("fix the cause, then: towpath fault retry {name} {item:?}"),
+        )
+    };
+    facts.loop_faults.iter().map(fault).collect()
+}
+
 fn clock(offset_ms: i64, uncertainty_ms: i64) -> Finding {
     if offset_ms.abs() - uncertainty_ms > CLOCK_OFFSET_MS_MAX {
         return bad(
@@ -297,6 +333,7 @@ mod tests {
             roles_too_powerful: vec![],
             functions_open_to_public: vec![],
             gates: vec![GateFact { gate: "g".into(), open: true, value_error: None }],
+            loop_faults: vec![],
             clock_offset_ms: 3,
             clock_uncertainty_ms: 1,
             connections: (5, 100),
@@ -350,6 +387,9 @@ mod tests {
         assert_eq!(with(|f| f.roles_too_powerful.push("x is a superuser".into())), [("roles", Level::Fail)]);
         assert_eq!(with(|f| f.functions_open_to_public.push("x()".into())), [("roles", Level::Fail)]);
         assert_eq!(with(|f| f.gates[0].open = false), [("gates", Level::Note)]);
+        let fault =
+            FaultFact { name: "reap".into(), item: "1".into(), error: "out of range".into(), times: 2 };
+        assert_eq!(with(|f| f.loop_faults.push(fault)), [("loops", Level::Warn)]);
         assert_eq!(with(|f| f.clock_offset_ms = -5_000), [("clock", Level::Warn)]);
         assert_eq!(with(|f| f.connections = (95, 100)), [("connections", Level::Warn)]);
         assert_eq!(with(|f| f.disk.as_mut().unwrap().free_bytes = 1 << 30), [("disk", Level::Warn)]);

@@ -36,6 +36,8 @@ pub struct Facts {
     pub unfolded_since: Option<Timestamp>,
     /// The oldest event without a position.
     pub unnumbered_since: Option<Timestamp>,
+    /// Items that a loop has set aside; 10,001 is more than 10,000.
+    pub loop_faults: i64,
     /// The process that is longest overdue.
     pub overdue_since: Option<Timestamp>,
     /// How many are; 10,001 is more than 10,000.
@@ -224,6 +226,11 @@ fn waiting(facts: &Facts) -> Vec<Attention> {
         let text = format!("{schedules} missed a tick");
         found.push(warn(Part::Schedules, text, "towpath schedule list", "/ui/schedules"));
     }
+    if facts.loop_faults > 0 {
+        let items = about_many(facts.loop_faults, "item", "items");
+        let text = format!("loops set {items} aside that they cannot process");
+        found.push(warn(Part::Maintenance, text, "towpath fault list", "/ui#faults"));
+    }
     if facts.processes_held > 0 {
         let processes = about_many(facts.processes_held, "process waits", "processes wait");
         let text = format!("{processes} for a person");
@@ -316,6 +323,7 @@ mod tests {
             }),
             unfolded_since: None,
             unnumbered_since: None,
+            loop_faults: 0,
             overdue_since: None,
             processes_overdue: 0,
             processes_held: 0,
@@ -446,6 +454,12 @@ mod tests {
                 Level::Warn,
                 Part::Processes,
                 "10\u{202f}000+ processes wait for a person",
+            ),
+            (
+                with(|facts| facts.loop_faults = 1),
+                Level::Warn,
+                Part::Maintenance,
+                "loops set 1 item aside that they cannot process",
             ),
             (
                 with(|facts| facts.executors_stale = vec!["a".into(), "b".into()]),

@@ -8,6 +8,7 @@ mod dlq;
 mod doctor;
 mod events;
 mod executor;
+mod fault;
 mod gate;
 mod job;
 mod maintain;
@@ -94,6 +95,9 @@ pub(crate) enum Command {
     /// The queue as a whole
     #[command(subcommand)]
     Queue(queue::Queue),
+    /// What loops have set aside because processing it fails: look, retry, drop
+    #[command(subcommand)]
+    Fault(fault::Fault),
     /// Periodic jobs
     #[command(subcommand)]
     Schedule(schedule::Schedule),
@@ -158,6 +162,7 @@ pub(crate) async fn run(
         Command::Job(job) => job::run(job, settings, output).await,
         Command::Dlq(dlq) => dlq::run(dlq, settings, output).await,
         Command::Queue(queue) => queue::run(queue, settings, output).await,
+        Command::Fault(fault) => fault::run(fault, settings, output).await,
         Command::Schedule(schedule) => schedule::run(schedule, settings, output).await,
         Command::Executor(executor) => executor::run(executor, settings, output).await,
         Command::Events(events) => events::run(events, settings, output).await,

@@ -9,6 +9,7 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use jiff::Timestamp;
 use towpath_db::health::Readings;
+use towpath_db::loop_fault::LoopFault;
 use towpath_db::queue::{Backlog, QueueHealth};
 use towpath_model::health::{Attention, attention};
 
@@ -18,7 +19,7 @@ use crate::access::Viewer;
 use crate::chart::{Bars, Lines};
 use crate::fault::Fault;
 use crate::filters;
-use crate::limits::LAGGING_MAX;
+use crate::limits::{FAULTS_MAX, LAGGING_MAX};
 use crate::shell::{self, Shell};
 
 #[derive(Template)]
@@ -32,6 +33,7 @@ struct Page {
     /// How old the numbers are, if they are not of now.
     counted_ago: Option<String>,
     attention: Vec<Attention>,
+    faults: Vec<LoopFault>,
     tiles: Vec<Tile>,
     bars: Bars,
     event_bars: Bars,
@@ -49,7 +51,7 @@ pub(crate) async fn show(
     let began = Instant::now();
     let health = db.health_show().await?;
     let answered_in = began.elapsed();
-    let (queue, chart, latency, backlog, config, beats, schedules, events, event_chart) = tokio::try_join!(
+    let (queue, chart, latency, backlog, config, beats, schedules, events, event_chart, faults) = tokio::try_join!(
         app.queue_health(),
         db.queue_chart(None, None),
         app.latency(),
@@ -59,6 +61,7 @@ pub(crate) async fn show(
         db.schedule_list(),
         app.event_health(),
         db.event_chart(),
+        db.loop_fault_list(None, FAULTS_MAX),
     )?;
     let counted_ago = [queue.age, latency.age, backlog.age, events.age].into_iter().flatten().max();
     // A second is as good as now.
@@ -92,6 +95,7 @@ pub(crate) async fn show(
     let page = Page {
         tiles: tiles(&attention, &health, queue.as_ref(), events.value.as_deref(), &seen),
         attention,
+        faults,
         health: queue,
         events_24h: events.value.map_or(0, |events| events.events_24h),
         counting,

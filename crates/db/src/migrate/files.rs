@@ -63,6 +63,7 @@ pub const SOURCES: &[Source] = sources! {
     "functions/config.sql",
     "functions/payload.sql",
     "functions/filter.sql",
+    "functions/loop_fault.sql",
     "functions/subscription.sql",
     "functions/job_wake.sql",
     "functions/job_enqueue.sql",

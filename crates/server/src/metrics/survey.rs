@@ -62,6 +62,7 @@ labels! {
     Target { target: String }
     Gate { gate: String }
     Table { table: String }
+    Loop { r#loop: String }
     Outcome { outcome: &'static str }
 }
 
@@ -99,6 +100,7 @@ struct Gauges {
     processes_overdue: Numbers<Kind>,
     gates: Numbers<Gate>,
     dead_rows: Numbers<Table>,
+    loop_faults: Numbers<Loop>,
     connections: Numbers<State>,
     connections_max: Numbers<Plain>,
     oldest_transaction: Numbers<Plain>,
@@ -208,6 +210,7 @@ impl Gauges {
         self.processes_overdue.clear();
         self.gates.clear();
         self.dead_rows.clear();
+        self.loop_faults.clear();
         self.connections.clear();
         for number in self.plain() {
             number.clear();
@@ -267,6 +270,9 @@ impl Gauges {
         for (table, n) in &survey.dead_rows {
             set(&self.dead_rows, &Table { table: table.clone() }, *n);
         }
+        for (name, n) in &survey.loop_faults {
+            set(&self.loop_faults, &Loop { r#loop: name.clone() }, *n);
+        }
         set(&self.kinds_paused, &Plain, survey.kinds_paused);
         set(&self.schedules_paused, &Plain, survey.schedules_paused);
         set(&self.schedule_late, &Plain, survey.schedule_late_seconds);
@@ -322,6 +328,9 @@ impl Gauges {
         to.register("processes", help, self.processes.clone());
         let help = "Processes whose next check should have happened, by kind";
         to.register("processes_overdue", help, self.processes_overdue.clone());
+        let help =
+            "Items that a loop has set aside because processing them fails, by loop; see: towpath fault list";
+        to.register("loop_faults", help, self.loop_faults.clone());
     }
 
     fn register_events(&self, to: &mut Register<'_>) {

@@ -1,0 +1,90 @@
+//! `towpath fault list | retry | drop`.
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use serde_json::json;
+use towpath_db::loop_fault::LoopFault;
+
+use super::config::By;
+use super::job::first_line;
+use crate::output::{Output, table};
+use crate::settings::Settings;
+
+#[derive(Subcommand)]
+pub(crate) enum Fault {
+    /// What is set aside, newest trouble first
+    List {
+        /// Only of this loop
+        #[arg(long = "loop", value_name = "LOOP")]
+        name: Option<String>,
+        /// At most this many
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(i32).range(1..=1000))]
+        limit: i32,
+    },
+    /// Try an item again in the loop's next pass, also one that was dropped
+    Retry {
+        /// The loop, as `fault list` shows it
+        #[arg(value_name = "LOOP")]
+        name: String,
+        /// The item, as `fault list` shows it
+        item: String,
+        /// Who, for the record; user@host if not given
+        #[arg(long, value_name = "ACTOR")]
+        by: Option<String>,
+    },
+    /// Never try an item again
+    Drop {
+        /// The loop, as `fault list` shows it
+        #[arg(value_name = "LOOP")]
+        name: String,
+        /// The item, as `fault list` shows it
+        item: String,
+        #[command(flatten)]
+        by: By,
+    },
+}
+
+pub(crate) async fn run(fault: Fault, settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
+    super::with_database(settings, async |database| {
+        match fault {
+            Fault::List { name, limit } => {
+                output.show(&database.loop_fault_list(name.as_deref(), limit).await?, |faults| list(faults));
+            }
+            Fault::Retry { name, item, by } => {
+                database.loop_fault_retry(&name, &item, &by.unwrap_or_else(super::actor)).await?;
+                let answer = json!({ "loop": name, "item": item, "state": "waiting" });
+                output.show(&answer, |_| format!("{name} tries {item} again in its next pass"));
+            }
+            Fault::Drop { name, item, by } => {
+                database.loop_fault_drop(&name, &item, by.attribution(&by.actor())).await?;
+                let answer = json!({ "loop": name, "item": item, "state": "dropped" });
+                output.show(&answer, |_| format!("{name} does not try {item} again"));
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+    .await
+}
+
+fn list(faults: &[LoopFault]) -> String {
+    if faults.is_empty() {
+        return "nothing is set aside".into();
+    }
+    let row = |fault: &LoopFault| {
+        let next = match (fault.state.as_str(), &fault.changed_by, &fault.reason) {
+            ("dropped", Some(by), Some(why)) => format!("never: {by}: {}", first_line(why)),
+            _ => format!("{:.0}", fault.next_try_at),
+        };
+        [
+            fault.name.clone(),
+            fault.item.clone(),
+            fault.times.to_string(),
+            format!("{:.0}", fault.last_at),
+            next,
+            first_line(&fault.error),
+        ]
+    };
+    let rows: Vec<_> = faults.iter().map(row).collect();
+    table(["LOOP", "ITEM", "TRIES", "LAST", "NEXT TRY", "ERROR"], &rows)
+}
