@@ -10,13 +10,13 @@ create or replace function towpath.fn_audit_record(
 as $$
 declare
     _id bigint;
+    _refusal jsonb := coalesce(towpath._name_refusal(p_actor, 'actor'), towpath._name_refusal(p_action, 'action'));
 begin
-    if coalesce(btrim(p_actor), '') = '' or coalesce(btrim(p_action), '') = '' then
-        return jsonb_build_object('ok', false, 'error', 'invalid',
-            'detail', 'say who acts (actor) and what they do (action)');
+    if _refusal is not null then
+        return _refusal;
     end if;
     insert into towpath.audit (actor, action, target, detail, outcome)
-    values (p_actor, p_action, coalesce(p_target, ''), left(p_detail, 2000), left(coalesce(p_outcome, 'ok'), 2000))
+    values (p_actor, p_action, left(coalesce(p_target, ''), 2000), left(p_detail, 2000), left(coalesce(p_outcome, 'ok'), 2000))
     returning audit_id into _id;
     return jsonb_build_object('ok', true, 'audit_id', _id);
 end;

@@ -161,14 +161,11 @@ create or replace function comms._message_refusal(p_message jsonb, p_keys text[]
 as $$
 begin
     return coalesce(
-        towpath._filter_refusal(coalesce(p_message, 'null'), p_keys),
-        case when p_problem is not null then
-            jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'message', 'detail', p_problem) end,
-        case when btrim(p_key) = '' or octet_length(p_key) > 500 then
-            jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'idempotency_key',
-                               'detail', 'must be null or not blank, and have at most 500 bytes') end,
-        case when btrim(p_actor) = '' then
-            jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'actor', 'detail', 'must not be blank') end);
+        towpath._filter_refusal(coalesce(p_message, 'null'), p_keys, 'message'),
+        towpath._invalid('message', p_problem),
+        towpath._invalid('idempotency_key', case when btrim(p_key) = '' then 'must be null or not blank'
+                                                 else towpath._text_problem(p_key, 500) end),
+        towpath._name_or_null_refusal(p_actor, 'actor'));
 end;
 $$;
 
@@ -219,10 +216,11 @@ create or replace function comms.send_email(
 as $$
 declare
     _message comms.email_message := comms._email_read(p_message);
-    _refusal jsonb := coalesce(comms._send_refusal('email'), comms._message_refusal(p_message,
+    _refusal jsonb := coalesce(comms._send_refusal('email', p_scheduled_at), comms._message_refusal(p_message,
         array['from', 'to', 'cc', 'bcc', 'reply_to', 'subject', 'text', 'html', 'headers'],
         comms._email_problem(_message), p_idempotency_key, p_actor));
     _made record;
+    _first jsonb;
 begin
     if _refusal is not null then
         return _refusal;
@@ -230,12 +228,15 @@ begin
     select * into _made from comms._message_make(_message, null, p_idempotency_key, p_actor);
     if _made.message_id is null then
         return jsonb_build_object('ok', false, 'error', 'conflict', 'detail', 'a message of another channel has this key');
-    elsif _made.duplicate then
-        return jsonb_build_object('ok', true, 'duplicate', true, 'message_id', _made.message_id) || (
-            select jsonb_build_object('send_email_task_id', t.send_email_task_id, 'process_id', p.process_id, 'state', p.state)
-              from comms.send_email_task t
-              join towpath.process p on p.process_kind = 'comms.send_email' and p.ref = t.send_email_task_id::text
-             where t.message_id = _made.message_id order by t.send_email_task_id limit 1);
+    end if;
+    select jsonb_build_object('ok', true, 'duplicate', true, 'message_id', _made.message_id,
+               'send_email_task_id', t.send_email_task_id, 'process_id', p.process_id, 'state', p.state)
+      into _first
+      from comms.send_email_task t
+      join towpath.process p on p.process_kind = 'comms.send_email' and p.ref = t.send_email_task_id::text
+     where _made.duplicate and t.message_id = _made.message_id order by t.send_email_task_id limit 1;
+    if found then
+        return _first;
     end if;
     return jsonb_build_object('message_id', _made.message_id, 'duplicate', false)
         || comms.kickoff_send_email_task(_made.message_id, p_scheduled_at, p_actor);
@@ -251,9 +252,10 @@ create or replace function comms.send_sms(
 as $$
 declare
     _message comms.sms_message := comms._sms_read(p_message);
-    _refusal jsonb := coalesce(comms._send_refusal('sms'), comms._message_refusal(p_message, array['from', 'to', 'text'],
-        comms._sms_problem(_message), p_idempotency_key, p_actor));
+    _refusal jsonb := coalesce(comms._send_refusal('sms', p_scheduled_at), comms._message_refusal(p_message,
+        array['from', 'to', 'text'], comms._sms_problem(_message), p_idempotency_key, p_actor));
     _made record;
+    _first jsonb;
 begin
     if _refusal is not null then
         return _refusal;
@@ -261,29 +263,33 @@ begin
     select * into _made from comms._message_make(null, _message, p_idempotency_key, p_actor);
     if _made.message_id is null then
         return jsonb_build_object('ok', false, 'error', 'conflict', 'detail', 'a message of another channel has this key');
-    elsif _made.duplicate then
-        return jsonb_build_object('ok', true, 'duplicate', true, 'message_id', _made.message_id) || (
-            select jsonb_build_object('send_sms_task_id', t.send_sms_task_id, 'process_id', p.process_id, 'state', p.state)
-              from comms.send_sms_task t
-              join towpath.process p on p.process_kind = 'comms.send_sms' and p.ref = t.send_sms_task_id::text
-             where t.message_id = _made.message_id order by t.send_sms_task_id limit 1);
+    end if;
+    select jsonb_build_object('ok', true, 'duplicate', true, 'message_id', _made.message_id,
+               'send_sms_task_id', t.send_sms_task_id, 'process_id', p.process_id, 'state', p.state)
+      into _first
+      from comms.send_sms_task t
+      join towpath.process p on p.process_kind = 'comms.send_sms' and p.ref = t.send_sms_task_id::text
+     where _made.duplicate and t.message_id = _made.message_id order by t.send_sms_task_id limit 1;
+    if found then
+        return _first;
     end if;
     return jsonb_build_object('message_id', _made.message_id, 'duplicate', false)
         || comms.kickoff_send_sms_task(_made.message_id, p_scheduled_at, p_actor);
 end;
 $$;
 
--- _send_refusal: why the caller cannot send on a channel at all, before anything is written, or null.
-create or replace function comms._send_refusal(p_channel text) returns jsonb
+-- _send_refusal: why the caller cannot send on a channel at that time, before anything is written, or null.
+create or replace function comms._send_refusal(p_channel text, p_scheduled_at timestamptz) returns jsonb
     language plpgsql stable
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    if not towpath._producer_may(p_channel, 'PG_worker') then
-        return jsonb_build_object('ok', false, 'error', 'not_authorised',
-            'detail', format('%s may not send: it needs a producer grant for %s jobs of PG_worker', session_user, p_channel));
-    end if;
-    return towpath._gate_refusal('process.enabled');
+    return coalesce(
+        case when not towpath._producer_may(p_channel, 'PG_worker') then
+            jsonb_build_object('ok', false, 'error', 'not_authorised', 'detail',
+                format('%s may not send: it needs a producer grant for %s jobs of PG_worker', session_user, p_channel)) end,
+        towpath._moment_refusal(p_scheduled_at, 'scheduled_at'),
+        towpath._process_start_refusal('comms.send_' || p_channel, 'new', p_scheduled_at, null, null, null));
 end;
 $$;
 

@@ -207,10 +207,15 @@ create or replace function comms.kickoff_send_sms_task(
     set search_path = pg_catalog, pg_temp
 as $$
 declare
+    _refusal jsonb := coalesce(towpath._moment_refusal(scheduled_at, 'scheduled_at'),
+        towpath._process_start_refusal('comms.send_sms', 'new', scheduled_at, null, null, actor));
     _at timestamptz := coalesce(scheduled_at, towpath.fn_now());
     _id bigint;
     _started jsonb;
 begin
+    if _refusal is not null then
+        return _refusal;
+    end if;
     if not exists (select 1 from comms.sms_message m where m.message_id = root_id) then
         return jsonb_build_object('ok', false, 'error', 'not_found', 'detail',
             format('there is no SMS message %s; comms.create_sms_message makes one', coalesce(root_id::text, 'null')));

@@ -100,10 +100,15 @@ as $$
 declare
     _config towpath.config;
     _problem text;
+    _refusal jsonb;
 begin
     if coalesce(btrim(p_actor), '') = '' or coalesce(btrim(p_reason), '') = '' then
         return jsonb_build_object('ok', false, 'error', 'invalid',
             'detail', 'say who changes it (actor) and why (reason)');
+    end if;
+    _refusal := coalesce(towpath._name_refusal(p_actor, 'actor'), towpath._note_refusal(p_reason, 'reason'));
+    if _refusal is not null then
+        return _refusal;
     end if;
     select * into _config from towpath.config c where c.key = p_key for update;
     if not found then

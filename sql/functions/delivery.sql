@@ -182,9 +182,12 @@ begin
     if _refusal is not null then
         return _refusal;
     end if;
-    if coalesce(btrim(p_lease_owner), '') = '' or p_lease_seconds not between 1 and 3600 then
-        return jsonb_build_object('ok', false, 'error', 'invalid',
-            'detail', 'lease_owner must not be blank, lease_seconds must lie between 1 and 3600');
+    _refusal := coalesce(
+        towpath._owner_refusal(p_lease_owner, 'lease_owner'),
+        case when p_lease_seconds not between 1 and 3600 then
+            towpath._invalid('lease_seconds', 'must lie between 1 and 3600') end);
+    if _refusal is not null then
+        return _refusal;
     end if;
     _lost := towpath._delivery_lost(_now, 100);
     for _due in

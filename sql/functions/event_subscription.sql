@@ -6,9 +6,10 @@ create or replace function towpath._recipient_refusal(p_recipient_ref text) retu
     language sql immutable
     set search_path = pg_catalog, pg_temp
 as $$
-    select case when coalesce(p_recipient_ref !~ '^(role|agency|user|agent):[^[:space:]]{1,200}$', true) then
-        jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'recipient_ref',
-            'detail', 'must be role:, agency:, user: or agent: and a name') end
+    select coalesce(towpath._invalid('recipient_ref',
+               case when coalesce(p_recipient_ref !~ '^(role|agency|user|agent):[^[:space:]]+$', true)
+                    then 'must be role:, agency:, user: or agent: and a name' end),
+           towpath._name_refusal(p_recipient_ref, 'recipient_ref'))
 $$;
 
 -- fn_event_subscription_put: makes the subscription of a recipient, or changes its mute and notes.
@@ -24,27 +25,21 @@ create or replace function towpath.fn_event_subscription_put(
 as $$
 declare
     _actor text := coalesce(p_actor, session_user);
-    _refusal jsonb := towpath._recipient_refusal(p_recipient_ref);
-    _field text;
-    _detail text := 'must be null or not blank';
+    _refusal jsonb := coalesce(
+        towpath._recipient_refusal(p_recipient_ref),
+        towpath._name_refusal(p_event_domain, 'event_domain'),
+        towpath._name_or_null_refusal(p_event_type, 'event_type'),
+        towpath._name_or_null_refusal(p_event_stream, 'event_stream'),
+        towpath._name_or_null_refusal(p_scope_subject_table, 'scope_subject_table'),
+        case when jsonb_typeof(p_scope_filter) <> 'object' or pg_column_size(p_scope_filter) > 1024 then
+            towpath._invalid('scope_filter', 'must be a json object of at most 1024 bytes') end,
+        towpath._note_refusal(p_notes, 'notes'),
+        towpath._name_refusal(_actor, 'actor'));
     _id uuid;
     _created boolean;
 begin
-    if coalesce(btrim(p_event_domain), '') = '' then
-        _field := 'event_domain'; _detail := 'must not be blank';
-    elsif btrim(p_event_type) = '' then
-        _field := 'event_type';
-    elsif btrim(p_event_stream) = '' then
-        _field := 'event_stream';
-    elsif btrim(p_scope_subject_table) = '' then
-        _field := 'scope_subject_table';
-    elsif jsonb_typeof(coalesce(p_scope_filter, '{}')) <> 'object' or pg_column_size(p_scope_filter) > 1024 then
-        _field := 'scope_filter'; _detail := 'must be a json object of at most 1024 bytes';
-    elsif btrim(_actor) = '' then
-        _field := 'actor'; _detail := 'must not be blank';
-    end if;
-    if _refusal is not null or _field is not null then
-        return coalesce(_refusal, jsonb_build_object('ok', false, 'error', 'invalid', 'field', _field, 'detail', _detail));
+    if _refusal is not null then
+        return _refusal;
     end if;
     insert into towpath.event_subscription as s (recipient_ref, event_domain, event_type, event_stream,
         scope_subject_table, scope_filter, mute, notes, registered_by, registered_at)
@@ -66,9 +61,13 @@ create or replace function towpath.fn_event_subscription_mute(
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
 as $$
+declare
+    _refusal jsonb := coalesce(
+        case when p_mute is null then towpath._invalid('mute', 'must be true or false') end,
+        towpath._name_or_null_refusal(p_actor, 'actor'));
 begin
-    if p_mute is null or btrim(p_actor) = '' then
-        return jsonb_build_object('ok', false, 'error', 'invalid', 'detail', 'mute is true or false, actor is not blank');
+    if _refusal is not null then
+        return _refusal;
     end if;
     update towpath.event_subscription s
        set mute = p_mute, registered_by = coalesce(p_actor, session_user), registered_at = towpath.fn_now()
@@ -120,7 +119,12 @@ create or replace function towpath.fn_event_actor_put(
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    _refusal jsonb := towpath._recipient_refusal(p_recipient_ref);
+    _login text := nullif(btrim(p_login_role), '');
+    _refusal jsonb := coalesce(
+        towpath._recipient_refusal(p_recipient_ref),
+        towpath._name_or_null_refusal(_login, 'login_role'),
+        towpath._note_refusal(p_notes, 'notes'),
+        towpath._name_or_null_refusal(p_actor, 'actor'));
 begin
     if _refusal is not null then
         return _refusal;
@@ -131,8 +135,7 @@ begin
             'detail', format('there is no executor %s; see: towpath executor list', p_executor_id));
     end if;
     insert into towpath.event_actor as a (recipient_ref, login_role, executor_id, notes, registered_by, registered_at)
-    values (p_recipient_ref, nullif(btrim(p_login_role), ''), p_executor_id, p_notes,
-            coalesce(nullif(btrim(p_actor), ''), session_user), towpath.fn_now())
+    values (p_recipient_ref, _login, p_executor_id, p_notes, coalesce(p_actor, session_user), towpath.fn_now())
     on conflict (recipient_ref) do update
        set login_role = excluded.login_role, executor_id = excluded.executor_id,
            notes = coalesce(excluded.notes, a.notes),
@@ -181,11 +184,14 @@ as $$
 declare
     _actor text := coalesce(p_actor, session_user);
     _id uuid;
+    _refusal jsonb := coalesce(
+        towpath._name_refusal(p_producer, 'producer'),
+        towpath._name_or_null_refusal(p_event_domain, 'event_domain'),
+        towpath._name_or_null_refusal(p_event_type, 'event_type'),
+        towpath._name_refusal(_actor, 'actor'));
 begin
-    if coalesce(btrim(p_producer), '') = '' or btrim(p_event_domain) = '' or btrim(p_event_type) = ''
-       or btrim(_actor) = '' then
-        return jsonb_build_object('ok', false, 'error', 'invalid',
-                                  'detail', 'producer, event_domain, event_type and actor must not be blank');
+    if _refusal is not null then
+        return _refusal;
     end if;
     insert into towpath.event_grant (producer, event_domain, event_type, granted_by, granted_at)
     values (p_producer, p_event_domain, p_event_type, _actor, towpath.fn_now())

@@ -35,23 +35,22 @@ declare
     _expires_at timestamptz := coalesce(p_expires_at, _now + interval '90 days');
     _word text := 'tpx_' || replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', '');
     _token_id uuid;
-    _field text;
-    _detail text;
+    _refusal jsonb;
 begin
     if not exists (select 1 from towpath.consumer_registry r where r.executor_id = p_executor_id) then
         return jsonb_build_object('ok', false, 'error', 'not_found', 'executor_id', p_executor_id, 'detail',
             format('there is no executor %s; register it first', coalesce(to_jsonb(p_executor_id)::text, 'null')));
     end if;
-    if p_kinds is not null and (cardinality(p_kinds) not between 1 and 1000
-        or exists (select 1 from unnest(p_kinds) k where coalesce(btrim(k), '') = '')) then
-        _field := 'kinds'; _detail := 'name 1 to 1000 kinds, none of them blank, or null for all of the subscriptions';
-    elsif _expires_at <= _now or _expires_at = 'infinity' then
-        _field := 'expires_at'; _detail := 'must lie in the future';
-    elsif btrim(_actor) = '' then
-        _field := 'actor'; _detail := 'must not be blank';
-    end if;
-    if _field is not null then
-        return jsonb_build_object('ok', false, 'error', 'invalid', 'field', _field, 'detail', _detail);
+    _refusal := coalesce(
+        case when cardinality(p_kinds) not between 1 and 1000 then
+            towpath._invalid('kinds', 'name 1 to 1000 kinds, or null for all of the subscriptions') end,
+        (select towpath._name_refusal(k, 'kinds') from unnest(p_kinds) k where towpath._name_fits(k) is not true limit 1),
+        towpath._moment_refusal(_expires_at, 'expires_at'),
+        case when _expires_at <= _now then towpath._invalid('expires_at', 'must lie in the future') end,
+        towpath._note_refusal(p_notes, 'notes'),
+        towpath._name_refusal(_actor, 'actor'));
+    if _refusal is not null then
+        return _refusal;
     end if;
     insert into towpath.executor_token (token_hash, executor_id, kinds, may_enqueue, notes, created_at, created_by,
         expires_at)
@@ -88,10 +87,11 @@ create or replace function towpath.fn_executor_token_revoke(p_token_id uuid, p_a
 as $$
 declare
     _actor text := coalesce(p_actor, session_user);
+    _refusal jsonb := towpath._name_refusal(_actor, 'actor');
     _was timestamptz;
 begin
-    if btrim(_actor) = '' then
-        return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'actor', 'detail', 'must not be blank');
+    if _refusal is not null then
+        return _refusal;
     end if;
     select t.revoked_at into _was from towpath.executor_token t where t.token_id = p_token_id for update;
     if not found then
@@ -160,19 +160,15 @@ create or replace function towpath._executor_token_job_refusal(p_token towpath.e
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    _job record;
+    _job towpath._job_input;
 begin
-    select r.* into _job from jsonb_to_record(p_job) as r(
-        job_kind text, executor text, event_domain text, source_ref text, target_ref text, payload_ref text,
-        payload_json jsonb, priority integer, scheduled_at timestamptz, max_attempts integer,
-        idempotency_key text, actor text, run_id uuid);
+    _job := towpath._job_read(p_job);
     if not towpath._executor_token_may_enqueue(p_token, _job.job_kind, _job.executor) then
         return jsonb_build_object('ok', false, 'error', 'not_authorised', 'detail',
             format('this token of %s may not enqueue %s for %s', p_token.executor_id,
                    coalesce(_job.job_kind, 'null'), coalesce(_job.executor, 'null')));
     end if;
-    return towpath._job_refusal(_job.job_kind, _job.executor, coalesce(_job.priority, 100), _job.event_domain,
-        coalesce(_job.max_attempts, 1), _job.actor, _job.idempotency_key, coalesce(_job.payload_json, '{}'));
+    return towpath._job_refusal(_job);
 exception when data_exception then
     return jsonb_build_object('ok', false, 'error', 'invalid', 'detail', sqlerrm);
 end;
@@ -214,7 +210,7 @@ begin
     select r.executor into _own from towpath.consumer_registry r where r.executor_id = _token.executor_id;
     select jsonb_agg(jsonb_build_object('executor', _own) || jsonb_strip_nulls(j.job - 'payload_json')
                      || jsonb_build_object('payload_json', coalesce(j.job -> 'payload_json', '{}'),
-                                           'actor', 'executor:' || _token.executor_id) order by j.no)
+                                           'actor', towpath._own_actor('executor', _token.executor_id)) order by j.no)
       into _rows from jsonb_array_elements(p_jobs) with ordinality as j(job, no);
     _refusals := array(select towpath._executor_token_job_refusal(_token, j.job)
                          from jsonb_array_elements(_rows) with ordinality as j(job, no) order by j.no);

@@ -97,9 +97,10 @@ begin
         refusal := jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'run_id', 'detail', 'must be a uuid');
         return;
     end if;
-    if btrim(p_graph ->> 'name') = '' or btrim(p_graph ->> 'actor') = '' then
-        refusal := jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'graph',
-            'detail', 'name and actor must not be blank');
+    refusal := coalesce(towpath._name_or_null_refusal(p_graph ->> 'name', 'name'),
+                        towpath._name_or_null_refusal(p_graph ->> 'actor', 'actor'),
+                        towpath._key_refusal(p_graph ->> 'idempotency_key', 'idempotency_key'));
+    if refusal is not null then
         return;
     end if;
     _nodes := array(select n ->> 'node' from jsonb_array_elements(p_graph -> 'nodes') n);
@@ -107,6 +108,10 @@ begin
     if found then
         refusal := jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'nodes',
             'detail', format('every node needs a name of its own, which %s is not', coalesce(to_jsonb(_bad)::text, 'null')));
+        return;
+    end if;
+    select towpath._name_refusal(n, 'node') into refusal from unnest(_nodes) n where not towpath._name_fits(n) limit 1;
+    if found then
         return;
     end if;
     _from := array(select e ->> 'from' from jsonb_array_elements(coalesce(p_graph -> 'edges', '[]')) e);
@@ -240,29 +245,20 @@ create or replace function towpath._graph_node(
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    _job record;
+    _job towpath._job_input;
     _refusal jsonb;
     _job_id uuid := towpath._uuid7(p_micros);
     _lane integer;
     _due timestamptz;
 begin
     begin
-        select n.job_kind, coalesce(n.executor, 'PG_worker') as executor, n.event_domain, n.source_ref, n.target_ref,
-               n.payload_ref, coalesce(n.payload_json, '{}') as payload_json, coalesce(n.priority, 100) as priority,
-               coalesce(n.scheduled_at, p_now) as scheduled_at,
-               coalesce(n.max_attempts, towpath._job_max_attempts_default()) as max_attempts,
-               n.idempotency_key, coalesce(n.actor, p_actor) as actor,
-               coalesce(n.run_id, p_run_id) as run_id
-          into _job
-          from jsonb_to_record(p_node) as n(
-               job_kind text, executor text, event_domain text, source_ref text, target_ref text, payload_ref text,
-               payload_json jsonb, priority integer, scheduled_at timestamptz, max_attempts integer,
-               idempotency_key text, actor text, run_id uuid);
+        _job := towpath._job_read(jsonb_build_object('actor', p_actor, 'run_id', p_run_id, 'scheduled_at', p_now)
+                                  || jsonb_strip_nulls(p_node - 'payload_json')
+                                  || jsonb_build_object('payload_json', p_node -> 'payload_json'));
     exception when data_exception then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'detail', sqlerrm);
     end;
-    _refusal := towpath._job_refusal(_job.job_kind, _job.executor, _job.priority, _job.event_domain,
-        _job.max_attempts, _job.actor, _job.idempotency_key, _job.payload_json);
+    _refusal := towpath._job_refusal(_job);
     if _refusal is not null then
         return _refusal;
     end if;

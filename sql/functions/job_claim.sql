@@ -227,11 +227,11 @@ declare
     _dense boolean;
     _taken integer;
 begin
-    if coalesce(btrim(p_executor), '') = '' or btrim(_owner) = '' or coalesce(_limit, 0) < 1
+    if coalesce(btrim(p_executor), '') = '' or not towpath._key_fits(_owner) or coalesce(_limit, 0) < 1
        or p_lease_seconds not between 1 and 86400 then
         refusal := jsonb_build_object('ok', false, 'error', 'invalid',
-            'detail', 'a claim needs an executor, an owner that is not blank, a limit of 1 or more '
-                      'and a lease of 1 to 86400 seconds');
+            'detail', 'a claim needs an executor, an owner of 1 to 2000 bytes without control characters, a limit of '
+                      '1 or more and a lease of 1 to 86400 seconds');
         return next;
         return;
     end if;
@@ -382,9 +382,9 @@ begin
                 values (_until, _ids, 1, 0, _first_lane, (date_part('epoch', _now) - _due_sum) * 1000, _owner, _now,
                         _set.holders[array_position(_set.lanes, _first_lane)])
                 returning batch_id)
-            select j.job_id, 1, j.max_attempts::integer, j.job_kind::text, j.executor::text, j.event_domain,
-                   j.source_ref, j.target_ref, j.payload_ref, j.payload_json::jsonb, j.priority::integer,
-                   j.scheduled_at, j.idempotency_key::text, j.actor::text, j.run_id, j.created_at, _owner, _until,
+            select j.job_id, 1, j.max_attempts::integer, j.job_kind::text, j.executor::text, j.event_domain::text,
+                   j.source_ref::text, j.target_ref::text, j.payload_ref::text, j.payload_json::jsonb, j.priority::integer,
+                   j.scheduled_at::timestamptz, j.idempotency_key::text, j.actor::text, j.run_id, j.created_at, _owner, _until,
                    (select e.batch_id from entry e), null::jsonb, j.traceparent
               from towpath.job j where j.job_id = _low;
             return;
@@ -407,9 +407,9 @@ begin
                 continue;
             end if;
             return query
-            select j.job_id, 1, j.max_attempts::integer, j.job_kind::text, j.executor::text, j.event_domain,
-                   j.source_ref, j.target_ref, j.payload_ref, j.payload_json::jsonb, j.priority::integer,
-                   j.scheduled_at, j.idempotency_key::text, j.actor::text, j.run_id, j.created_at, _owner, _until,
+            select j.job_id, 1, j.max_attempts::integer, j.job_kind::text, j.executor::text, j.event_domain::text,
+                   j.source_ref::text, j.target_ref::text, j.payload_ref::text, j.payload_json::jsonb, j.priority::integer,
+                   j.scheduled_at::timestamptz, j.idempotency_key::text, j.actor::text, j.run_id, j.created_at, _owner, _until,
                    _batch, null::jsonb, j.traceparent
               from towpath.job j
              -- The bounds are known before the statement starts and let it open the partitions of these days only.
@@ -419,9 +419,9 @@ begin
             _low := _ids[1];
             _high := _ids[cardinality(_ids)];
             return query
-            select j.job_id, 1, j.max_attempts::integer, j.job_kind::text, j.executor::text, j.event_domain,
-                   j.source_ref, j.target_ref, j.payload_ref, j.payload_json::jsonb, j.priority::integer,
-                   j.scheduled_at, j.idempotency_key::text, j.actor::text, j.run_id, j.created_at, _owner, _until,
+            select j.job_id, 1, j.max_attempts::integer, j.job_kind::text, j.executor::text, j.event_domain::text,
+                   j.source_ref::text, j.target_ref::text, j.payload_ref::text, j.payload_json::jsonb, j.priority::integer,
+                   j.scheduled_at::timestamptz, j.idempotency_key::text, j.actor::text, j.run_id, j.created_at, _owner, _until,
                    t.batch_id, null::jsonb, j.traceparent
               from unnest(_ids, _batches) as t(job_id, batch_id)
               join towpath.job j on j.job_id = t.job_id
@@ -441,8 +441,8 @@ begin
     _low := _ids[1];
     _high := _ids[cardinality(_ids)];
     return query
-    select j.job_id, t.attempts + 1, j.max_attempts + t.refunded, j.job_kind::text, j.executor::text, j.event_domain,
-           j.source_ref, j.target_ref, j.payload_ref, j.payload_json::jsonb, j.priority::integer,
+    select j.job_id, t.attempts + 1, j.max_attempts + t.refunded, j.job_kind::text, j.executor::text, j.event_domain::text,
+           j.source_ref::text, j.target_ref::text, j.payload_ref::text, j.payload_json::jsonb, j.priority::integer,
            t.due_at, j.idempotency_key::text, j.actor::text, j.run_id, j.created_at, _owner, _until, t.batch_id,
            null::jsonb, j.traceparent
       from unnest(_ids, _dues, _attempts, _refunds, _batches) as t(job_id, due_at, attempts, refunded, batch_id)

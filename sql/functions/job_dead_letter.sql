@@ -113,8 +113,9 @@ begin
     if _refusal is not null then
         return _refusal;
     end if;
-    if coalesce(btrim(p_actor), '') = '' then
-        return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'actor', 'detail', 'must not be blank');
+    _refusal := towpath._name_refusal(p_actor, 'actor');
+    if _refusal is not null then
+        return _refusal;
     end if;
     if not towpath._job_take_out(p_job_id) then
         if exists (select 1 from towpath.job j where j.job_id = p_job_id) then
@@ -147,8 +148,9 @@ begin
     if _refusal is not null then
         return _refusal;
     end if;
-    if coalesce(btrim(p_actor), '') = '' then
-        return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'actor', 'detail', 'must not be blank');
+    _refusal := coalesce(towpath._name_refusal(p_actor, 'actor'), towpath._note_refusal(p_note, 'note'));
+    if _refusal is not null then
+        return _refusal;
     end if;
     if p_status is null or p_status not in ('pending', 'acknowledged', 'manual_replay', 'escalated', 'closed') then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'status',
@@ -183,8 +185,9 @@ begin
     if _refusal is not null then
         return _refusal;
     end if;
-    if coalesce(btrim(p_actor), '') = '' then
-        return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'actor', 'detail', 'must not be blank');
+    _refusal := towpath._name_refusal(p_actor, 'actor');
+    if _refusal is not null then
+        return _refusal;
     end if;
     select * into _letter from towpath.job_dead_letter d where d.dead_letter_id = p_dead_letter_id for update;
     if not found then
@@ -285,8 +288,9 @@ begin
     if _refusal is not null then
         return _refusal;
     end if;
-    if coalesce(btrim(p_actor), '') = '' then
-        return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'actor', 'detail', 'must not be blank');
+    _refusal := towpath._name_refusal(p_actor, 'actor');
+    if _refusal is not null then
+        return _refusal;
     end if;
     for _id in
         select d.dead_letter_id
@@ -355,8 +359,9 @@ begin
         return case when (_answer ->> 'ok')::boolean
             then jsonb_build_object('ok', true, 'job_id', _answer -> 'job_id', 'state', 'queued') else _answer end;
     end if;
-    if coalesce(btrim(p_actor), '') = '' then
-        return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'actor', 'detail', 'must not be blank');
+    _refusal := towpath._name_refusal(p_actor, 'actor');
+    if _refusal is not null then
+        return _refusal;
     end if;
     if not towpath._job_take_out(p_job_id) then
         return case when exists (select 1 from towpath.job j where j.job_id = p_job_id)

@@ -24,41 +24,50 @@ begin
 end;
 $$;
 
--- _job_refusal: why the table would refuse a job, in words, or null if it would not.
-create or replace function towpath._job_refusal(
-    p_job_kind text, p_executor text, p_priority integer, p_event_domain text,
-    p_max_attempts integer, p_actor text, p_idempotency_key text, p_payload jsonb) returns jsonb
+-- _job_refusal: why the tables would refuse a job, in words, or null if they would not. Its defaults are filled in.
+create or replace function towpath._job_refusal(p_job towpath._job_input) returns jsonb
+    language plpgsql stable
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return coalesce(
+        towpath._name_refusal(p_job.job_kind, 'job_kind'),
+        case when not coalesce(towpath._executor_known(p_job.executor), false) then
+            towpath._invalid('executor', towpath._executor_unknown(p_job.executor)) end,
+        towpath._name_or_null_refusal(p_job.event_domain, 'event_domain'),
+        case when coalesce(p_job.priority, -1) not between 0 and 32767 then
+            towpath._invalid('priority', 'must lie between 0 and 32767') end,
+        case when coalesce(p_job.max_attempts, 0) not between 1 and 1000 then
+            towpath._invalid('max_attempts', 'must lie between 1 and 1000') end,
+        towpath._moment_refusal(p_job.scheduled_at, 'scheduled_at'),
+        towpath._name_refusal(p_job.actor, 'actor'),
+        towpath._key_refusal(p_job.idempotency_key, 'idempotency_key'),
+        towpath._ref_refusal(p_job.source_ref, 'source_ref'),
+        towpath._ref_refusal(p_job.target_ref, 'target_ref'),
+        towpath._ref_refusal(p_job.payload_ref, 'payload_ref'),
+        towpath._payload_refusal(p_job.payload_json, 'payload_json'));
+end;
+$$;
+
+-- _job_read: a job from an object with the parameter names of fn_job_enqueue without p_, its defaults filled
+-- in. What cannot be read raises a data exception.
+create or replace function towpath._job_read(p_job jsonb) returns towpath._job_input
     language plpgsql stable
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    _field text;
-    _detail text;
+    _job towpath._job_input;
 begin
-    if coalesce(btrim(p_job_kind), '') = '' then
-        _field := 'job_kind'; _detail := 'must not be blank';
-    elsif octet_length(p_job_kind) > 200 or octet_length(p_event_domain) > 200 then
-        _field := case when octet_length(p_job_kind) > 200 then 'job_kind' else 'event_domain' end;
-        _detail := 'must not be longer than 200 bytes';
-    elsif not coalesce(towpath._executor_known(p_executor), false) then
-        _field := 'executor';
-        _detail := towpath._executor_unknown(p_executor);
-    elsif p_priority is null or p_priority < 0 then
-        _field := 'priority'; _detail := 'must be 0 or more';
-    elsif btrim(p_event_domain) = '' then
-        _field := 'event_domain'; _detail := 'must be null or not blank';
-    elsif p_max_attempts is null or p_max_attempts < 1 then
-        _field := 'max_attempts'; _detail := 'must be 1 or more';
-    elsif coalesce(btrim(p_actor), '') = '' then
-        _field := 'actor'; _detail := 'must not be blank';
-    elsif btrim(p_idempotency_key) = '' then
-        _field := 'idempotency_key'; _detail := 'must be null or not blank';
-    elsif p_payload is null then
-        _field := 'payload_json'; _detail := 'must not be null';
-    else
-        return towpath._payload_refusal(p_payload, 'payload_json');
+    if jsonb_typeof(p_job) is distinct from 'object' then
+        raise exception 'a job is a json object' using errcode = 'invalid_parameter_value';
     end if;
-    return jsonb_build_object('ok', false, 'error', 'invalid', 'field', _field, 'detail', _detail);
+    _job := jsonb_populate_record(null::towpath._job_input, p_job);
+    _job.executor := coalesce(_job.executor, 'PG_worker');
+    _job.payload_json := coalesce(_job.payload_json, '{}');
+    _job.priority := coalesce(_job.priority, 100);
+    _job.max_attempts := coalesce(_job.max_attempts, towpath._job_max_attempts_default());
+    _job.actor := coalesce(_job.actor, session_user);
+    return _job;
 end;
 $$;
 
@@ -161,12 +170,15 @@ begin
         _max := case when _default ~ '^[1-9][0-9]{0,2}$' then _default::integer
                      else towpath._job_max_attempts_default() end;
     end if;
-    -- A lane that exists has a good kind, executor, priority and domain.
-    if (_lane is not null and btrim(_actor) <> '' and _max >= 1
-        and (p_idempotency_key is null or btrim(p_idempotency_key) <> '')
-        and towpath._payload_safe(_payload) and towpath._payload_small(_payload)) is not true then
-        _refusal := towpath._job_refusal(p_job_kind, p_executor, _priority, p_event_domain, _max, _actor,
-                                         p_idempotency_key, _payload);
+    -- A lane that exists has a good kind, executor, priority and domain. References that fit together fit one by one.
+    if (_lane is not null and _max between 1 and 1000
+        and (p_scheduled_at is null or towpath._moment_fits(p_scheduled_at))
+        and towpath._name_fits(_actor) and (p_idempotency_key is null or towpath._key_fits(p_idempotency_key))
+        and towpath._ref_fits(concat(p_source_ref, p_target_ref, p_payload_ref))
+        and jsonb_typeof(_payload) = 'object' and towpath._payload_safe(_payload)
+        and towpath._payload_small(_payload)) is not true then
+        _refusal := towpath._job_refusal(row(null, p_job_kind, p_executor, p_event_domain, p_source_ref, p_target_ref,
+            p_payload_ref, _payload, _priority, p_scheduled_at, _max, p_idempotency_key, _actor, p_run_id, null));
         if _refusal is not null then
             return _refusal;
         end if;

@@ -174,6 +174,9 @@ declare
     _trace text := current_setting('towpath.traceparent', true);
     _answer jsonb;
 begin
+    if jsonb_typeof(p_job) is distinct from 'object' then
+        return jsonb_build_object('ok', false, 'error', 'invalid', 'detail', 'a job is a json object');
+    end if;
     if p_job ? 'traceparent' then
         perform set_config('towpath.traceparent', p_job ->> 'traceparent', true);
     end if;

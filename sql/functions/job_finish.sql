@@ -544,13 +544,18 @@ begin
         return jsonb_build_object('ok', false, 'error', 'invalid',
             'detail', 'failures is an array of at most 1000 objects, jitter lies between 0 and 1');
     end if;
-    select array_agg(f.job_id), array_agg(f.attempt), array_agg(towpath._error_text(f.error)),
-           array_agg(coalesce(f.permanent, false)),
-           -- greatest() passes over nulls: without the case, no delay named would be a delay of nothing.
-           array_agg(case when f.retry_delay_seconds is not null then least(greatest(f.retry_delay_seconds, 0), 31536000) end)
-      into _ids, _attempts, _errors, _permanent, _delays
-      from jsonb_to_recordset(p_failures)
-        as f(job_id uuid, attempt integer, error text, permanent boolean, retry_delay_seconds double precision);
+    begin
+        select array_agg(f.job_id), array_agg(f.attempt), array_agg(towpath._error_text(f.error)),
+               array_agg(coalesce(f.permanent, false)),
+               -- greatest() passes over nulls: without the case, no delay named would be a delay of nothing.
+               array_agg(case when f.retry_delay_seconds is not null
+                              then least(greatest(f.retry_delay_seconds, 0), 31536000) end)
+          into _ids, _attempts, _errors, _permanent, _delays
+          from jsonb_to_recordset(p_failures)
+            as f(job_id uuid, attempt integer, error text, permanent boolean, retry_delay_seconds double precision);
+    exception when data_exception then
+        return towpath._invalid('failures', sqlerrm);
+    end;
     _held := towpath._job_lock_held(_ids, p_lease_owner, _attempts);
     -- The arrays again, for the rows that were still held: two failures of one job count once.
     select array_agg(f.job_id), array_agg(f.error), array_agg(f.permanent), array_agg(f.delay)

@@ -8,6 +8,9 @@ create or replace function towpath._payload_refusal(p_payload jsonb, p_field tex
     set search_path = pg_catalog, pg_temp
 as $$
 begin
+    if jsonb_typeof(p_payload) is distinct from 'object' then
+        return towpath._invalid(p_field, 'must be a json object');
+    end if;
     if not towpath._payload_safe(p_payload) then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', p_field,
             'detail', format('the key %s is not allowed at any depth: it names data or a credential; '

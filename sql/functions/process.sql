@@ -157,7 +157,7 @@ begin
         _kind.ref_field, towpath._process_ref(p_process.ref)));
     select e.job_ids[1] into _job_id from towpath._job_enqueue_rows(jsonb_build_array(jsonb_build_object(
         'job_kind', _kind.task_kind, 'payload_json', _payload, 'scheduled_at', _due, 'max_attempts', 3,
-        'source_ref', 'process:' || p_process.process_id, 'actor', 'process:' || _kind.process_kind,
+        'source_ref', 'process:' || p_process.process_id, 'actor', towpath._own_actor('process', _kind.process_kind),
         'run_id', p_process.process_id,
         'idempotency_key', format('process:%s:%s', p_process.process_id, _no)))) e;
     _look := _due + make_interval(secs => _kind.pickup_seconds);
@@ -243,28 +243,18 @@ begin
 end;
 $$;
 
--- fn_process_start: nothing -> open, in the caller's own transaction; supervised at once unless
--- p_check_at lies ahead. One process per kind and ref: a second start finds the first.
---
--- Answers: {ok, process_id, duplicate, state}; gate_closed, not_found (the kind), not_authorised,
--- invalid {field, detail}.
-create or replace function towpath.fn_process_start(
-    p_process_kind text, p_ref text, p_check_at timestamptz default null, p_deadline_at timestamptz default null,
-    p_max_attempts integer default null, p_actor text default null) returns jsonb
-    language plpgsql security definer
+-- _process_start_refusal: why a process cannot be started, or null. For whoever has to write something of
+-- its own before: comms stores the message first.
+create or replace function towpath._process_start_refusal(
+    p_process_kind text, p_ref text, p_check_at timestamptz, p_deadline_at timestamptz, p_max_attempts integer,
+    p_actor text) returns jsonb
+    language plpgsql stable
     set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
 as $$
 declare
-    _refusal jsonb := towpath._gate_refusal('process.enabled');
-    _now timestamptz := towpath.fn_now();
-    _first timestamptz := greatest(coalesce(p_check_at, _now), _now);
-    _actor text := coalesce(p_actor, session_user);
     _kind towpath.process_kind;
-    _process towpath.process;
-    _deadline timestamptz;
-    _field text;
-    _detail text;
+    _refusal jsonb := towpath._gate_refusal('process.enabled');
 begin
     if _refusal is not null then
         return _refusal;
@@ -279,20 +269,51 @@ begin
             'detail', format('%s may not start %s: it needs a producer grant for %s jobs of PG_worker',
                              session_user, p_process_kind, _kind.task_kind));
     end if;
-    _deadline := coalesce(p_deadline_at, _first + make_interval(secs => _kind.deadline_seconds));
-    if coalesce(btrim(p_ref), '') = '' or octet_length(p_ref) > 500 then
-        _field := 'ref'; _detail := 'must not be blank, nor longer than 500 bytes';
-    elsif _deadline <= _first then
-        _field := 'deadline_at'; _detail := 'must lie after the start';
-    elsif p_max_attempts < 1 then
-        _field := 'max_attempts'; _detail := 'must be 1 or more';
-    elsif btrim(_actor) = '' then
-        _field := 'actor'; _detail := 'must not be blank';
+    _refusal := coalesce(
+        towpath._invalid('ref', case when coalesce(btrim(p_ref), '') = '' then 'must not be blank'
+                                     else towpath._text_problem(p_ref, 500) end),
+        towpath._moment_refusal(p_check_at, 'check_at'),
+        towpath._moment_refusal(p_deadline_at, 'deadline_at'),
+        case when p_max_attempts not between 1 and 1000 then
+            towpath._invalid('max_attempts', 'must lie between 1 and 1000') end,
+        towpath._name_or_null_refusal(p_actor, 'actor'));
+    if _refusal is not null then
+        return _refusal;
     end if;
-    if _field is not null then
-        return jsonb_build_object('ok', false, 'error', 'invalid', 'field', _field, 'detail', _detail);
+    if p_deadline_at <= greatest(p_check_at, towpath.fn_now()) then
+        return towpath._invalid('deadline_at', 'must lie after the start');
     end if;
+    return null;
+end;
+$$;
 
+-- fn_process_start: nothing -> open, in the caller's own transaction; supervised at once unless
+-- p_check_at lies ahead. One process per kind and ref: a second start finds the first.
+--
+-- Answers: {ok, process_id, duplicate, state}; gate_closed, not_found (the kind), not_authorised,
+-- invalid {field, detail}.
+create or replace function towpath.fn_process_start(
+    p_process_kind text, p_ref text, p_check_at timestamptz default null, p_deadline_at timestamptz default null,
+    p_max_attempts integer default null, p_actor text default null) returns jsonb
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
+as $$
+declare
+    _refusal jsonb := towpath._process_start_refusal(p_process_kind, p_ref, p_check_at, p_deadline_at, p_max_attempts,
+                                                     p_actor);
+    _now timestamptz := towpath.fn_now();
+    _first timestamptz := greatest(p_check_at, _now);
+    _actor text := coalesce(p_actor, session_user);
+    _kind towpath.process_kind;
+    _process towpath.process;
+    _deadline timestamptz;
+begin
+    if _refusal is not null then
+        return _refusal;
+    end if;
+    select * into _kind from towpath.process_kind k where k.process_kind = p_process_kind;
+    _deadline := coalesce(p_deadline_at, least(_first + make_interval(secs => _kind.deadline_seconds), towpath._moment_last()));
     insert into towpath.process as p (process_id, process_kind, ref, in_database, next_check_at, deadline_at,
                                       max_attempts, started_by, started_at)
     values (towpath._uuid7((date_part('epoch', _now) * 1000000)::bigint), p_process_kind, p_ref,

@@ -206,9 +206,10 @@ create or replace function towpath.fn_process_attempt_begin(
 as $$
 declare
     _found record;
+    _refusal jsonb := towpath._owner_refusal(p_worker, 'worker');
 begin
-    if coalesce(btrim(p_worker), '') = '' then
-        return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'worker', 'detail', 'must not be blank');
+    if _refusal is not null then
+        return _refusal;
     end if;
     select * into _found from towpath._process_outside(p_process_id);
     return coalesce(_found.refusal, towpath._process_attempt_begin(_found.process, p_attempt_no, p_worker,
@@ -272,9 +273,8 @@ begin
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'outcome',
                                   'detail', 'one of accepted, transient, permanent, uncertain');
     end if;
-    if _refusal is not null or jsonb_typeof(coalesce(p_detail, '{}')) <> 'object' then
-        return coalesce(_refusal, jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'detail',
-                                                     'detail', 'must be an object'));
+    if _refusal is not null then
+        return _refusal;
     end if;
     select * into _found from towpath._process_outside(p_process_id);
     return coalesce(_found.refusal, towpath._process_attempt_end(_found.process, p_attempt_no, p_outcome, p_detail,

@@ -49,12 +49,14 @@ as $$
 declare
     _refusal jsonb := towpath._filter_refusal(p_settings, array['supervisor', 'recorder', 'task_kind', 'db_function',
         'before_handler', 'success_handler', 'error_handler', 'ref_field', 'max_attempts', 'lease_seconds',
-        'pickup_seconds', 'deadline_seconds', 'check_seconds', 'backoff_seconds', 'on_uncertain']);
+        'pickup_seconds', 'deadline_seconds', 'check_seconds', 'backoff_seconds', 'on_uncertain'], 'settings');
     _old towpath.process_kind;
     _new towpath.process_kind;
     _field text;
     _problem text;
 begin
+    _refusal := coalesce(_refusal, towpath._name_refusal(p_process_kind, 'process_kind'),
+                         towpath._name_or_null_refusal(p_actor, 'actor'));
     if _refusal is not null then
         return _refusal;
     end if;

@@ -12,9 +12,10 @@ as $$
 declare
     _process towpath.process;
     _begun integer;
+    _refusal jsonb := towpath._name_refusal(p_actor, 'actor');
 begin
-    if coalesce(btrim(p_actor), '') = '' then
-        return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'actor', 'detail', 'must not be blank');
+    if _refusal is not null then
+        return _refusal;
     end if;
     _process := towpath._process_lock(p_process_id);
     if _process.process_id is null then
@@ -48,9 +49,10 @@ declare
     _now timestamptz;
     _process towpath.process;
     _attempt_no integer;
+    _refusal jsonb := towpath._name_refusal(p_actor, 'actor');
 begin
-    if coalesce(btrim(p_actor), '') = '' then
-        return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'actor', 'detail', 'must not be blank');
+    if _refusal is not null then
+        return _refusal;
     end if;
     if p_resolution is null or p_resolution not in ('succeeded', 'retry', 'gave_up') then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'resolution',
@@ -70,7 +72,7 @@ begin
         jsonb_build_object('resolution', p_resolution, 'note', left(p_note, 1000)), p_actor, _now);
     if p_resolution = 'retry' then
         update towpath.process p
-           set state = 'open', next_check_at = _now, max_attempts = greatest(p.max_attempts, _attempt_no + 1)
+           set state = 'open', next_check_at = _now, max_attempts = least(greatest(p.max_attempts, _attempt_no + 1), 1000)
          where p.process_id = p_process_id
         returning p.* into _process;
         perform towpath._process_supervise(_process, _now);

@@ -70,6 +70,10 @@ declare
     _generation integer;
     _attempt_no integer;
 begin
+    _refusal := coalesce(_refusal, towpath._moment_refusal((p_decision->>'due_at')::timestamptz, 'due_at'),
+                         towpath._moment_refusal((p_decision->>'check_at')::timestamptz, 'check_at'),
+                         case when jsonb_typeof(p_decision->'detail') not in ('object', 'null') then
+                             towpath._invalid('detail', 'must be an object') end);
     if _refusal is not null then
         return _refusal;
     end if;

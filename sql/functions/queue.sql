@@ -17,18 +17,16 @@ begin
     if _refusal is not null then
         return _refusal;
     end if;
-    if coalesce(btrim(p_executor_name), '') = '' then
-        _refusal := jsonb_build_object('field', 'executor_name', 'detail', 'must not be blank');
-    elsif not coalesce(towpath._executor_known(p_executor_kind), false) then
-        _refusal := jsonb_build_object('field', 'executor_kind',
-            'detail', towpath._executor_unknown(p_executor_kind));
-    elsif coalesce(p_status, '') not in ('ok', 'warn', 'error') then
-        _refusal := jsonb_build_object('field', 'status', 'detail', 'one of ok, warn, error');
-    else
-        _refusal := towpath._payload_refusal(coalesce(p_metadata, '{}'), 'metadata');
-    end if;
+    _refusal := coalesce(
+        towpath._name_refusal(p_executor_name, 'executor_name'),
+        case when not coalesce(towpath._executor_known(p_executor_kind), false) then
+            towpath._invalid('executor_kind', towpath._executor_unknown(p_executor_kind)) end,
+        case when coalesce(p_status, '') not in ('ok', 'warn', 'error') then
+            towpath._invalid('status', 'one of ok, warn, error') end,
+        towpath._key_refusal(p_lease_owner, 'lease_owner'),
+        towpath._payload_refusal(coalesce(p_metadata, '{}'), 'metadata'));
     if _refusal is not null then
-        return jsonb_build_object('ok', false, 'error', 'invalid') || _refusal;
+        return _refusal;
     end if;
     insert into towpath.queue_heartbeat as h (executor_name, executor_kind, last_tick_at, last_tick_status, ticks_total,
         current_job_id, lease_owner, metadata, created_at, updated_at)
@@ -122,9 +120,11 @@ create or replace function towpath.fn_queue_pause(p_job_kind text, p_actor text,
 as $$
 declare
     _changed boolean;
+    _refusal jsonb := coalesce(towpath._name_refusal(p_job_kind, 'job_kind'), towpath._name_refusal(p_actor, 'actor'),
+                               towpath._note_refusal(p_reason, 'reason'));
 begin
-    if coalesce(btrim(p_job_kind), '') = '' or coalesce(btrim(p_actor), '') = '' then
-        return jsonb_build_object('ok', false, 'error', 'invalid', 'detail', 'job_kind and actor must not be blank');
+    if _refusal is not null then
+        return _refusal;
     end if;
     insert into towpath.job_pause (job_kind, paused_at, paused_by, reason)
     values (p_job_kind, towpath.fn_now(), p_actor, coalesce(p_reason, 'paused'))
@@ -147,9 +147,10 @@ create or replace function towpath.fn_queue_resume(p_job_kind text, p_actor text
 as $$
 declare
     _changed boolean;
+    _refusal jsonb := towpath._name_refusal(p_actor, 'actor');
 begin
-    if coalesce(btrim(p_actor), '') = '' then
-        return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'actor', 'detail', 'must not be blank');
+    if _refusal is not null then
+        return _refusal;
     end if;
     delete from towpath.job_pause p where p.job_kind = p_job_kind;
     _changed := found;

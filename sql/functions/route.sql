@@ -7,6 +7,7 @@ create or replace function towpath._route_target_refusal(p_target_kind text, p_t
 as $$
 declare
     _detail text;
+    _refusal jsonb;
     _known text[] := case p_target_kind
         when 'job' then array['job_kind', 'executor', 'priority', 'max_attempts', 'target_ref', 'from_payload']
         when 'stream' then array['stream', 'project']
@@ -20,15 +21,12 @@ begin
     elsif exists (select 1 from jsonb_object_keys(p_target) k where k <> all (_known)) then
         _detail := format('unknown key %s; known are %s',
             (select k from jsonb_object_keys(p_target) k where k <> all (_known) limit 1), array_to_string(_known, ', '));
-    elsif not towpath._payload_safe(p_target) then
-        _detail := format('the key %s is not allowed at any depth', towpath._payload_denied_key(p_target));
+    elsif towpath._payload_refusal(p_target, 'target') is not null then
+        return towpath._payload_refusal(p_target, 'target');
     elsif p_target_kind = 'job' then
         _detail := case
-            when coalesce(btrim(p_target ->> 'job_kind'), '') = '' then 'job_kind must not be blank'
-            when not coalesce(towpath._executor_known(p_target ->> 'executor'), true)
-                then 'executor is not on the executor whitelist'
-            when coalesce(p_target ->> 'priority', '0') !~ '^[0-9]{1,9}$' then 'priority must be 0 or more'
-            when coalesce(p_target ->> 'max_attempts', '1') !~ '^[1-9][0-9]{0,8}$' then 'max_attempts must be 1 or more'
+            when coalesce(p_target ->> 'priority', '0') !~ '^[0-9]{1,9}$' then 'priority must lie between 0 and 32767'
+            when coalesce(p_target ->> 'max_attempts', '1') !~ '^[1-9][0-9]{0,8}$' then 'max_attempts must lie between 1 and 1000'
             when jsonb_typeof(coalesce(p_target -> 'from_payload', '{}')) <> 'object'
                  or exists (select 1 from jsonb_each(case when jsonb_typeof(p_target -> 'from_payload') = 'object'
                                                           then p_target -> 'from_payload' else '{}' end) f
@@ -36,10 +34,15 @@ begin
                                 or jsonb_typeof(f.value) <> 'string')
                 then 'from_payload maps priority, scheduled_at, target_ref, payload_ref or run_id to a key of the payload'
             end;
+        if _detail is null then
+            -- What does not come from an event's payload has to be a job by itself.
+            _refusal := towpath._job_refusal(towpath._job_read(p_target - 'from_payload'));
+            _detail := (_refusal ->> 'field') || ' ' || (_refusal ->> 'detail');
+        end if;
     elsif p_target_kind = 'stream' then
         _detail := case
             when coalesce(p_target ->> 'stream', '') !~ '^[^/[:space:]][^[:cntrl:]]*$'
-                 or length(p_target ->> 'stream') > 512
+                 or octet_length(p_target ->> 'stream') > 512 or not towpath._text_plain(p_target ->> 'stream')
                  or p_target ->> 'stream' ~ '^(__ds|session:)'
                 then 'stream must be the id of a stream, and not one that Towpath keeps for itself'
             when coalesce(p_target ->> 'project', 'default') !~ '^[A-Za-z0-9_.-]{1,64}$'
@@ -48,6 +51,7 @@ begin
     else
         _detail := case
             when coalesce(p_target ->> 'url', '') !~* '^https?://[^/?#@[:space:]\\]+([/?#][^[:space:]]*)?$'
+                 or not towpath._ref_fits(p_target ->> 'url')
                 then 'url must be http or https, with a host and without a user name'
             when coalesce(p_target ->> 'timeout_seconds', '15') !~ '^([1-9]|[1-5][0-9]|60)$'
                 then 'timeout_seconds must lie between 1 and 60'
@@ -55,6 +59,7 @@ begin
                  or exists (select 1 from jsonb_each(case when jsonb_typeof(p_target -> 'headers') = 'object'
                                                           then p_target -> 'headers' else '{}' end) h
                              where h.key !~ '^[A-Za-z0-9-]{1,100}$' or jsonb_typeof(h.value) <> 'string'
+                                or not towpath._ref_fits(h.value #>> '{}')
                                 or h.key ~* '^(webhook-.*|host|content-length|content-type|transfer-encoding|connection)$')
                 then 'headers is an object of strings, without the headers that the sender sets itself'
             end;
@@ -79,7 +84,15 @@ create or replace function towpath.fn_route_put(
 as $$
 declare
     _actor text := coalesce(p_actor, session_user);
-    _refusal jsonb := towpath._route_target_refusal(p_target_kind, p_target);
+    _refusal jsonb := coalesce(
+        towpath._invalid('route_name', case when coalesce(p_route_name !~ '^[a-z0-9][a-z0-9_.-]{0,99}$', true)
+            then 'must be up to 100 lower case letters, digits, . _ and -, and start with a letter or a digit' end),
+        towpath._route_target_refusal(p_target_kind, p_target),
+        towpath._name_or_null_refusal(p_event_domain, 'event_domain'),
+        towpath._name_or_null_refusal(p_event_type, 'event_type'),
+        towpath._name_or_null_refusal(p_event_stream, 'event_stream'),
+        towpath._note_refusal(p_notes, 'notes'),
+        towpath._name_refusal(_actor, 'actor'));
     _worker_no smallint;
     _target_no integer;
     _old towpath.outbound_route;
@@ -139,12 +152,17 @@ create or replace function towpath.fn_route_mode_set(
 as $$
 declare
     _now timestamptz := towpath.fn_now();
+    _refusal jsonb;
     _route towpath.outbound_route;
 begin
     if p_mode is null or p_mode not in ('off', 'dry_run', 'live')
        or coalesce(btrim(p_actor), '') = '' or coalesce(btrim(p_reason), '') = '' then
         return jsonb_build_object('ok', false, 'error', 'invalid',
             'detail', 'mode is off, dry_run or live; say who changes it (actor) and why (reason)');
+    end if;
+    _refusal := coalesce(towpath._name_refusal(p_actor, 'actor'), towpath._note_refusal(p_reason, 'reason'));
+    if _refusal is not null then
+        return _refusal;
     end if;
     select * into _route from towpath.outbound_route r where r.route_name = p_route_name;
     if not found then
@@ -229,6 +247,9 @@ begin
         return jsonb_build_object('ok', false, 'error', 'invalid',
             'detail', 'a signing key is whsec_ and 24 to 64 bytes in base64; the overlap is 0 to 2592000 seconds');
     end if;
+    if towpath._name_or_null_refusal(p_actor, 'actor') is not null then
+        return towpath._name_or_null_refusal(p_actor, 'actor');
+    end if;
     select r.route_no into _route_no from towpath.outbound_route r
      where r.route_name = p_route_name and r.target_kind = 'webhook' and r.retired_at is null;
     if not found then
@@ -236,7 +257,7 @@ begin
                                   'detail', 'no webhook route has this name');
     end if;
     insert into towpath.route_secret as s (route_no, secret, changed_by, changed_at)
-    values (_route_no, _key, coalesce(nullif(btrim(p_actor), ''), session_user), _now)
+    values (_route_no, _key, coalesce(p_actor, session_user), _now)
     on conflict (route_no) do update
        set previous = case when p_overlap_seconds > 0 then s.secret end,
            previous_until = case when p_overlap_seconds > 0 then _now + p_overlap_seconds * interval '1 second' end,

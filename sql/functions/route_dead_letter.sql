@@ -95,9 +95,14 @@ create or replace function towpath.fn_route_dead_letter_resolve(
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
 as $$
+declare
+    _refusal jsonb := coalesce(
+        towpath._name_refusal(p_actor, 'actor'),
+        case when coalesce(btrim(p_resolution), '') = '' then towpath._invalid('resolution', 'must not be blank') end,
+        towpath._note_refusal(p_resolution, 'resolution'));
 begin
-    if coalesce(btrim(p_actor), '') = '' or coalesce(btrim(p_resolution), '') = '' then
-        return jsonb_build_object('ok', false, 'error', 'invalid', 'detail', 'actor and resolution must not be blank');
+    if _refusal is not null then
+        return _refusal;
     end if;
     update towpath.route_dead_letter d
        set resolved_at = towpath.fn_now(), resolved_by = p_actor, resolution = p_resolution

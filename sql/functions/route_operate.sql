@@ -47,9 +47,14 @@ declare
     _target towpath.delivery_target;
     _target_no integer;
     _known boolean;
+    _refusal jsonb;
 begin
     if coalesce(btrim(p_actor), '') = '' or coalesce(btrim(p_reason), '') = '' then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'detail', 'actor and reason must not be blank');
+    end if;
+    _refusal := coalesce(towpath._name_refusal(p_actor, 'actor'), towpath._note_refusal(p_reason, 'reason'));
+    if _refusal is not null then
+        return _refusal;
     end if;
     select r.target_no, true into _target_no, _known
       from towpath.outbound_route r where r.route_name = p_route_name and r.retired_at is null;

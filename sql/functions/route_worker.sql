@@ -110,6 +110,25 @@ begin
 end;
 $$;
 
+-- _route_job_problem: what is wrong with the job that a route makes of an event, in words; null if nothing is, or the
+-- target is no job.
+create or replace function towpath._route_job_problem(p_work towpath._route_work) returns text
+    language plpgsql stable
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _refusal jsonb;
+begin
+    if p_work.target_kind = 'job' then
+        _refusal := towpath._job_refusal(towpath._job_read(
+            towpath._route_job(p_work.event, p_work.target, p_work.event_id, p_work.event_domain, p_work.route_name, 'key')));
+    end if;
+    return (_refusal ->> 'field') || ' ' || (_refusal ->> 'detail');
+exception when data_exception then
+    return sqlerrm;
+end;
+$$;
+
 -- _route_trouble: whether an error says nothing about the event: conflicts with others, a lack of
 -- resources, an operator, a bug. The pass ends with it and is tried again whole.
 create or replace function towpath._route_trouble(p_sqlstate text) returns boolean
@@ -141,7 +160,8 @@ begin
         end if;
     end;
     if cardinality(p_work) = 1 then
-        perform towpath._route_fail(p_work[1], format('%s (%s)', _error, _state), p_now);
+        perform towpath._route_fail(p_work[1], format('%s (%s)',
+            coalesce(towpath._route_job_problem(p_work[1]), _error), _state), p_now);
         return 1;
     end if;
     return towpath._route_apply(p_work[1:_half], p_now) + towpath._route_apply(p_work[_half + 1:], p_now);
@@ -312,12 +332,15 @@ begin
         return jsonb_build_object('ok', false, 'error', 'invalid',
             'detail', 'worker_name is lower case letters, digits, . _ and -; slices lie between 1 and 64');
     end if;
+    if towpath._name_or_null_refusal(p_actor, 'actor') is not null then
+        return towpath._name_or_null_refusal(p_actor, 'actor');
+    end if;
     select * into _worker from towpath.route_worker w where w.worker_name = p_worker_name for update;
     if not found then
         _created := true;
         _position := coalesce(p_from_position, towpath._event_last_position());
         insert into towpath.route_worker (worker_name, slices, registered_by)
-        values (p_worker_name, p_slices, coalesce(nullif(btrim(p_actor), ''), session_user))
+        values (p_worker_name, p_slices, coalesce(p_actor, session_user))
         returning * into _worker;
     else
         perform 1 from towpath.route_worker_cursor c where c.worker_no = _worker.worker_no order by c.slice for update;

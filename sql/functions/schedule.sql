@@ -16,28 +16,27 @@ create or replace function towpath.fn_schedule_put(
 as $$
 declare
     _actor text := coalesce(p_actor, session_user);
-    _job record;
-    _refusal jsonb;
+    _job towpath._job_input;
+    _refusal jsonb := coalesce(towpath._name_refusal(p_name, 'name'), towpath._name_refusal(p_expression, 'expression'),
+        towpath._name_refusal(_actor, 'actor'), towpath._moment_refusal(p_next_at, 'next_at'));
     _created boolean;
 begin
-    if coalesce(btrim(p_name), '') = '' or coalesce(btrim(p_expression), '') = '' or p_next_at is null
-       or coalesce(p_catch_up, '') not in ('skip', 'last', 'all')
+    if _refusal is not null then
+        return _refusal;
+    end if;
+    if p_next_at is null or coalesce(p_catch_up, '') not in ('skip', 'last', 'all')
        or not exists (select 1 from pg_timezone_names z where z.name = p_time_zone) then
         return jsonb_build_object('ok', false, 'error', 'invalid',
             'detail', 'a schedule needs a name, an expression, a known time zone, a next tick and '
                       'a catch-up policy (skip, last, all)');
     end if;
-    select j.job_kind, coalesce(j.executor, 'PG_worker') as executor, j.event_domain, j.source_ref, j.target_ref,
-           j.payload_ref, coalesce(j.payload_json, '{}') as payload_json, coalesce(j.priority, 100) as priority,
-           j.max_attempts
-      into _job
-      from jsonb_to_record(p_job) as j(job_kind text, executor text, event_domain text, source_ref text,
-           target_ref text, payload_ref text, payload_json jsonb, priority integer, max_attempts integer);
-    _refusal := towpath._job_refusal(_job.job_kind, _job.executor, _job.priority, _job.event_domain,
-        coalesce(_job.max_attempts, 1), _actor, null, _job.payload_json);
+    _job := towpath._job_read(p_job);
+    _refusal := towpath._job_refusal(_job);
     if _refusal is not null then
         return _refusal;
     end if;
+    -- Without a number of its own the job gets the default of the day it is made.
+    _job.max_attempts := (p_job ->> 'max_attempts')::integer;
     insert into towpath.schedule as s (name, expression, time_zone, catch_up, job_kind, executor, event_domain,
         source_ref, target_ref, payload_ref, payload_json, priority, max_attempts, next_at, changed_by, changed_at)
     values (p_name, p_expression, p_time_zone, p_catch_up, _job.job_kind, _job.executor, _job.event_domain,
@@ -94,6 +93,10 @@ begin
     if _refusal is not null then
         return _refusal;
     end if;
+    _refusal := coalesce(towpath._moment_refusal(p_tick_at, 'tick_at'), towpath._moment_refusal(p_next_at, 'next_at'));
+    if _refusal is not null then
+        return _refusal;
+    end if;
     if p_tick_at is null or p_next_at is null or p_next_at <= p_tick_at or p_tick_at > towpath.fn_now() then
         return jsonb_build_object('ok', false, 'error', 'invalid',
             'detail', 'the tick must have come, and the next one must lie after it');
@@ -112,7 +115,7 @@ begin
         'job_kind', _schedule.job_kind, 'executor', _schedule.executor, 'event_domain', _schedule.event_domain,
         'source_ref', _schedule.source_ref, 'target_ref', _schedule.target_ref, 'payload_ref', _schedule.payload_ref,
         'payload_json', _schedule.payload_json, 'priority', _schedule.priority,
-        'max_attempts', _schedule.max_attempts, 'actor', 'schedule:' || p_name,
+        'max_attempts', _schedule.max_attempts, 'actor', towpath._own_actor('schedule', p_name),
         'idempotency_key', format('schedule:%s:%s', p_name,
             to_char(p_tick_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')))));
     update towpath.schedule s
@@ -133,9 +136,9 @@ as $$
 declare
     _next timestamptz;
 begin
-    if p_next_at is null or (p_next_at > p_seen_next_at) is not true then
-        return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'next_at',
-                                  'detail', 'must lie after the tick that is skipped');
+    if (p_next_at > p_seen_next_at and towpath._moment_fits(p_next_at)) is not true then
+        return coalesce(towpath._moment_refusal(p_next_at, 'next_at'),
+                        towpath._invalid('next_at', 'must lie after the tick that is skipped'));
     end if;
     update towpath.schedule s set next_at = p_next_at where s.name = p_name and s.next_at = p_seen_next_at;
     if found then
@@ -149,7 +152,7 @@ begin
 end;
 $$;
 
--- fn_schedule_pause: no ticks until resumed. Answers: {ok, name, changed}; not_found.
+-- fn_schedule_pause: no ticks until resumed. Answers: {ok, name, changed}; invalid, not_found.
 create or replace function towpath.fn_schedule_pause(p_name text, p_actor text default null) returns jsonb
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
@@ -159,7 +162,7 @@ begin
 end;
 $$;
 
--- fn_schedule_resume: ticks again, from p_next_at on. Answers: {ok, name, changed}; not_found.
+-- fn_schedule_resume: ticks again, from p_next_at on. Answers: {ok, name, changed}; invalid, not_found.
 create or replace function towpath.fn_schedule_resume(
     p_name text, p_next_at timestamptz default null, p_actor text default null) returns jsonb
     language plpgsql security definer
@@ -177,15 +180,19 @@ create or replace function towpath._schedule_set_paused(
     set search_path = pg_catalog, pg_temp
 as $$
 declare
+    _refusal jsonb := coalesce(towpath._moment_refusal(p_next_at, 'next_at'), towpath._name_or_null_refusal(p_actor, 'actor'));
     _was boolean;
 begin
+    if _refusal is not null then
+        return _refusal;
+    end if;
     select s.paused into _was from towpath.schedule s where s.name = p_name for update;
     if not found then
         return jsonb_build_object('ok', false, 'error', 'not_found', 'name', p_name);
     end if;
     update towpath.schedule s
        set paused = p_paused, next_at = coalesce(p_next_at, s.next_at),
-           changed_by = coalesce(nullif(btrim(p_actor), ''), session_user), changed_at = towpath.fn_now()
+           changed_by = coalesce(p_actor, session_user), changed_at = towpath.fn_now()
      where s.name = p_name;
     return jsonb_build_object('ok', true, 'name', p_name, 'changed', _was <> p_paused);
 end;

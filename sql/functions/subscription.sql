@@ -44,26 +44,21 @@ declare
     _actor text := coalesce(p_actor, session_user);
     _old towpath.job_subscription;
     _new towpath.job_subscription;
-    _field text;
-    _detail text;
+    _refusal jsonb := coalesce(
+        towpath._name_refusal(p_executor_id, 'executor_id'),
+        case when not coalesce(towpath._executor_known(p_executor_kind), false) then
+            towpath._invalid('executor_kind', towpath._executor_unknown(p_executor_kind)) end,
+        towpath._name_or_null_refusal(p_job_kind, 'job_kind'),
+        towpath._name_or_null_refusal(p_event_domain, 'event_domain'),
+        case when coalesce(p_priority_floor, -1) not between 0 and 32767 then
+            towpath._invalid('priority_floor', 'must lie between 0 and 32767') end,
+        case when p_max_parallel not between 1 and 1000000 then
+            towpath._invalid('max_parallel', 'must lie between 1 and 1000000, or be null for no limit') end,
+        towpath._note_refusal(p_notes, 'notes'),
+        towpath._name_refusal(_actor, 'actor'));
 begin
-    if coalesce(btrim(p_executor_id), '') = '' then
-        _field := 'executor_id'; _detail := 'must not be blank';
-    elsif not coalesce(towpath._executor_known(p_executor_kind), false) then
-        _field := 'executor_kind'; _detail := towpath._executor_unknown(p_executor_kind);
-    elsif btrim(p_job_kind) = '' or octet_length(p_job_kind) > 200 then
-        _field := 'job_kind'; _detail := 'must be null, or not blank and at most 200 bytes';
-    elsif btrim(p_event_domain) = '' or octet_length(p_event_domain) > 200 then
-        _field := 'event_domain'; _detail := 'must be null, or not blank and at most 200 bytes';
-    elsif coalesce(p_priority_floor, -1) not between 0 and 32767 then
-        _field := 'priority_floor'; _detail := 'must lie between 0 and 32767';
-    elsif p_max_parallel < 1 then
-        _field := 'max_parallel'; _detail := 'must be 1 or more, or null for no limit';
-    elsif btrim(_actor) = '' then
-        _field := 'actor'; _detail := 'must not be blank';
-    end if;
-    if _field is not null then
-        return jsonb_build_object('ok', false, 'error', 'invalid', 'field', _field, 'detail', _detail);
+    if _refusal is not null then
+        return _refusal;
     end if;
     if p_max_parallel is not null and exists (
            select 1 from towpath.job_subscription s
@@ -186,17 +181,20 @@ create or replace function towpath.fn_consumer_put(
 as $$
 declare
     _actor text := coalesce(p_actor, session_user);
+    _login text := nullif(btrim(p_login_role), '');
+    _refusal jsonb := coalesce(
+        towpath._name_refusal(p_executor_id, 'executor_id'),
+        case when not coalesce(towpath._executor_known(p_executor), false) then
+            towpath._invalid('executor', towpath._executor_unknown(p_executor)) end,
+        towpath._name_or_null_refusal(_login, 'login_role'),
+        towpath._note_refusal(p_notes, 'notes'),
+        towpath._name_refusal(_actor, 'actor'));
 begin
-    if coalesce(btrim(p_executor_id), '') = '' or btrim(_actor) = '' then
-        return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'executor_id',
-                                  'detail', 'executor_id and actor must not be blank');
-    end if;
-    if not coalesce(towpath._executor_known(p_executor), false) then
-        return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'executor',
-            'detail', towpath._executor_unknown(p_executor));
+    if _refusal is not null then
+        return _refusal;
     end if;
     insert into towpath.consumer_registry as r (executor_id, executor, login_role, notes, registered_by, registered_at)
-    values (p_executor_id, p_executor, nullif(btrim(p_login_role), ''), p_notes, _actor, towpath.fn_now())
+    values (p_executor_id, p_executor, _login, p_notes, _actor, towpath.fn_now())
     on conflict (executor_id) do update
        set executor = excluded.executor, login_role = excluded.login_role,
            notes = coalesce(excluded.notes, r.notes), registered_by = excluded.registered_by,
@@ -242,14 +240,15 @@ as $$
 declare
     _actor text := coalesce(p_actor, session_user);
     _id uuid;
+    _refusal jsonb := coalesce(
+        towpath._name_refusal(p_producer, 'producer'),
+        towpath._name_or_null_refusal(p_job_kind, 'job_kind'),
+        case when not towpath._executor_known(p_executor) then
+            towpath._invalid('executor', towpath._executor_unknown(p_executor)) end,
+        towpath._name_refusal(_actor, 'actor'));
 begin
-    if coalesce(btrim(p_producer), '') = '' or btrim(p_job_kind) = '' or btrim(_actor) = '' then
-        return jsonb_build_object('ok', false, 'error', 'invalid',
-                                  'detail', 'producer, job_kind and actor must not be blank');
-    end if;
-    if not towpath._executor_known(p_executor) then
-        return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'executor',
-            'detail', towpath._executor_unknown(p_executor));
+    if _refusal is not null then
+        return _refusal;
     end if;
     insert into towpath.producer_grant (producer, job_kind, executor, granted_by, granted_at)
     values (p_producer, p_job_kind, p_executor, _actor, towpath.fn_now())

@@ -13,6 +13,52 @@ create function towpath.fn_now() returns timestamptz
     language sql volatile parallel safe
     return pg_catalog.clock_timestamp();
 
+-- Values that cannot hurt (Q22): the rules, once. The domains below hold them in every table, and
+-- sql/functions/value.sql says them in words at every door. A value outside of them could make a loop raise
+-- for everybody, or draw on somebody's terminal.
+
+-- _text_plain: no control characters: neither line breaks nor escape sequences, C1 included. The C collation
+-- keeps the answer the same in every database.
+create function towpath._text_plain(p_text text) returns boolean
+    language sql immutable parallel safe
+    return (p_text collate "C") !~ '[\u0001-\u001f\u007f-\u009f]';
+
+-- _name_fits: a name: kinds, domains, types, executors, actors.
+create function towpath._name_fits(p_name text) returns boolean
+    language sql immutable parallel safe
+    return btrim(p_name) <> '' and octet_length(p_name) <= 200 and towpath._text_plain(p_name);
+
+-- _ref_fits: a reference to something elsewhere.
+create function towpath._ref_fits(p_ref text) returns boolean
+    language sql immutable parallel safe
+    return octet_length(p_ref) <= 2000 and towpath._text_plain(p_ref);
+
+-- _key_fits: a reference that says something: idempotency keys, lease owners.
+create function towpath._key_fits(p_key text) returns boolean
+    language sql immutable parallel safe
+    return btrim(p_key) <> '' and towpath._ref_fits(p_key);
+
+-- _moment_fits: a finite time that every program can read and every sum of waits can carry.
+create function towpath._moment_fits(p_moment timestamptz) returns boolean
+    language sql immutable parallel safe
+    return p_moment >= timestamptz '1970-01-01 00:00:00+00' and p_moment < timestamptz '3000-01-01 00:00:00+00';
+
+-- _moment_last: the last of them, for sums that would go beyond.
+create function towpath._moment_last() returns timestamptz
+    language sql immutable parallel safe
+    return timestamptz '2999-12-31 23:59:59.999999+00';
+
+-- Domains rather than CHECKs in the hot tables: PostgreSQL parses and plans a table's CHECK again for every
+-- statement, a domain's once per session. As CHECKs those of a job cost a single enqueue a third.
+create domain towpath.label as text
+    constraint label_not_blank_short_and_plain_check check (towpath._name_fits(value));
+create domain towpath.reference as text
+    constraint reference_short_and_plain_check check (towpath._ref_fits(value));
+create domain towpath.long_label as text
+    constraint long_label_not_blank_short_and_plain_check check (towpath._key_fits(value));
+create domain towpath.moment as timestamptz
+    constraint moment_from_1970_to_3000_check check (towpath._moment_fits(value));
+
 -- A config key is a gate (open only while its value is exactly 'true') or a number
 -- with bounds. Values are text because a reader must survive any value: what cannot be
 -- read counts as closed, or as the default.

@@ -94,21 +94,22 @@ create function towpath._payload_small(p_payload jsonb) returns boolean
     language sql stable parallel safe
     return pg_column_size(p_payload) <= 65536;
 
--- Domains of the hot tables. PostgreSQL parses and plans a table's CHECK again for every
--- statement, a domain's once per session: as CHECKs these cost a single enqueue a third.
-
--- signal: what a job may carry: references, never data (Q03). Job payloads, dead letters,
+-- signal: what a job may carry: an object of references, never data (Q03). Job payloads, dead letters,
 -- heartbeats, schedules and events all have this type.
 create domain towpath.signal as jsonb
+    constraint signal_object_check check (jsonb_typeof(value) = 'object')
     constraint signal_safe_check check (towpath._payload_safe(value))
     constraint signal_small_check check (towpath._payload_small(value));
--- label: a name that says something.
-create domain towpath.label as text
-    constraint label_not_blank_check check (btrim(value) <> '');
 create domain towpath.natural_number as integer
     constraint natural_number_not_negative_check check (value >= 0);
 create domain towpath.positive_number as integer
     constraint positive_number_check check (value >= 1);
+-- priority: the highest first; as far as a subscription's floor reaches.
+create domain towpath.priority as integer
+    constraint priority_from_0_to_32767_check check (value between 0 and 32767);
+-- attempt_limit: how often something is tried. Far below where adding refunded attempts would overflow.
+create domain towpath.attempt_limit as integer
+    constraint attempt_limit_from_1_to_1000_check check (value between 1 and 1000);
 create domain towpath.percent as smallint
     constraint percent_check check (value between 0 and 100);
 -- live_state: 0 queued, 1 leased, 2 in_progress, 3 retry_waiting; the other five of the nine
@@ -154,15 +155,10 @@ create function towpath._key_hash(p_key text) returns uuid
 -- lanes. Lanes are made on first use and never change.
 create table towpath.job_lane (
     lane         integer generated always as identity primary key,
-    job_kind     text                  not null,
+    job_kind     towpath.label         not null,
     executor     towpath.executor_kind not null,
-    priority     integer               not null,
-    event_domain text,
-    constraint job_lane_kind_not_blank_check check (btrim(job_kind) <> ''),
-    -- Both stand in an index entry, which has a limit of its own.
-    constraint job_lane_names_short_check check (octet_length(job_kind) <= 200 and octet_length(event_domain) <= 200),
-    constraint job_lane_priority_not_negative_check check (priority >= 0),
-    constraint job_lane_event_domain_not_blank_check check (btrim(event_domain) <> ''),
+    priority     towpath.priority      not null,
+    event_domain towpath.label,
     -- Used by enqueue too: the domain comes last because "is not distinct from" cannot
     -- be an index condition.
     constraint job_lane_uq unique nulls not distinct (job_kind, executor, priority, event_domain)
@@ -184,15 +180,15 @@ create table towpath.job (
     job_id          uuid                    not null,
     job_kind        towpath.label           not null,
     executor        towpath.executor_kind   not null,
-    event_domain    text,
-    source_ref      text,
-    target_ref      text,
-    payload_ref     text,
+    event_domain    towpath.label,
+    source_ref      towpath.reference,
+    target_ref      towpath.reference,
+    payload_ref     towpath.reference,
     payload_json    towpath.signal          not null default '{}',
-    priority        towpath.natural_number  not null default 100,
-    scheduled_at    timestamptz             not null,
-    max_attempts    towpath.positive_number not null,
-    idempotency_key towpath.label           not null,
+    priority        towpath.priority        not null default 100,
+    scheduled_at    towpath.moment          not null,
+    max_attempts    towpath.attempt_limit   not null,
+    idempotency_key towpath.long_label      not null,
     actor           towpath.label           not null,
     run_id          uuid,
     created_at      timestamptz             not null,
@@ -226,13 +222,13 @@ create table towpath.job_live (
     job_id           uuid                    not null,
     -- Null if the producer gave no key: then there is nothing to be unique.
     key_hash         uuid,
-    due_at           timestamptz             not null,
+    due_at           towpath.moment          not null,
     lease_until      timestamptz,
     picked_at        timestamptz,
     lane             integer                 not null,
     -- Claims so far, which is the fence: a refunded attempt does not reuse its number.
     attempts         towpath.natural_number  not null default 0,
-    max_attempts     towpath.positive_number not null,
+    max_attempts     towpath.attempt_limit   not null,
     -- Parents that have not succeeded yet.
     blocked          towpath.natural_number  not null default 0,
     -- The subscription that holds the lease; negative if it has no max_parallel, so that
@@ -242,7 +238,7 @@ create table towpath.job_live (
     -- Attempts that do not count: released or snoozed.
     refunded         towpath.natural_number  not null default 0,
     has_children     boolean                 not null default false,
-    lease_owner      towpath.label,
+    lease_owner      towpath.long_label,
     progress_percent towpath.percent,
     progress_note    text,
     progress_at      timestamptz,
@@ -369,12 +365,10 @@ create table towpath.job_wake (
 
 -- Kinds nobody may claim at the moment.
 create table towpath.job_pause (
-    job_kind  text        primary key,
-    paused_at timestamptz not null,
-    paused_by text        not null,
-    reason    text        not null,
-    constraint job_pause_kind_not_blank_check check (btrim(job_kind) <> ''),
-    constraint job_pause_by_not_blank_check check (btrim(paused_by) <> '')
+    job_kind  towpath.label primary key,
+    paused_at timestamptz   not null,
+    paused_by towpath.label not null,
+    reason    text          not null
 );
 
 -- Dead letters ------------------------------------------------------------------------------
@@ -428,31 +422,28 @@ create index job_dead_letter_replayed_idx on towpath.job_dead_letter (replayed_j
 
 -- Signs of life. One row per executor process, overwritten by each tick.
 create table towpath.queue_heartbeat (
-    executor_name    text                  primary key,
+    executor_name    towpath.label         primary key,
     executor_kind    towpath.executor_kind not null,
     last_tick_at     timestamptz           not null default towpath.fn_now(),
     last_tick_status text                  not null default 'ok',
     ticks_total      bigint                not null default 0,
     current_job_id   uuid,
-    lease_owner      text,
+    lease_owner      towpath.long_label,
     metadata         towpath.signal        not null default '{}',
     created_at       timestamptz           not null default towpath.fn_now(),
     updated_at       timestamptz           not null default towpath.fn_now(),
-    constraint queue_heartbeat_name_not_blank_check check (btrim(executor_name) <> ''),
     constraint queue_heartbeat_status_check check (last_tick_status in ('ok', 'warn', 'error')),
     constraint queue_heartbeat_ticks_not_negative_check check (ticks_total >= 0)
 ) with (fillfactor = 40);
 
 -- Who exists. login_role, if set, is the only login (or group) that may claim as this executor.
 create table towpath.consumer_registry (
-    executor_id   text                  primary key,
+    executor_id   towpath.label         primary key,
     executor      towpath.executor_kind not null,
-    login_role    text,
+    login_role    towpath.label,
     notes         text,
-    registered_by text                  not null,
-    registered_at timestamptz           not null default towpath.fn_now(),
-    constraint consumer_registry_id_not_blank_check check (btrim(executor_id) <> ''),
-    constraint consumer_registry_by_not_blank_check check (btrim(registered_by) <> '')
+    registered_by towpath.label         not null,
+    registered_at timestamptz           not null default towpath.fn_now()
 );
 
 -- Who claims what. Of an executor's rows that fit a lane the most specific one decides: a
@@ -461,23 +452,19 @@ create table towpath.consumer_registry (
 create table towpath.job_subscription (
     subscription_id uuid                  primary key default gen_random_uuid(),
     subscription_no integer               generated always as identity unique,
-    executor_id     text                  not null,
+    executor_id     towpath.label         not null,
     executor_kind   towpath.executor_kind not null,
-    job_kind        text,
-    event_domain    text,
+    job_kind        towpath.label,
+    event_domain    towpath.label,
     priority_floor  smallint              not null default 0,
     max_parallel    integer               default 1,
     enabled         boolean               not null default false,
     notes           text,
-    registered_by   text                  not null,
+    registered_by   towpath.label         not null,
     registered_at   timestamptz           not null default towpath.fn_now(),
     constraint job_subscription_uq unique nulls not distinct (executor_id, job_kind, event_domain),
-    constraint job_subscription_executor_id_not_blank_check check (btrim(executor_id) <> ''),
-    constraint job_subscription_job_kind_not_blank_check check (btrim(job_kind) <> ''),
-    constraint job_subscription_event_domain_not_blank_check check (btrim(event_domain) <> ''),
     constraint job_subscription_priority_floor_not_negative_check check (priority_floor >= 0),
-    constraint job_subscription_max_parallel_positive_check check (max_parallel >= 1),
-    constraint job_subscription_by_not_blank_check check (btrim(registered_by) <> '')
+    constraint job_subscription_max_parallel_check check (max_parallel between 1 and 1000000)
 );
 
 -- Leases held under a subscription with max_parallel. A claim locks the subscription's row
@@ -500,36 +487,30 @@ create table towpath.job_parallel_release (
 
 -- What a producer may enqueue; null means any. The producer is a login role.
 create table towpath.producer_grant (
-    grant_id   uuid        primary key default gen_random_uuid(),
-    producer   text        not null,
-    job_kind   text,
+    grant_id   uuid          primary key default gen_random_uuid(),
+    producer   towpath.label not null,
+    job_kind   towpath.label,
     executor   towpath.executor_kind,
-    granted_by text        not null,
-    granted_at timestamptz not null default towpath.fn_now(),
-    constraint producer_grant_uq unique nulls not distinct (producer, job_kind, executor),
-    constraint producer_grant_producer_not_blank_check check (btrim(producer) <> ''),
-    constraint producer_grant_job_kind_not_blank_check check (btrim(job_kind) <> ''),
-    constraint producer_grant_by_not_blank_check check (btrim(granted_by) <> '')
+    granted_by towpath.label not null,
+    granted_at timestamptz   not null default towpath.fn_now(),
+    constraint producer_grant_uq unique nulls not distinct (producer, job_kind, executor)
 );
 
 -- Graphs ------------------------------------------------------------------------------------
 
 create table towpath.job_graph (
-    graph_id        uuid        primary key,
-    name            text        not null,
-    idempotency_key text,
-    actor           text        not null,
-    created_at      timestamptz not null,
-    constraint job_graph_name_not_blank_check check (btrim(name) <> ''),
-    constraint job_graph_actor_not_blank_check check (btrim(actor) <> ''),
+    graph_id        uuid          primary key,
+    name            towpath.label not null,
+    idempotency_key towpath.long_label,
+    actor           towpath.label not null,
+    created_at      timestamptz   not null,
     constraint job_graph_key_uq unique (idempotency_key)
 );
 create table towpath.job_graph_node (
-    graph_id uuid not null references towpath.job_graph on delete cascade,
-    node     text not null,
-    job_id   uuid not null,
-    primary key (graph_id, node),
-    constraint job_graph_node_not_blank_check check (btrim(node) <> '')
+    graph_id uuid          not null references towpath.job_graph on delete cascade,
+    node     towpath.label not null,
+    job_id   uuid          not null,
+    primary key (graph_id, node)
 );
 -- job_graph_node_job_idx: fn_job_show finds the graph of a job.
 create index job_graph_node_job_idx on towpath.job_graph_node (job_id);
@@ -553,34 +534,27 @@ create index job_edge_child_idx on towpath.job_edge (child_id);
 -- A periodic job. Cron arithmetic happens outside; the row holds the next tick and is the
 -- lock that makes every tick happen once.
 create table towpath.schedule (
-    name         text                  primary key,
-    expression   text                  not null,
-    time_zone    text                  not null default 'UTC',
+    name         towpath.label         primary key,
+    expression   towpath.label         not null,
+    time_zone    towpath.label         not null default 'UTC',
     -- What to do with ticks missed while nobody ran: skip them, run the last one, run all.
     catch_up     text                  not null default 'last',
-    job_kind     text                  not null,
+    job_kind     towpath.label         not null,
     executor     towpath.executor_kind not null default 'PG_worker',
-    event_domain text,
-    source_ref   text,
-    target_ref   text,
-    payload_ref  text,
+    event_domain towpath.label,
+    source_ref   towpath.reference,
+    target_ref   towpath.reference,
+    payload_ref  towpath.reference,
     payload_json towpath.signal        not null default '{}',
-    priority     integer               not null default 100,
-    max_attempts integer,
+    priority     towpath.priority      not null default 100,
+    max_attempts towpath.attempt_limit,
     paused       boolean               not null default false,
-    next_at      timestamptz           not null,
-    last_tick_at timestamptz,
+    next_at      towpath.moment        not null,
+    last_tick_at towpath.moment,
     last_job_id  uuid,
-    changed_by   text                  not null,
+    changed_by   towpath.label         not null,
     changed_at   timestamptz           not null default towpath.fn_now(),
-    constraint schedule_name_not_blank_check check (btrim(name) <> ''),
-    constraint schedule_expression_not_blank_check check (btrim(expression) <> ''),
-    constraint schedule_time_zone_not_blank_check check (btrim(time_zone) <> ''),
-    constraint schedule_catch_up_check check (catch_up in ('skip', 'last', 'all')),
-    constraint schedule_job_kind_not_blank_check check (btrim(job_kind) <> ''),
-    constraint schedule_priority_not_negative_check check (priority >= 0),
-    constraint schedule_max_attempts_positive_check check (max_attempts >= 1),
-    constraint schedule_changed_by_not_blank_check check (btrim(changed_by) <> '')
+    constraint schedule_catch_up_check check (catch_up in ('skip', 'last', 'all'))
 );
 -- schedule_due_idx: fn_schedule_due.
 create index schedule_due_idx on towpath.schedule (next_at) where not paused;

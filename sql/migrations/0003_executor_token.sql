@@ -5,25 +5,23 @@
 -- kinds null means whatever the executor's subscriptions say; a list narrows that, never
 -- widens it. Tokens are revoked, not deleted: a lease names the token that took it.
 create table towpath.executor_token (
-    token_id     uuid        primary key default gen_random_uuid(),
-    token_hash   bytea       not null,
-    executor_id  text        not null,
+    token_id     uuid           primary key default gen_random_uuid(),
+    token_hash   bytea          not null,
+    executor_id  towpath.label  not null,
     kinds        text[],
-    may_enqueue  boolean     not null default false,
+    may_enqueue  boolean        not null default false,
     notes        text,
-    created_at   timestamptz not null default towpath.fn_now(),
-    created_by   text        not null,
-    expires_at   timestamptz not null,
+    created_at   timestamptz    not null default towpath.fn_now(),
+    created_by   towpath.label  not null,
+    expires_at   towpath.moment not null,
     revoked_at   timestamptz,
-    revoked_by   text,
+    revoked_by   towpath.label,
     -- To the minute: a use is not worth a write.
     last_used_at timestamptz,
     constraint executor_token_hash_uq unique (token_hash),
     constraint executor_token_hash_is_sha256_check check (octet_length(token_hash) = 32),
-    constraint executor_token_executor_id_not_blank_check check (btrim(executor_id) <> ''),
     constraint executor_token_kinds_named_check check (
         kinds is null or (cardinality(kinds) between 1 and 1000 and array_position(kinds, null) is null)),
-    constraint executor_token_by_not_blank_check check (btrim(created_by) <> ''),
     constraint executor_token_expires_later_check check (expires_at > created_at),
     constraint executor_token_revoked_who_and_when_check check ((revoked_at is null) = (revoked_by is null))
 );

@@ -38,32 +38,20 @@ create function towpath._event_key(p_ordering_key text, p_subject_table text, p_
 -- Insert-only. Partitioned by day of the uuid v7 event_id; id is the order of writing, and
 -- xact_id the writer's transaction, by which the sequencer tells what it has not seen yet.
 create table towpath.event_outbox (
-    event_id      uuid        not null,
-    id            bigint      generated always as identity,
-    xact_id       xid8        not null default pg_current_xact_id(),
-    event_domain  text        not null,
-    event_type    text        not null,
-    event_stream  text,
-    subject_table text,
-    subject_ref   text,
+    event_id      uuid               not null,
+    id            bigint             generated always as identity,
+    xact_id       xid8               not null default pg_current_xact_id(),
+    event_domain  towpath.label      not null,
+    event_type    towpath.label      not null,
+    event_stream  towpath.label,
+    subject_table towpath.label,
+    subject_ref   towpath.long_label,
     -- Events with one key are routed in the order of their positions. Null: the subject is the key.
-    ordering_key  text,
-    actor         text        not null,
-    created_at    timestamptz not null default towpath.fn_now(),
-    payload       jsonb       not null default '{}',
-    constraint event_outbox_pk primary key (event_id),
-    constraint event_outbox_domain_check check (btrim(event_domain) <> '' and length(event_domain) <= 200),
-    constraint event_outbox_type_check check (btrim(event_type) <> '' and length(event_type) <= 200),
-    constraint event_outbox_stream_check check (btrim(event_stream) <> '' and length(event_stream) <= 200),
-    constraint event_outbox_subject_check check (
-        btrim(subject_table) <> '' and length(subject_table) <= 200
-        and btrim(subject_ref) <> '' and length(subject_ref) <= 1000),
-    constraint event_outbox_ordering_key_check check (
-        btrim(ordering_key) <> '' and length(ordering_key) <= 1000),
-    constraint event_outbox_actor_check check (btrim(actor) <> '' and length(actor) <= 200),
-    constraint event_outbox_payload_object_check check (jsonb_typeof(payload) = 'object'),
-    constraint event_outbox_payload_safe_check check (towpath._payload_safe(payload)),
-    constraint event_outbox_payload_small_check check (towpath._payload_small(payload))
+    ordering_key  towpath.long_label,
+    actor         towpath.label      not null,
+    created_at    timestamptz        not null default towpath.fn_now(),
+    payload       towpath.signal     not null default '{}',
+    constraint event_outbox_pk primary key (event_id)
 ) partition by range (event_id);
 -- event_outbox_sequence_idx: fn_event_sequence, the transactions it has not seen.
 create index event_outbox_sequence_idx on towpath.event_outbox (xact_id, id);
@@ -109,37 +97,32 @@ insert into towpath.event_tick (last_position, cluster) values (0, 'none');
 
 -- Who may emit what; null means any. The producer is a login role, as in producer_grant.
 create table towpath.event_grant (
-    grant_id     uuid        primary key default gen_random_uuid(),
-    producer     text        not null,
-    event_domain text,
-    event_type   text,
-    granted_by   text        not null,
-    granted_at   timestamptz not null default towpath.fn_now(),
-    constraint event_grant_uq unique nulls not distinct (producer, event_domain, event_type),
-    constraint event_grant_producer_not_blank_check check (btrim(producer) <> ''),
-    constraint event_grant_domain_not_blank_check check (btrim(event_domain) <> ''),
-    constraint event_grant_type_not_blank_check check (btrim(event_type) <> ''),
-    constraint event_grant_by_not_blank_check check (btrim(granted_by) <> '')
+    grant_id     uuid          primary key default gen_random_uuid(),
+    producer     towpath.label not null,
+    event_domain towpath.label,
+    event_type   towpath.label,
+    granted_by   towpath.label not null,
+    granted_at   timestamptz   not null default towpath.fn_now(),
+    constraint event_grant_uq unique nulls not distinct (producer, event_domain, event_type)
 );
 
 -- Who hears what --------------------------------------------------------------------------
 
 -- recipient_ref: role:, agency:, user: or agent: and a name (R01).
 create domain towpath.recipient_ref as text
-    constraint recipient_ref_prefix_check check (value ~ '^(role|agency|user|agent):[^[:space:]]{1,200}$');
+    constraint recipient_ref_prefix_check check (value ~ '^(role|agency|user|agent):[^[:space:]]+$')
+    constraint recipient_ref_short_and_plain_check check (towpath._name_fits(value));
 
 -- The optional registry of recipients. login_role, if set, is the login (or group) that may
 -- read events as this recipient, executor_id the executor whose tokens may; a recipient
 -- without a row can be subscribed, but not read.
 create table towpath.event_actor (
     recipient_ref towpath.recipient_ref primary key,
-    login_role    text,
-    executor_id   text        references towpath.consumer_registry on delete set null,
+    login_role    towpath.label,
+    executor_id   towpath.label references towpath.consumer_registry on delete set null,
     notes         text,
-    registered_by text        not null,
-    registered_at timestamptz not null default towpath.fn_now(),
-    constraint event_actor_login_role_not_blank_check check (btrim(login_role) <> ''),
-    constraint event_actor_by_not_blank_check check (btrim(registered_by) <> '')
+    registered_by towpath.label not null,
+    registered_at timestamptz   not null default towpath.fn_now()
 );
 
 -- A row says that a recipient hears (or, muted, does not hear) some events of a domain.
@@ -148,24 +131,19 @@ create table towpath.event_subscription (
     subscription_id     uuid                  primary key default gen_random_uuid(),
     subscription_no     integer               generated always as identity unique,
     recipient_ref       towpath.recipient_ref not null,
-    event_domain        text                  not null,
-    event_type          text,
-    event_stream        text,
-    scope_subject_table text,
+    event_domain        towpath.label         not null,
+    event_type          towpath.label,
+    event_stream        towpath.label,
+    scope_subject_table towpath.label,
     scope_filter        jsonb                 not null default '{}',
     mute                boolean               not null default false,
     notes               text,
-    registered_by       text                  not null,
+    registered_by       towpath.label         not null,
     registered_at       timestamptz           not null default towpath.fn_now(),
     constraint event_subscription_uq unique nulls not distinct
         (event_domain, event_type, event_stream, recipient_ref, scope_subject_table, scope_filter),
-    constraint event_subscription_domain_not_blank_check check (btrim(event_domain) <> ''),
-    constraint event_subscription_type_not_blank_check check (btrim(event_type) <> ''),
-    constraint event_subscription_stream_not_blank_check check (btrim(event_stream) <> ''),
-    constraint event_subscription_table_not_blank_check check (btrim(scope_subject_table) <> ''),
     constraint event_subscription_filter_object_check check (jsonb_typeof(scope_filter) = 'object'),
-    constraint event_subscription_filter_short_check check (pg_column_size(scope_filter) <= 1024),
-    constraint event_subscription_by_not_blank_check check (btrim(registered_by) <> '')
+    constraint event_subscription_filter_short_check check (pg_column_size(scope_filter) <= 1024)
 );
 
 -- How many events nobody had subscribed, by the hour in which they were emitted, so that the share
@@ -200,12 +178,11 @@ create table towpath.route_worker (
     worker_no     smallint    generated always as identity primary key,
     worker_name   text        not null,
     slices        integer     not null default 1,
-    registered_by text        not null,
+    registered_by towpath.label not null,
     registered_at timestamptz not null default towpath.fn_now(),
     constraint route_worker_name_uq unique (worker_name),
     constraint route_worker_name_check check (worker_name ~ '^[a-z0-9][a-z0-9_.-]{0,99}$'),
-    constraint route_worker_slices_check check (slices between 1 and 64),
-    constraint route_worker_by_not_blank_check check (btrim(registered_by) <> '')
+    constraint route_worker_slices_check check (slices between 1 and 64)
 );
 
 -- One row per slice: what a pass locks. Its position is the newest route_cursor_mark.
@@ -267,9 +244,9 @@ create table towpath.outbound_route (
     route_no              integer     generated always as identity primary key,
     route_name            text        not null,
     worker_no             smallint    not null references towpath.route_worker,
-    event_domain          text,
-    event_type            text,
-    event_stream          text,
+    event_domain          towpath.label,
+    event_type            towpath.label,
+    event_stream          towpath.label,
     -- One recipient, or all of a kind as 'role:*'; null: whoever hears it.
     recipient_filter      text,
     payload_filter        jsonb       not null default '{}',
@@ -284,29 +261,27 @@ create table towpath.outbound_route (
     retry_seconds         integer[]   not null default '{5,300,1500,5400,10800,18000,14400,21600,14400}',
     rate_limit_per_second numeric,
     notes                 text,
-    changed_by            text        not null,
+    changed_by            towpath.label not null,
     changed_at            timestamptz not null default towpath.fn_now(),
     retired_at            timestamptz,
     -- For ever: idempotency keys carry the name.
     constraint outbound_route_name_uq unique (route_name),
     constraint outbound_route_name_check check (route_name ~ '^[a-z0-9][a-z0-9_.-]{0,99}$'),
-    constraint outbound_route_domain_not_blank_check check (btrim(event_domain) <> ''),
-    constraint outbound_route_type_not_blank_check check (btrim(event_type) <> ''),
-    constraint outbound_route_stream_not_blank_check check (btrim(event_stream) <> ''),
     constraint outbound_route_recipient_filter_check check (
-        recipient_filter ~ '^(role|agency|user|agent):[^[:space:]]{1,200}$'),
+        recipient_filter ~ '^(role|agency|user|agent):[^[:space:]]+$' and towpath._name_fits(recipient_filter)),
     constraint outbound_route_payload_filter_object_check check (jsonb_typeof(payload_filter) = 'object'),
+    constraint outbound_route_payload_filter_small_check check (towpath._payload_small(payload_filter)),
     constraint outbound_route_target_kind_check check (target_kind in ('job', 'stream', 'webhook')),
     constraint outbound_route_target_object_check check (jsonb_typeof(target) = 'object'),
     constraint outbound_route_target_safe_check check (towpath._payload_safe(target)),
+    constraint outbound_route_target_small_check check (towpath._payload_small(target)),
     constraint outbound_route_webhook_has_target_check check ((target_kind = 'webhook') = (target_no is not null)),
     constraint outbound_route_mode_check check (mode in ('off', 'dry_run', 'live')),
     constraint outbound_route_retired_is_off_check check (retired_at is null or mode = 'off'),
     constraint outbound_route_ordering_check check (ordering in ('none', 'key')),
     constraint outbound_route_retry_check check (
         cardinality(retry_seconds) <= 50 and 0 <= all (retry_seconds) and 604800 >= all (retry_seconds)),
-    constraint outbound_route_rate_positive_check check (rate_limit_per_second > 0),
-    constraint outbound_route_by_not_blank_check check (btrim(changed_by) <> '')
+    constraint outbound_route_rate_check check (rate_limit_per_second between 0.001 and 1000000)
 );
 
 -- One event and one route on their way through a pass. Not a table: the shape of an array.

@@ -23,13 +23,13 @@
 -- How processes of a kind are supervised. The functions are named schema.function and resolved
 -- when they are called, by the rules of run_function.
 create table towpath.process_kind (
-    process_kind     text        primary key,
+    process_kind     towpath.label primary key,
     -- Decides what comes next. Null: a program outside the database does (fn_process_due).
     supervisor       text,
     -- Told about every fact, in its transaction; writes what the kind keeps of it.
     recorder         text,
     -- The kind of the job that is an attempt, and what stands in its payload.
-    task_kind        text        not null,
+    task_kind        towpath.label not null,
     db_function      text,
     before_handler   text,
     success_handler  text,
@@ -49,10 +49,8 @@ create table towpath.process_kind (
     -- What to do when nobody knows whether an attempt took effect and the other side does not
     -- honour the key: try again, or ask a person.
     on_uncertain     text        not null default 'hold',
-    changed_by       text        not null,
+    changed_by       towpath.label not null,
     changed_at       timestamptz not null default towpath.fn_now(),
-    constraint process_kind_not_blank_check check (btrim(process_kind) <> '' and octet_length(process_kind) <= 200),
-    constraint process_kind_task_kind_not_blank_check check (btrim(task_kind) <> ''),
     constraint process_kind_ref_field_check check (ref_field ~ '^[a-z_][a-z0-9_]{0,62}$'
         and ref_field not in ('task_type', 'process_id', 'attempt_no', 'db_function', 'before_handler',
                               'success_handler', 'error_handler', 'worker')),
@@ -62,27 +60,26 @@ create table towpath.process_kind (
     constraint process_kind_deadline_positive_check check (deadline_seconds between 1 and 31536000),
     constraint process_kind_check_positive_check check (check_seconds between 1 and 86400),
     constraint process_kind_backoff_check check (backoff_seconds between 0 and 86400),
-    constraint process_kind_on_uncertain_check check (on_uncertain in ('retry', 'hold')),
-    constraint process_kind_by_not_blank_check check (btrim(changed_by) <> '')
+    constraint process_kind_on_uncertain_check check (on_uncertain in ('retry', 'hold'))
 );
 
 -- A process. It is looked at when next_check_at has come, and ended at the latest by its
 -- deadline. One per kind and ref, for ever: starting it again finds it.
 create table towpath.process (
-    process_id    uuid                    primary key,
-    process_kind  text                    not null references towpath.process_kind,
-    ref           text                    not null,
-    state         text                    not null default 'open',
+    process_id    uuid                  primary key,
+    process_kind  towpath.label         not null references towpath.process_kind,
+    ref           towpath.long_label    not null,
+    state         text                  not null default 'open',
     -- Whether a function supervises it; copied, so that the scan reads one index.
-    in_database   boolean                 not null,
-    next_check_at timestamptz,
-    deadline_at   timestamptz             not null,
-    max_attempts  towpath.positive_number not null,
-    started_by    towpath.label           not null,
-    started_at    timestamptz             not null,
+    in_database   boolean               not null,
+    next_check_at towpath.moment,
+    deadline_at   towpath.moment        not null,
+    max_attempts  towpath.attempt_limit not null,
+    started_by    towpath.label         not null,
+    started_at    timestamptz           not null,
     finished_at   timestamptz,
     constraint process_ref_uq unique (process_kind, ref),
-    constraint process_ref_check check (btrim(ref) <> '' and octet_length(ref) <= 500),
+    constraint process_ref_short_check check (octet_length(ref) <= 500),
     constraint process_state_check check (state in ('open', 'held', 'succeeded', 'gave_up', 'cancelled', 'invalid')),
     constraint process_finished_iff_terminal_check check ((state in ('open', 'held')) = (finished_at is null)),
     constraint process_checked_iff_unfinished_check check ((finished_at is null) = (next_check_at is not null))
@@ -104,9 +101,9 @@ create table towpath.process_attempt (
     attempt_no   towpath.positive_number not null,
     job_id       uuid                    not null,
     scheduled_at timestamptz             not null,
-    due_at       timestamptz             not null,
+    due_at       towpath.moment          not null,
     begun_at     timestamptz,
-    worker       text,
+    worker       towpath.long_label,
     -- Whether the other side takes the same key twice for one: then repeating is safe.
     key_honoured boolean                 not null default false,
     -- Until it is begun: when to look whether the job still exists. From then on: the lease.
@@ -132,14 +129,13 @@ create table towpath.process_fact (
     fact        text                    not null,
     attempt_no  integer,
     detail      towpath.signal          not null default '{}',
-    actor       text                    not null,
+    actor       towpath.long_label      not null,
     recorded_at timestamptz             not null,
     constraint process_fact_pk primary key (process_id, fact_no),
     constraint process_fact_check check (fact in ('started', 'scheduled', 'begun', 'failed', 'uncertain', 'lost',
         'held', 'resolved', 'late', 'succeeded', 'gave_up', 'cancelled', 'invalid')),
     constraint process_fact_of_attempt_check check (
-        attempt_no is not null or fact not in ('scheduled', 'begun', 'failed', 'uncertain', 'lost', 'late')),
-    constraint process_fact_detail_object_check check (jsonb_typeof(detail) = 'object')
+        attempt_no is not null or fact not in ('scheduled', 'begun', 'failed', 'uncertain', 'lost', 'late'))
 );
 -- process_fact_terminal_uq: exactly one end per process, whoever races (P06).
 create unique index process_fact_terminal_uq on towpath.process_fact (process_id)

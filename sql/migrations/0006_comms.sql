@@ -16,11 +16,11 @@ create table comms.message (
     message_id      bigint        generated always as identity primary key,
     channel         text          not null,
     -- A producer that repeats itself with the same key finds its message.
-    idempotency_key text,
+    idempotency_key towpath.long_label,
     created_by      towpath.label not null,
     created_at      timestamptz   not null default towpath.fn_now(),
     constraint message_channel_check check (channel in ('email', 'sms')),
-    constraint message_key_check check (btrim(idempotency_key) <> '' and octet_length(idempotency_key) <= 500),
+    constraint message_key_short_check check (octet_length(idempotency_key) <= 500),
     constraint message_key_uq unique (idempotency_key),
     -- So that an e-mail cannot hang on a text message.
     constraint message_channel_uq unique (message_id, channel)
@@ -58,7 +58,7 @@ create table comms.sms_message (
 create table comms.send_email_task (
     send_email_task_id bigint      generated always as identity primary key,
     message_id         bigint      not null references comms.email_message,
-    scheduled_at       timestamptz not null,
+    scheduled_at       towpath.moment not null,
     created_at         timestamptz not null default towpath.fn_now()
 );
 -- send_email_task_message_idx: comms.message_list and comms.message_show.
@@ -126,7 +126,7 @@ create table comms.send_email_task_invalid (
 create table comms.send_sms_task (
     send_sms_task_id   bigint      generated always as identity primary key,
     message_id         bigint      not null references comms.sms_message,
-    scheduled_at       timestamptz not null,
+    scheduled_at       towpath.moment not null,
     created_at         timestamptz not null default towpath.fn_now()
 );
 -- send_sms_task_message_idx: comms.message_list and comms.message_show.

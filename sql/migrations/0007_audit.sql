@@ -1,14 +1,12 @@
 -- What people did through the dashboard: one row per action, whether it worked or not.
 
 create table towpath.audit (
-    audit_id bigint generated always as identity primary key,
-    at       timestamptz not null default towpath.fn_now(),
-    actor    text        not null,
-    action   text        not null,
-    target   text        not null,
+    audit_id bigint        generated always as identity primary key,
+    at       timestamptz   not null default towpath.fn_now(),
+    actor    towpath.label not null,
+    action   towpath.label not null,
+    target   text          not null,
     detail   text,
-    outcome  text        not null,
-    constraint audit_actor_not_blank_check check (btrim(actor) <> ''),
-    constraint audit_action_not_blank_check check (btrim(action) <> '')
+    outcome  text          not null
 );
 comment on table towpath.audit is 'One row per action on the dashboard. Rows are only added.';

@@ -26,7 +26,7 @@ alter table towpath.job_ready alter column attempts drop default, alter column r
 -- or leases taken before this migration, which are in job_live.
 alter table towpath.lease_batch
     add column attempt         integer,
-    add column lease_owner     text,
+    add column lease_owner     towpath.long_label,
     add column picked_at       timestamptz,
     add column subscription_no integer,
     add constraint lease_batch_claim_whole_check check (
@@ -45,14 +45,13 @@ alter table towpath.job_live set (fillfactor = 80);
 
 -- Who paused and resumed a kind, and when. Append-only; job_pause says how it is now.
 create table towpath.job_pause_log (
-    log_id   bigint      generated always as identity primary key,
-    at       timestamptz not null,
-    job_kind text        not null,
-    action   text        not null,
-    actor    text        not null,
+    log_id   bigint        generated always as identity primary key,
+    at       timestamptz   not null,
+    job_kind towpath.label not null,
+    action   text          not null,
+    actor    towpath.label not null,
     reason   text,
-    constraint job_pause_log_action_check check (action in ('pause', 'resume')),
-    constraint job_pause_log_actor_not_blank_check check (btrim(actor) <> '')
+    constraint job_pause_log_action_check check (action in ('pause', 'resume'))
 );
 insert into towpath.job_pause_log (at, job_kind, action, actor, reason)
 select p.paused_at, p.job_kind, 'pause', p.paused_by, p.reason from towpath.job_pause p order by p.paused_at;

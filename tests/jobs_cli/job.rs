@@ -80,7 +80,9 @@ async fn bad_jobs_are_refused_with_the_reason() {
     fails(&["x", "--payload", r#"{"a": {"Secret": 1}}"#], "Secret");
     fails(&["x", "--executor", "MOT"], "whitelist");
     fails(&[" "], "must not be blank");
-    fails(&["x", "--max-attempts", "0"], "1 or more");
+    fails(&["x", "--max-attempts", "0"], "between 1 and 1000");
+    fails(&["x", "--payload", "[1]"], "must be a json object");
+    fails(&["x\n"], "control characters");
     shell.code(2, &["job", "enqueue", "x", "--at", "yesterday"]);
     assert_eq!(shell.db.text("select count(*) from towpath.job").await, "0");
     let by = Attribution { actor: "tester", reason: "a test" };

@@ -168,7 +168,7 @@ async fn a_token_enqueues_within_its_scope_only() {
     assert!(of(2).contains("may not enqueue crop for external_worker"), "{}", of(2));
     assert!(of(3).contains("may not enqueue resize for PG_worker"), "{}", of(3));
     assert!(of(4).contains("PASSWORD"), "{}", of(4));
-    assert!(of(5).contains("0 or more"), "{}", of(5));
+    assert!(of(5).contains("between 0 and 32767"), "{}", of(5));
     assert!(of(6).contains("tomorrow-ish"), "{}", of(6));
     assert!(of(7).contains("not authorised") && of(8).contains("not authorised"), "{} {}", of(7), of(8));
     assert_eq!(db.text("select string_agg(actor, ',') from towpath.job").await, "executor:py", "one job");

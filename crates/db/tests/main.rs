@@ -42,4 +42,5 @@ mod schedule;
 mod subscription;
 mod tls;
 mod trace;
+mod value;
 mod worker_role;

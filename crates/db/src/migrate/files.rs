@@ -61,6 +61,7 @@ pub const MIGRATIONS: &[Migration] = migrations! {
 pub const SOURCES: &[Source] = sources! {
     "functions/schema.sql",
     "functions/config.sql",
+    "functions/value.sql",
     "functions/payload.sql",
     "functions/filter.sql",
     "functions/loop_fault.sql",
