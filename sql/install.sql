@@ -6,13 +6,16 @@
 --   workflow_admin       changes gates, config, subscriptions, routes, grants
 --   towpath_producer     enqueues jobs and emits events, within its grants
 --   worker_service_user  claims and runs jobs
+--   towpath_router       numbers events, routes them, sends webhooks and stream deliveries
+--   towpath_maintainer   reaps, fires schedules, scans processes, makes and drops partitions
+--   towpath_consumer     reads the events it subscribed to
 --   towpath_observer     reads health, history and views
 do $$
 declare
     _role text;
 begin
-    foreach _role in array array['towpath_owner', 'workflow_admin', 'towpath_producer',
-                                 'worker_service_user', 'towpath_observer'] loop
+    foreach _role in array array['towpath_owner', 'workflow_admin', 'towpath_producer', 'worker_service_user',
+                                 'towpath_router', 'towpath_maintainer', 'towpath_consumer', 'towpath_observer'] loop
         begin
             if not exists (select 1 from pg_catalog.pg_roles where rolname = _role) then
                 execute pg_catalog.format('create role %I nologin', _role);
@@ -38,7 +41,8 @@ set local role towpath_owner;
 -- What the owner creates is closed until it is granted by name.
 alter default privileges for role towpath_owner revoke execute on functions from public;
 grant usage on schema towpath, comms
-    to workflow_admin, towpath_producer, worker_service_user, towpath_observer;
+    to workflow_admin, towpath_producer, worker_service_user, towpath_observer, towpath_router, towpath_maintainer,
+       towpath_consumer;
 
 -- What is installed. schema_migration is the history of the tables; schema_object is the
 -- fingerprint of every object as migrate left it, so that doctor can name what drifted.

@@ -121,8 +121,10 @@ async fn a_stopped_worker_cannot_ack_what_another_has_done() {
     let client = client(&place).await.unwrap();
     client.batch_execute("update towpath.job_subscription set enabled = false").await.unwrap();
     for executor in ["first", "second"] {
-        let sql =
-            format!("select towpath.fn_job_subscription_put('{executor}', 'PG_worker', p_enabled => true)");
+        let sql = format!(
+            "select towpath.fn_consumer_put('{executor}', 'PG_worker'), \
+                    towpath.fn_job_subscription_put('{executor}', 'PG_worker', p_enabled => true)"
+        );
         client.batch_execute(&sql).await.unwrap();
     }
     let sleep = NewJob::new("towpath.sleep").payload(&serde_json::json!({ "milliseconds": 1_500 })).unwrap();

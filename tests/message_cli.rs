@@ -9,6 +9,7 @@ use crate::towpath::WAIT_MAX;
 
 /// A worker on the shell's database: e-mail to the log, SMS to a double of Twilio.
 async fn worker(shell: &Shell, provider: &Provider) -> Victim {
+    shell.db.json("towpath.fn_consumer_put('towpath', 'PG_worker')").await;
     let subscribe = "towpath.fn_job_subscription_put('towpath', 'PG_worker', p_enabled => true)";
     assert_eq!(shell.db.json(subscribe).await["ok"], true);
     let mut command = shell.command(&["work"]);

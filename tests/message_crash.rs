@@ -215,6 +215,7 @@ impl Place {
             "update towpath.process_kind set lease_seconds = 2, backoff_seconds = 0, pickup_seconds = 5, check_seconds = 1",
         )
         .await;
+        db.json("towpath.fn_consumer_put('towpath', 'PG_worker')").await;
         db.json("towpath.fn_job_subscription_put('towpath', 'PG_worker', p_enabled => true)").await;
         let socket = db.text("select split_part(current_setting('unix_socket_directories'), ',', 1)").await;
         let port = db.text("select current_setting('port')").await;

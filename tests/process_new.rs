@@ -23,6 +23,7 @@ async fn a_generated_process_runs_to_its_terminal_fact() {
     db.execute(&statements(&place, "sql/send_invoice.test.sql")).await;
     assert_eq!(db.text("select count(*) from towpath.process").await, "0", "its test leaves nothing behind");
 
+    db.execute("select towpath.fn_consumer_put('towpath', 'PG_worker')").await;
     db.execute("select towpath.fn_job_subscription_put('towpath', 'PG_worker', p_enabled => true)").await;
     let root = db.json("billing.create_send_invoice('order:7')").await;
     let started = db.json(&format!("billing.kickoff_send_invoice_task({})", root["send_invoice_id"])).await;

@@ -209,6 +209,54 @@ async fn the_loopback_port_needs_the_password() {
     up.wait_exit(WAIT_MAX).await;
 }
 
+/// P10: on the private PostgreSQL each program works under a login of its own, and nobody stays connected as a
+/// superuser. What a login was not given it cannot take, however it asks.
+#[tokio::test]
+async fn every_program_has_a_login_of_its_own() {
+    let place = Place::new();
+    let mut up = towpath_testkit::victim::Victim::spawn(place.command(&["up", "--dev"]));
+    up.wait_for_line("towpath is ready").await;
+    let url = place.ok(&["db", "url"]);
+    let (admin, connection) = tokio_postgres::connect(url.trim(), NoTls).await.unwrap();
+    tokio::spawn(connection);
+    place.ok(&["job", "enqueue", "towpath.noop"]);
+    place.ok(&["events", "emit", "orders", "placed"]);
+    let done = "select (select count(*) from towpath.job_queue where state = 'succeeded')
+                       + (select count(*) from towpath.event_position)";
+    let logins =
+        "select coalesce(string_agg(distinct usename, ' ' order by usename), '') from pg_stat_activity
+                   where application_name = 'towpath'";
+    let expected = "towpath_maintainer_login towpath_router_login towpath_server_login towpath_worker_login";
+    let deadline = std::time::Instant::now() + WAIT_MAX;
+    loop {
+        let worked: i64 = admin.query_one(done, &[]).await.unwrap().get(0);
+        let seen: String = admin.query_one(logins, &[]).await.unwrap().get(0);
+        if worked == 2 && seen == expected {
+            break;
+        }
+        assert!(std::time::Instant::now() < deadline, "{worked} of 2 done, connected are: {seen}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    for (login, forbidden) in [
+        ("towpath_worker_login", "select towpath.fn_delivery_claim('w')"),
+        ("towpath_router_login", "select towpath.fn_job_claim('towpath')"),
+        ("towpath_maintainer_login", "select towpath.fn_gate_set('queue.worker.enabled', false, 'a', 'b')"),
+        ("towpath_server_login", "select towpath.fn_delivery_claim('w')"),
+    ] {
+        let as_login = url.trim().replace("://postgres@", &format!("://{login}@"));
+        let (client, connection) = tokio_postgres::connect(&as_login, NoTls).await.unwrap();
+        tokio::spawn(connection);
+        for sql in
+            [forbidden, "set role towpath_owner", "set role postgres", "set session authorization postgres"]
+        {
+            let error = client.batch_execute(&format!("reset role; {sql}")).await.unwrap_err();
+            assert_eq!(error.code().unwrap().code(), "42501", "{login}: {sql}");
+        }
+    }
+    up.terminate();
+    up.wait_exit(WAIT_MAX).await;
+}
+
 /// Gates start closed; `--dev` opens them, says so, and leaves a trace.
 #[tokio::test]
 async fn dev_opens_the_gates_and_says_so() {

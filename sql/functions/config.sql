@@ -166,4 +166,5 @@ grant execute on function towpath.fn_config_set(text, text, text, text) to workf
 grant execute on function towpath.fn_gate_set(text, boolean, text, text) to workflow_admin;
 -- Everybody may ask what time it is: views and defaults call it in the caller's name.
 grant execute on function towpath.fn_now()
-    to workflow_admin, towpath_producer, worker_service_user, towpath_observer;
+    to workflow_admin, towpath_producer, worker_service_user, towpath_observer, towpath_router, towpath_maintainer,
+       towpath_consumer;

@@ -326,7 +326,7 @@ begin
 end;
 $$;
 
-grant execute on function towpath.fn_delivery_claim(text, integer, integer) to worker_service_user;
-grant execute on function towpath.fn_delivery_extend(uuid, text, integer, integer) to worker_service_user;
-grant execute on function towpath.fn_delivery_release(uuid, text, integer) to worker_service_user;
+grant execute on function towpath.fn_delivery_claim(text, integer, integer) to towpath_router;
+grant execute on function towpath.fn_delivery_extend(uuid, text, integer, integer) to towpath_router;
+grant execute on function towpath.fn_delivery_release(uuid, text, integer) to towpath_router;
 grant execute on function towpath.fn_delivery_history(uuid, uuid, integer) to workflow_admin, towpath_observer;

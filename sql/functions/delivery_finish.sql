@@ -218,6 +218,6 @@ end;
 $$;
 
 grant execute on function towpath.fn_delivery_succeed(uuid, text, integer, integer, integer, text, text)
-    to worker_service_user;
+    to towpath_router;
 grant execute on function towpath.fn_delivery_fail(uuid, text, integer, text, text, integer, double precision, integer,
-    text, text) to worker_service_user;
+    text, text) to towpath_router;

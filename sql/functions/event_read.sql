@@ -240,5 +240,5 @@ $$;
 grant execute on function towpath.fn_event_show(uuid) to workflow_admin, towpath_observer;
 grant execute on function towpath.fn_event_list(jsonb, bigint, integer, bigint) to workflow_admin, towpath_observer;
 grant execute on function towpath.fn_event_read(text, bigint, integer)
-    to workflow_admin, towpath_producer, worker_service_user, towpath_observer;
-grant execute on function towpath.fn_executor_token_event_read(bytea, text, bigint, integer) to worker_service_user;
+    to towpath_consumer, workflow_admin;
+grant execute on function towpath.fn_executor_token_event_read(bytea, text, bigint, integer) to workflow_admin;

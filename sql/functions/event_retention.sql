@@ -274,5 +274,5 @@ begin
 end;
 $$;
 
-grant execute on function towpath.fn_event_partition_tick() to worker_service_user, workflow_admin;
-grant execute on function towpath.fn_event_retention_tick() to worker_service_user, workflow_admin;
+grant execute on function towpath.fn_event_partition_tick() to towpath_maintainer, workflow_admin;
+grant execute on function towpath.fn_event_retention_tick() to towpath_maintainer, workflow_admin;

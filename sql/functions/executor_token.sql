@@ -233,5 +233,5 @@ grant execute on function towpath.fn_executor_token_create(text, text[], boolean
     to workflow_admin;
 grant execute on function towpath.fn_executor_token_list(text) to workflow_admin;
 grant execute on function towpath.fn_executor_token_revoke(uuid, text) to workflow_admin;
-grant execute on function towpath.fn_executor_token_check(bytea) to worker_service_user;
-grant execute on function towpath.fn_executor_token_enqueue(bytea, jsonb) to worker_service_user;
+grant execute on function towpath.fn_executor_token_check(bytea) to workflow_admin;
+grant execute on function towpath.fn_executor_token_enqueue(bytea, jsonb) to workflow_admin;

@@ -4,7 +4,8 @@
 --
 -- For every lane the most specific subscription of the executor decides, even if that row
 -- says no: a disabled row for one kind switches the kind off beside a wildcard row. A holder
--- is the subscription's number, negative if it has no max_parallel.
+-- is the subscription's number, negative if it has no max_parallel. login_role is null for an executor that is not
+-- registered, and empty for one that any worker may claim as.
 --
 -- One row. Without settings, so that it becomes part of its caller's query: an idle worker's next job waits for this.
 create or replace function towpath._job_lane_set(p_executor text, p_kinds text[])
@@ -15,7 +16,7 @@ create or replace function towpath._job_lane_set(p_executor text, p_kinds text[]
 as $$
     select (select c.value from towpath.config c where c.key = 'queue.job_substrate.enabled' and c.kind = 'gate'),
            (select c.value from towpath.config c where c.key = 'queue.worker.enabled' and c.kind = 'gate'),
-           (select r.login_role from towpath.consumer_registry r where r.executor_id = p_executor),
+           (select coalesce(r.login_role, '') from towpath.consumer_registry r where r.executor_id = p_executor),
            (select c.value from towpath.config c where c.key = 'queue.lease.duration_sec' and c.kind = 'number'),
            coalesce(array_agg(x.lane), '{}'), array_agg(x.floor_at), array_agg(x.priority), array_agg(x.holder),
            array_agg(x.max_parallel)
@@ -39,8 +40,8 @@ as $$
 $$;
 
 -- _job_claim_refusal: why an executor may not claim, or null if it may: what _job_lane_set said is only looked
--- into when something about it is unusual. An executor registered with a login_role may be used by
--- that role's members only.
+-- into when something about it is unusual. An executor must be registered, and one that is registered with a
+-- login_role may be used by that role's members only.
 create or replace function towpath._job_claim_refusal(
     p_executor text, p_substrate text, p_worker text, p_login_role text, p_lanes integer[]) returns jsonb
     language plpgsql
@@ -52,7 +53,11 @@ begin
             case when p_substrate is distinct from 'true' then 'queue.job_substrate.enabled'
                  else 'queue.worker.enabled' end);
     end if;
-    if p_login_role is not null and not coalesce(
+    if p_login_role is null then
+        return jsonb_build_object('ok', false, 'error', 'not_authorised', 'executor', p_executor,
+            'detail', format('%s is not registered; an administrator registers it: towpath executor add', p_executor));
+    end if;
+    if p_login_role <> '' and not coalesce(
            pg_has_role(session_user, (select r.oid from pg_roles r where r.rolname = p_login_role), 'member'), false) then
         return jsonb_build_object('ok', false, 'error', 'not_authorised', 'executor', p_executor,
             'detail', format('%s is registered for %s only', p_executor, p_login_role));
@@ -239,7 +244,7 @@ begin
     -- Assignments rather than queries, here and below: they skip the executor.
     _none := pg_advisory_xact_lock_shared(7301, 1);
     select s.* into _set from towpath._job_lane_set(p_executor, p_kinds) s;
-    if (_set.substrate = 'true' and _set.worker = 'true' and _set.login_role is null and _set.lanes <> '{}') is not true then
+    if (_set.substrate = 'true' and _set.worker = 'true' and _set.login_role = '' and _set.lanes <> '{}') is not true then
         refusal := towpath._job_claim_refusal(p_executor, _set.substrate, _set.worker, _set.login_role, _set.lanes);
         if refusal is not null then
             return next;

@@ -247,7 +247,7 @@ begin
 end;
 $$;
 
-grant execute on function towpath.fn_job_reap(integer) to worker_service_user, workflow_admin;
-grant execute on function towpath.fn_job_floor_tick() to worker_service_user, workflow_admin;
-grant execute on function towpath.fn_job_counter_fold(integer) to worker_service_user, workflow_admin;
-grant execute on function towpath.fn_job_parallel_recount() to worker_service_user, workflow_admin;
+grant execute on function towpath.fn_job_reap(integer) to towpath_maintainer, workflow_admin;
+grant execute on function towpath.fn_job_floor_tick() to towpath_maintainer, workflow_admin;
+grant execute on function towpath.fn_job_counter_fold(integer) to towpath_maintainer, workflow_admin;
+grant execute on function towpath.fn_job_parallel_recount() to towpath_maintainer, workflow_admin;

@@ -209,6 +209,6 @@ exception when data_exception then
 end;
 $$;
 
-grant execute on function towpath.fn_job_show(uuid) to workflow_admin, towpath_observer, worker_service_user;
+grant execute on function towpath.fn_job_show(uuid) to workflow_admin, towpath_observer;
 grant execute on function towpath.fn_job_history(uuid) to workflow_admin, towpath_observer;
 grant execute on function towpath.fn_job_list(jsonb, integer, uuid) to workflow_admin, towpath_observer;

@@ -226,5 +226,5 @@ begin
 end;
 $$;
 
-grant execute on function towpath.fn_job_partition_tick(integer) to worker_service_user, workflow_admin;
-grant execute on function towpath.fn_job_retention_tick(integer) to worker_service_user, workflow_admin;
+grant execute on function towpath.fn_job_partition_tick(integer) to towpath_maintainer, workflow_admin;
+grant execute on function towpath.fn_job_retention_tick(integer) to towpath_maintainer, workflow_admin;

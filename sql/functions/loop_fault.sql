@@ -159,8 +159,9 @@ begin
 end;
 $$;
 
-grant execute on function towpath.fn_loop_fault_record(text, text, text) to worker_service_user, workflow_admin;
-grant execute on function towpath.fn_loop_fault_over(text, text) to worker_service_user, workflow_admin;
+grant execute on function towpath.fn_loop_fault_record(text, text, text)
+    to towpath_router, towpath_maintainer, workflow_admin;
+grant execute on function towpath.fn_loop_fault_over(text, text) to towpath_router, towpath_maintainer, workflow_admin;
 grant execute on function towpath.fn_loop_fault_list(text, integer) to workflow_admin, towpath_observer;
 grant execute on function towpath.fn_loop_fault_retry(text, text, text) to workflow_admin;
 grant execute on function towpath.fn_loop_fault_drop(text, text, text, text) to workflow_admin;

@@ -204,5 +204,6 @@ as $$
       from pg_stat_database d where d.datname = current_database()
 $$;
 
-grant execute on function towpath.fn_metrics_read(text[], integer) to workflow_admin, towpath_observer;
-grant execute on function towpath.fn_metrics_postgres() to workflow_admin, towpath_observer;
+grant execute on function towpath.fn_metrics_read(text[], integer)
+    to workflow_admin, towpath_observer, towpath_maintainer;
+grant execute on function towpath.fn_metrics_postgres() to workflow_admin, towpath_observer, towpath_maintainer;

@@ -110,4 +110,4 @@ as $$
 $$;
 
 grant execute on function towpath.fn_process_kind_put(text, jsonb, text) to workflow_admin;
-grant execute on function towpath.fn_process_kind_list() to towpath_observer, worker_service_user, workflow_admin;
+grant execute on function towpath.fn_process_kind_list() to towpath_observer, workflow_admin;

@@ -93,5 +93,5 @@ begin
 end;
 $$;
 
-grant execute on function towpath.fn_process_show(uuid) to towpath_observer, worker_service_user, workflow_admin;
+grant execute on function towpath.fn_process_show(uuid) to towpath_observer, workflow_admin;
 grant execute on function towpath.fn_process_list(jsonb, integer, uuid) to towpath_observer, workflow_admin;

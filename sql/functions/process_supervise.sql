@@ -196,4 +196,4 @@ end;
 $$;
 
 grant execute on function towpath.process_supervisor(jsonb) to worker_service_user;
-grant execute on function towpath.fn_process_scan(integer) to worker_service_user, workflow_admin;
+grant execute on function towpath.fn_process_scan(integer) to towpath_maintainer, workflow_admin;

@@ -1,6 +1,7 @@
 -- The queue as operators see it: heartbeats, pauses.
 
--- fn_queue_heartbeat_tick: an executor says that it lives (Q13).
+-- fn_queue_heartbeat_tick: an executor says that it lives (Q13). It is named as it is registered, or so with @ and
+-- the name of the process behind it; then its kind is the registered one, and null stands for that.
 --
 -- Answers: {ok, executor_name, ticks_total}; gate_closed, invalid.
 create or replace function towpath.fn_queue_heartbeat_tick(
@@ -12,6 +13,10 @@ as $$
 declare
     _refusal jsonb := towpath._gate_refusal('queue.heartbeat.enabled');
     _now timestamptz := towpath.fn_now();
+    _registered text := (select r.executor from towpath.consumer_registry r
+                          where r.executor_id in (p_executor_name, split_part(p_executor_name, '@', 1))
+                          order by length(r.executor_id) desc limit 1);
+    _kind text := coalesce(p_executor_kind, _registered, 'PG_worker');
     _ticks bigint;
 begin
     if _refusal is not null then
@@ -19,8 +24,10 @@ begin
     end if;
     _refusal := coalesce(
         towpath._name_refusal(p_executor_name, 'executor_name'),
-        case when not coalesce(towpath._executor_known(p_executor_kind), false) then
-            towpath._invalid('executor_kind', towpath._executor_unknown(p_executor_kind)) end,
+        case when not towpath._executor_known(_kind) then
+            towpath._invalid('executor_kind', towpath._executor_unknown(_kind)) end,
+        case when _kind <> _registered then towpath._invalid('executor_kind',
+            format('%s is registered as %s, not as %s', p_executor_name, _registered, _kind)) end,
         case when coalesce(p_status, '') not in ('ok', 'warn', 'error') then
             towpath._invalid('status', 'one of ok, warn, error') end,
         towpath._key_refusal(p_lease_owner, 'lease_owner'),
@@ -30,7 +37,7 @@ begin
     end if;
     insert into towpath.queue_heartbeat as h (executor_name, executor_kind, last_tick_at, last_tick_status, ticks_total,
         current_job_id, lease_owner, metadata, created_at, updated_at)
-    values (p_executor_name, p_executor_kind, _now, p_status, 1, p_current_job_id, p_lease_owner,
+    values (p_executor_name, _kind, _now, p_status, 1, p_current_job_id, p_lease_owner,
         coalesce(p_metadata, '{}'), _now, _now)
     on conflict (executor_name) do update
        set executor_kind = excluded.executor_kind, last_tick_at = excluded.last_tick_at,
@@ -210,9 +217,10 @@ $$;
 grant execute on function towpath.fn_queue_heartbeat_tick(text, text, text, uuid, text, jsonb) to worker_service_user;
 grant execute on function towpath.fn_queue_heartbeat_end(text, text) to worker_service_user;
 grant execute on function towpath.fn_queue_heartbeat_forget(text) to workflow_admin;
-grant execute on function towpath.fn_queue_stale_check(integer) to workflow_admin, towpath_observer, worker_service_user;
+grant execute on function towpath.fn_queue_stale_check(integer)
+    to workflow_admin, towpath_observer, towpath_maintainer;
 grant execute on function towpath.fn_queue_pause(text, text, text) to workflow_admin;
 grant execute on function towpath.fn_queue_resume(text, text) to workflow_admin;
 grant execute on function towpath.fn_queue_pause_history(text, integer) to workflow_admin, towpath_observer;
-grant execute on function towpath.fn_queue_paused() to workflow_admin, towpath_observer, worker_service_user;
+grant execute on function towpath.fn_queue_paused() to workflow_admin, towpath_observer;
 grant execute on function towpath.fn_queue_chart(timestamptz, text) to workflow_admin, towpath_observer;

@@ -211,6 +211,6 @@ begin
 end;
 $$;
 
-grant execute on function towpath.fn_resolve_recipients(jsonb) to workflow_admin, towpath_observer, worker_service_user;
-grant execute on function towpath.fn_event_counter_fold(integer) to worker_service_user, workflow_admin;
-grant execute on function towpath.fn_event_broadcast_check() to worker_service_user, workflow_admin;
+grant execute on function towpath.fn_resolve_recipients(jsonb) to workflow_admin, towpath_observer;
+grant execute on function towpath.fn_event_counter_fold(integer) to towpath_maintainer, workflow_admin;
+grant execute on function towpath.fn_event_broadcast_check() to towpath_maintainer, workflow_admin;

@@ -391,6 +391,6 @@ as $$
       from towpath.route_worker w
 $$;
 
-grant execute on function towpath.fn_route_worker_run(text, integer, integer, integer) to worker_service_user;
+grant execute on function towpath.fn_route_worker_run(text, integer, integer, integer) to towpath_router;
 grant execute on function towpath.fn_route_worker_put(text, integer, bigint, text) to workflow_admin;
-grant execute on function towpath.fn_route_worker_list() to workflow_admin, towpath_observer, worker_service_user;
+grant execute on function towpath.fn_route_worker_list() to workflow_admin, towpath_observer, towpath_router;

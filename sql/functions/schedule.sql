@@ -222,10 +222,12 @@ as $$
 $$;
 
 grant execute on function towpath.fn_schedule_put(text, text, text, jsonb, timestamptz, text, text) to workflow_admin;
-grant execute on function towpath.fn_schedule_due(integer) to workflow_admin, worker_service_user;
-grant execute on function towpath.fn_schedule_fire(text, timestamptz, timestamptz) to workflow_admin, worker_service_user;
-grant execute on function towpath.fn_schedule_skip(text, timestamptz, timestamptz) to workflow_admin, worker_service_user;
+grant execute on function towpath.fn_schedule_due(integer) to workflow_admin, towpath_maintainer;
+grant execute on function towpath.fn_schedule_fire(text, timestamptz, timestamptz)
+    to workflow_admin, towpath_maintainer;
+grant execute on function towpath.fn_schedule_skip(text, timestamptz, timestamptz)
+    to workflow_admin, towpath_maintainer;
 grant execute on function towpath.fn_schedule_pause(text, text) to workflow_admin;
 grant execute on function towpath.fn_schedule_resume(text, timestamptz, text) to workflow_admin;
 grant execute on function towpath.fn_schedule_delete(text) to workflow_admin;
-grant execute on function towpath.fn_schedule_list() to workflow_admin, towpath_observer, worker_service_user;
+grant execute on function towpath.fn_schedule_list() to workflow_admin, towpath_observer;

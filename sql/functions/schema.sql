@@ -113,5 +113,6 @@ as $$
 $$;
 
 grant execute on function towpath.fn_schema_status()
-    to workflow_admin, towpath_producer, worker_service_user, towpath_observer;
+    to workflow_admin, towpath_producer, worker_service_user, towpath_observer, towpath_router, towpath_maintainer,
+       towpath_consumer;
 grant execute on function towpath.fn_schema_drift() to workflow_admin, towpath_observer;

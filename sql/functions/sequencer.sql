@@ -257,4 +257,4 @@ begin
 end;
 $$;
 
-grant execute on function towpath.fn_event_sequence(integer) to worker_service_user, workflow_admin;
+grant execute on function towpath.fn_event_sequence(integer) to towpath_router, workflow_admin;

@@ -191,6 +191,6 @@ as $$
       from (select * from towpath.route_stream x where x.route_no = p_route_no order by x.route_stream_no for update) s
 $$;
 
-grant execute on function towpath.fn_stream_delivery_claim(text, integer, integer) to worker_service_user;
+grant execute on function towpath.fn_stream_delivery_claim(text, integer, integer) to towpath_router;
 grant execute on function towpath.fn_stream_delivery_end(integer, text, integer, bigint, text, boolean, boolean)
-    to worker_service_user;
+    to towpath_router;

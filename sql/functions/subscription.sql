@@ -1,6 +1,7 @@
 -- Subscriptions, the registry of consumers, and producer grants: who may claim and enqueue what.
 --
--- Only workflow_admin writes these tables, so an executor cannot grant itself anything (R08).
+-- Only workflow_admin writes these tables, so an executor cannot grant itself anything (R08). An executor is
+-- registered first and subscribes then, both as the same kind; without its registration it claims nothing.
 
 -- _executor_unknown: the words for an executor that is not on the whitelist, with the whole
 -- list, so that nobody has to look for it. A test compares it with _executor_known.
@@ -24,6 +25,30 @@ as $$
            with ordinality as k (words, no)
 $$;
 
+-- _executor_lock: registration and subscriptions of one executor change one after the other, so that their kinds
+-- agree. The same lock space as the subscription lock, behind it.
+create or replace function towpath._executor_lock(p_executor_id text) returns void
+    language sql
+    set search_path = pg_catalog, pg_temp
+as $$
+    select pg_advisory_xact_lock(7302, hashtext(p_executor_id))
+$$;
+
+-- _executor_kind_refusal: why an executor may not subscribe as a kind, given the kind it is registered as (null: it
+-- is not registered).
+create or replace function towpath._executor_kind_refusal(p_executor_id text, p_kind text, p_registered text) returns jsonb
+    language sql immutable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select case
+        when p_registered is null then jsonb_build_object('ok', false, 'error', 'not_found', 'executor_id', p_executor_id,
+            'detail', format('%s is not registered; register it first: towpath executor add, or fn_consumer_put',
+                             p_executor_id))
+        when p_registered <> p_kind then jsonb_build_object('ok', false, 'error', 'conflict', 'executor_id', p_executor_id,
+            'detail', format('%s is registered as %s, not as %s', p_executor_id, p_registered, p_kind))
+    end
+$$;
+
 -- fn_job_subscription_put: makes or changes the one subscription of an executor for a kind and a
 -- domain (null: any). max_parallel null means no limit.
 --
@@ -31,7 +56,8 @@ $$;
 -- claim is under way, and then counts the leases that are held: the limit is exact from the
 -- first claim on. A lowered limit lets running jobs finish.
 --
--- Answers: {ok, subscription_id, created}; invalid {field, detail}.
+-- Answers: {ok, subscription_id, created}; invalid {field, detail}, not_found (the executor is not registered),
+-- conflict (it is registered as another kind).
 create or replace function towpath.fn_job_subscription_put(
     p_executor_id text, p_executor_kind text, p_job_kind text default null, p_event_domain text default null,
     p_priority_floor integer default 0, p_max_parallel integer default 1, p_enabled boolean default false,
@@ -57,6 +83,12 @@ declare
         towpath._note_refusal(p_notes, 'notes'),
         towpath._name_refusal(_actor, 'actor'));
 begin
+    if _refusal is not null then
+        return _refusal;
+    end if;
+    perform towpath._executor_lock(p_executor_id);
+    _refusal := towpath._executor_kind_refusal(p_executor_id, p_executor_kind,
+        (select r.executor from towpath.consumer_registry r where r.executor_id = p_executor_id));
     if _refusal is not null then
         return _refusal;
     end if;
@@ -170,9 +202,10 @@ as $$
      where p_executor_id is null or s.executor_id = p_executor_id
 $$;
 
--- fn_consumer_put: registers an executor: who it is, of which kind, and which login may claim as it.
+-- fn_consumer_put: registers an executor: who it is, of which kind, and which login may claim as it; without a
+-- login any worker may. Its kind stays while it has subscriptions.
 --
--- Answers: {ok, executor_id}; invalid.
+-- Answers: {ok, executor_id}; invalid, conflict (it subscribed as another kind).
 create or replace function towpath.fn_consumer_put(
     p_executor_id text, p_executor text, p_login_role text default null, p_notes text default null,
     p_actor text default null) returns jsonb
@@ -193,6 +226,12 @@ begin
     if _refusal is not null then
         return _refusal;
     end if;
+    perform towpath._executor_lock(p_executor_id);
+    if exists (select 1 from towpath.job_subscription s
+                where s.executor_id = p_executor_id and s.executor_kind::text <> p_executor) then
+        return jsonb_build_object('ok', false, 'error', 'conflict', 'executor_id', p_executor_id,
+            'detail', format('%s has subscriptions as another kind than %s; remove them first', p_executor_id, p_executor));
+    end if;
     insert into towpath.consumer_registry as r (executor_id, executor, login_role, notes, registered_by, registered_at)
     values (p_executor_id, p_executor, _login, p_notes, _actor, towpath.fn_now())
     on conflict (executor_id) do update
@@ -203,7 +242,8 @@ begin
 end;
 $$;
 
--- fn_consumer_delete: removes an executor from the registry; its subscriptions are its own.
+-- fn_consumer_delete: removes an executor from the registry, which silences it: from the next claim on it gets
+-- nothing. What it holds it may finish, and its subscriptions stay for when it is registered again.
 create or replace function towpath.fn_consumer_delete(p_executor_id text) returns jsonb
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
@@ -288,11 +328,11 @@ as $$
       from towpath.producer_grant g where p_producer is null or g.producer = p_producer
 $$;
 
-grant execute on function towpath.fn_executor_kinds() to workflow_admin, towpath_observer, worker_service_user;
+grant execute on function towpath.fn_executor_kinds() to workflow_admin, towpath_observer;
 grant execute on function towpath.fn_job_subscription_put(text, text, text, text, integer, integer, boolean, text,
     text) to workflow_admin;
 grant execute on function towpath.fn_job_subscription_delete(uuid) to workflow_admin;
-grant execute on function towpath.fn_job_subscription_list(text) to workflow_admin, towpath_observer, worker_service_user;
+grant execute on function towpath.fn_job_subscription_list(text) to workflow_admin, towpath_observer;
 grant execute on function towpath.fn_consumer_put(text, text, text, text, text) to workflow_admin;
 grant execute on function towpath.fn_consumer_delete(text) to workflow_admin;
 grant execute on function towpath.fn_consumer_list() to workflow_admin, towpath_observer;

@@ -14,4 +14,4 @@ select h.*,
                                  then c.value::double precision else c.default_value::double precision end as seconds
                        from towpath.config c where c.key = 'queue.heartbeat.stale_threshold_seconds') t) h;
 
-grant select on towpath.v_queue_heartbeat to workflow_admin, towpath_observer, worker_service_user;
+grant select on towpath.v_queue_heartbeat to workflow_admin, towpath_observer, towpath_maintainer;

@@ -37,7 +37,7 @@ async fn health_shows_counts_gates_and_heartbeats() {
     let owner = LeaseOwner::new("w-1");
     let beat = Heartbeat {
         executor_name: "w",
-        executor_kind: "PG_worker",
+        executor_kind: Some("PG_worker"),
         status: Status::Ok,
         current_job: None,
         owner: &owner,

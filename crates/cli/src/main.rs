@@ -11,6 +11,7 @@ mod messages;
 mod metrics;
 mod moment;
 mod output;
+mod program;
 mod progress;
 mod route;
 mod session;

@@ -17,6 +17,7 @@ use towpath_model::nearest::nearest;
 use crate::fanout::FanOutArgs;
 use crate::messages::MessageSettings;
 use crate::metrics::MetricsSettings;
+use crate::program::RoleSettings;
 use crate::route::RouteSettings;
 use crate::streams::StreamSettings;
 use crate::trace::TraceSettings;
@@ -96,9 +97,8 @@ pub(crate) struct Settings {
         requires = "admin_password"
     )]
     pub(crate) viewer_password: Option<String>,
-    /// Role the worker takes on after connecting, such as worker_service_user [default: the login's own]
-    #[arg(long, global = true, env = "TOWPATH_WORKER_ROLE", value_name = "ROLE")]
-    pub(crate) worker_role: Option<String>,
+    #[command(flatten)]
+    pub(crate) roles: RoleSettings,
     #[command(flatten)]
     pub(crate) message: MessageSettings,
     #[command(flatten)]

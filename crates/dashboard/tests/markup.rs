@@ -42,6 +42,7 @@ async fn markup_is_inert() {
         .actor(EVIL);
     let event = place.database.event_emit(&event).await.unwrap().event_id;
     place.database.event_sequence(100).await.unwrap();
+    place.database.consumer_put(EVIL, "PG_worker", None, None, EVIL).await.unwrap();
     let spec = SubscriptionSpec {
         executor_id: EVIL,
         executor_kind: "PG_worker",

@@ -39,6 +39,11 @@ impl Database {
         let before = config.get_options().unwrap_or_default();
         let options = format!("{before} -c role={role}");
         config.options(options.trim());
+        self.again(config).await
+    }
+
+    /// The same database by another way, counted with this one.
+    pub(crate) async fn again(&self, config: Config) -> Result<Database, Error> {
         let opened = Database::open(config, self.tls.clone()).await?;
         Ok(Database { numbers: self.numbers.clone(), ..opened })
     }

@@ -10,8 +10,17 @@ use crate::loop_fault::LoopFault;
 use crate::migrate::{self, Status};
 use crate::{Database, Error};
 
-const ROLES: [&str; 5] =
-    ["towpath_owner", "workflow_admin", "towpath_producer", "worker_service_user", "towpath_observer"];
+/// The roles of install.sql.
+const ROLES: [&str; 8] = [
+    "towpath_owner",
+    "workflow_admin",
+    "towpath_producer",
+    "worker_service_user",
+    "towpath_router",
+    "towpath_maintainer",
+    "towpath_consumer",
+    "towpath_observer",
+];
 
 impl Database {
     /// The facts about this database. `disk` comes from the caller, who knows whether
@@ -30,6 +39,8 @@ impl Database {
             schema: self.schema(&status, installed).await?,
             roles_missing: words(&client, ROLES_MISSING, &[&ROLES.as_slice()]).await?,
             roles_too_powerful: words(&client, ROLES_TOO_POWERFUL, &[&ROLES.as_slice()]).await?,
+            roles_wider: roles_wider(&client).await?,
+            superuser: words(&client, SUPERUSER, &[]).await?.pop().map(|login| (login, vec![])),
             functions_open_to_public: words(&client, FUNCTIONS_OPEN_TO_PUBLIC, &[]).await?,
             clock_offset_ms,
             clock_uncertainty_ms,
@@ -92,11 +103,23 @@ const ROLES_TOO_POWERFUL: &str = "
       from pg_roles
      where rolname = any ($1) and (rolsuper or rolcreaterole or rolcreatedb or rolbypassrls)";
 
+const ROLES_WIDER: &str = "
+    select m.rolname::text, g.rolname::text
+      from pg_auth_members a join pg_roles m on m.oid = a.member join pg_roles g on g.oid = a.roleid
+     where m.rolname = any ($1) order by 1, 2";
+
+const SUPERUSER: &str = "select session_user::text from pg_roles where rolname = session_user and rolsuper";
+
 const FUNCTIONS_OPEN_TO_PUBLIC: &str = "
     select p.oid::regprocedure::text
       from pg_proc p join pg_namespace n on n.oid = p.pronamespace
      where n.nspname in ('towpath', 'comms')
        and (p.proacl is null or exists (select 1 from aclexplode(p.proacl) a where a.grantee = 0))";
+
+async fn roles_wider(client: &Client) -> Result<Vec<(String, String)>, Error> {
+    let rows = client.query(ROLES_WIDER, &[&ROLES.as_slice()]).await?;
+    Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+}
 
 async fn settings(client: &Client) -> Result<Vec<(String, String)>, Error> {
     let names = ["fsync", "full_page_writes", "synchronous_commit"].as_slice();

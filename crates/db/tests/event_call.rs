@@ -161,7 +161,7 @@ async fn subscriptions_are_kept() {
 async fn a_login_reads_as_its_own_recipient_only() {
     let db = TestDb::open().await;
     let admin = db.database().await;
-    let (reader, login) = db.database_as("towpath_observer").await;
+    let (reader, login) = db.database_as("towpath_consumer").await;
     let read_by = |recipient_ref, login_role| EventActorSpec {
         recipient_ref,
         login_role,

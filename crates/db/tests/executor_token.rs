@@ -100,7 +100,7 @@ async fn bad_tokens_are_not_made() {
     assert!(matches!(make(TokenSpec { actor: " ", ..spec() }).await, Error::Invalid(_)));
 }
 
-/// R08: only workflow_admin makes, lists and revokes tokens; only workers check and use them.
+/// R08, P10: only workflow_admin, under which the server runs, makes, lists, revokes, checks and uses tokens.
 #[tokio::test]
 async fn only_the_named_roles_get_through() {
     let (db, _) = with_executor().await;
@@ -108,8 +108,6 @@ async fn only_the_named_roles_get_through() {
         "select towpath.fn_executor_token_create('py')",
         "select towpath.fn_executor_token_list()",
         "select towpath.fn_executor_token_revoke(gen_random_uuid())",
-    ];
-    let worker = [
         "select towpath.fn_executor_token_check('\\x00')",
         "select towpath.fn_executor_token_enqueue('\\x00', '[]')",
     ];
@@ -117,11 +115,8 @@ async fn only_the_named_roles_get_through() {
         ["select * from towpath.executor_token", "update towpath.executor_token set may_enqueue = true"];
     for role in ["workflow_admin", "towpath_producer", "worker_service_user", "towpath_observer"] {
         let client = db.client_as(role).await;
-        let may = |sql| {
-            (role == "workflow_admin" && admin.contains(&sql))
-                || (role == "worker_service_user" && worker.contains(&sql))
-        };
-        for sql in admin.into_iter().chain(worker).chain(table) {
+        let may = |sql| role == "workflow_admin" && admin.contains(&sql);
+        for sql in admin.into_iter().chain(table) {
             let outcome = client.batch_execute(sql).await;
             match outcome {
                 Ok(()) => assert!(may(sql), "{role} may not: {sql}"),

@@ -89,7 +89,7 @@ async fn the_reaper_takes_lost_jobs_back_and_buries_the_hopeless() {
     leases[1].lease.start(&queue.worker).await.unwrap();
     assert_eq!(queue.reap().await, 0, "not before the lease has run out");
     queue.db.advance(LEASE + SECOND).await;
-    let reaped = queue.worker.job_reap(10).await.unwrap();
+    let reaped = queue.maintainer.job_reap(10).await.unwrap();
     assert_eq!((reaped.retried, reaped.dead_letter), (1, 1), "leased and in_progress alike");
     assert_eq!(queue.state(hopeful).await, "retry_waiting");
     assert_eq!(queue.state(hopeless).await, "dead_letter");
@@ -97,7 +97,7 @@ async fn the_reaper_takes_lost_jobs_back_and_buries_the_hopeless() {
     queue.db.advance(Duration::from_secs(11)).await;
     queue.claim().await;
     queue.db.advance(LEASE + SECOND).await;
-    assert_eq!(queue.worker.job_reap(10).await.unwrap().dead_letter, 1, "the lost attempts counted");
+    assert_eq!(queue.maintainer.job_reap(10).await.unwrap().dead_letter, 1, "the lost attempts counted");
 }
 
 /// Q20: each claim, retry, error, reap and replay can be read afterwards, with who and when.

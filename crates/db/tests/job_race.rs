@@ -87,7 +87,7 @@ async fn max_parallel_is_never_exceeded_however_many_claim() {
     assert!(samples > 20, "only {samples} samples");
     assert!(most > MAX / 2, "the limit was never near: at most {most} of {samples} samples");
     assert_eq!(
-        queue.worker.job_parallel_recount().await.unwrap().did["repaired"].as_array().unwrap().len(),
+        queue.maintainer.job_parallel_recount().await.unwrap().did["repaired"].as_array().unwrap().len(),
         0
     );
 }

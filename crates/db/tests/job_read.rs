@@ -17,6 +17,7 @@ const BY: Attribution<'static> = Attribution { actor: "tester", reason: "a test"
 pub(crate) async fn with_worker(max_parallel: Option<i32>) -> (TestDb, Database) {
     let db = TestDb::open().await;
     let database = db.database().await;
+    database.consumer_put("w", "PG_worker", None, None, "tester").await.expect("an executor");
     let spec = SubscriptionSpec {
         executor_id: "w",
         executor_kind: "PG_worker",

@@ -99,7 +99,7 @@ async fn jobs_moved_to_the_floor_are_claimed_too() {
     let queue = Queue::open().await;
     queue.enqueue("mail").await;
     queue.claim().await.ack(&queue.worker).await.unwrap();
-    queue.worker.job_floor_tick().await.unwrap();
+    queue.maintainer.job_floor_tick().await.unwrap();
     let past = Timestamp::now() - SignedDuration::from_hours(1);
     let made = enqueue_many(&queue, &vec![NewJob::new("mail").scheduled_at(past); 20]).await;
     assert_eq!(queue.number("select count(*) from towpath.job_ready where moved").await, 2);

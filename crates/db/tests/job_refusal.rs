@@ -163,6 +163,9 @@ async fn an_executor_cannot_subscribe_itself() {
     let owner = LeaseOwner::new("x");
     let claim = Claim { executor: "nobody", kinds: None, limit: 1, owner: &owner, lease: None };
     let refused = queue.worker.claim(&claim).await.unwrap_err();
+    assert!(refused.to_string().contains("not registered"), "{refused}");
+    queue.db.json("towpath.fn_consumer_put('nobody', 'PG_worker')").await;
+    let refused = queue.worker.claim(&claim).await.unwrap_err();
     assert!(refused.to_string().contains("no enabled subscription"), "{refused}");
 
     let worker = queue.db.client_as("worker_service_user").await;
@@ -184,6 +187,38 @@ async fn an_executor_cannot_subscribe_itself() {
     let producer = queue.db.client_as("towpath_producer").await;
     let error = producer.batch_execute("select towpath.fn_job_claim('tester')").await.unwrap_err();
     assert_eq!(error.code().unwrap().code(), "42501", "a producer does not claim");
+}
+
+/// R06, R08: a claim needs the executor's registration, and registration, subscription and heartbeat name one kind.
+/// Without the registration it is silent until it is registered again; what it holds it may finish.
+#[tokio::test]
+async fn an_executor_works_as_it_is_registered() {
+    let queue = Queue::open().await;
+    let subscribe = |executor: &str, kind: &str| {
+        format!(
+            "towpath.fn_job_subscription_put('{executor}', '{kind}', p_max_parallel => null, p_enabled => true)"
+        )
+    };
+    let word = async |call: String| queue.db.json(&call).await["error"].clone();
+    assert_eq!(word(subscribe("stranger", "PG_worker")).await, "not_found");
+    assert_eq!(word(subscribe(EXECUTOR, "Agent")).await, "conflict");
+    assert_eq!(word(format!("towpath.fn_consumer_put('{EXECUTOR}', 'Agent')")).await, "conflict");
+    for name in [EXECUTOR.to_owned(), format!("{EXECUTOR}@host-1")] {
+        let tick = |kind: &str| format!("towpath.fn_queue_heartbeat_tick('{name}', {kind})");
+        assert_eq!(word(tick("'Agent'")).await, "invalid", "{name}");
+        assert_eq!(queue.db.json(&tick("null")).await["ok"], true, "{name}");
+    }
+    let kinds = "select string_agg(distinct executor_kind, ' ') from towpath.v_queue_heartbeat";
+    assert_eq!(queue.db.text(kinds).await, "PG_worker");
+
+    queue.enqueue_times("mail", 2).await;
+    let held = queue.claim_as("a", 1).await.unwrap().remove(0);
+    queue.db.json(&format!("towpath.fn_consumer_delete('{EXECUTOR}')")).await;
+    let refused = queue.claim_as("a", 1).await.unwrap_err();
+    assert!(matches!(&refused, Error::NotAuthorised(words) if words.contains("executor add")), "{refused}");
+    held.lease.ack(&queue.worker).await.unwrap();
+    queue.db.json(&format!("towpath.fn_consumer_put('{EXECUTOR}', 'PG_worker')")).await;
+    assert_eq!(queue.claim_as("a", 1).await.unwrap().len(), 1);
 }
 
 /// R08: an executor registered for a login can be used by that login only.

@@ -49,18 +49,21 @@ async fn a_fault_that_lasts_is_tried_every_hour() {
 async fn administrators_drop_and_retry() {
     let db = TestDb::open().await;
     let (admin, _) = db.database_as("workflow_admin").await;
-    let (worker, _) = db.database_as("worker_service_user").await;
-    worker.loop_fault_record("schedules", "nightly", "unreadable").await.unwrap();
+    let (maintainer, _) = db.database_as("towpath_maintainer").await;
+    maintainer.loop_fault_record("schedules", "nightly", "unreadable").await.unwrap();
     let by = Attribution { actor: "ann", reason: "ticket 7" };
-    assert!(worker.loop_fault_drop("schedules", "nightly", by).await.is_err(), "not a worker's decision");
+    assert!(
+        maintainer.loop_fault_drop("schedules", "nightly", by).await.is_err(),
+        "a decision of administrators"
+    );
     let blank = Attribution { actor: "ann", reason: " " };
     assert!(admin.loop_fault_drop("schedules", "nightly", blank).await.is_err(), "a reason is needed");
     assert!(admin.loop_fault_retry("schedules", "other", "ann").await.is_err(), "nothing of this name");
 
     admin.loop_fault_drop("schedules", "nightly", by).await.unwrap();
     db.advance(Duration::from_secs(86_400)).await;
-    worker.loop_fault_record("schedules", "nightly", "unreadable").await.unwrap();
-    worker.loop_fault_over("schedules", "nightly").await.unwrap();
+    maintainer.loop_fault_record("schedules", "nightly", "unreadable").await.unwrap();
+    maintainer.loop_fault_over("schedules", "nightly").await.unwrap();
     db.execute("select towpath._loop_over('schedules', towpath.fn_now() + interval '1 year')").await;
     assert_eq!(db.text("select towpath._loop_aside('schedules')").await, "{nightly}");
     let [one] = &admin.loop_fault_list(None, 10).await.unwrap()[..] else { panic!("one fault") };
@@ -71,7 +74,7 @@ async fn administrators_drop_and_retry() {
     admin.loop_fault_retry("schedules", "nightly", "ann").await.unwrap();
     assert_eq!(db.text("select towpath._loop_aside('schedules')").await, "{}");
     assert_eq!(admin.health_show().await.unwrap().loop_faults, 1);
-    worker.loop_fault_over("schedules", "nightly").await.unwrap();
+    maintainer.loop_fault_over("schedules", "nightly").await.unwrap();
     assert!(admin.loop_fault_list(None, 10).await.unwrap().is_empty());
 }
 

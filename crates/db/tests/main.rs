@@ -36,6 +36,7 @@ mod process_outside;
 mod process_place;
 mod queue;
 mod queue_place;
+mod rights;
 mod route;
 mod run_function;
 mod schedule;

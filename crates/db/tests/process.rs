@@ -73,7 +73,7 @@ async fn a_bad_start_is_refused() {
     place.execute("update towpath.config set value = 'false' where key = 'process.enabled'").await;
     let answer = place.json("towpath.fn_process_start('test.call', 'b')").await;
     assert_eq!((&answer["error"], &answer["gate"]), (&json!("gate_closed"), &json!("process.enabled")));
-    assert_eq!(place.ask("fn_process_scan()").await["error"], "gate_closed");
+    assert_eq!(place.json("towpath.fn_process_scan()").await["error"], "gate_closed");
     assert_eq!(place.text("select count(*) from towpath.process").await, "1");
 }
 
@@ -86,8 +86,8 @@ async fn eight_supervisors_schedule_one_attempt() {
     let process = answer["process_id"].as_str().unwrap().to_owned();
     place.advance(SECOND * 3_600).await;
     let mut clients = vec![];
-    for _ in 0..8 {
-        clients.push(std::sync::Arc::new(place.db.client_as("worker_service_user").await));
+    for role in ["towpath_maintainer", "worker_service_user"].into_iter().cycle().take(8) {
+        clients.push(std::sync::Arc::new(place.db.client_as(role).await));
     }
     let answers = all_at_once(8, |supervisor| {
         let (client, payload) = (clients[supervisor].clone(), json!({ "process_id": process }));
@@ -253,9 +253,9 @@ async fn a_supervisor_that_takes_too_long_starves_nobody() {
     let later = "p_check_at => '2026-03-01T12:00:02Z'";
     let quick = place.json(&format!("towpath.fn_process_start('test.call', 'a', {later})")).await;
     place.advance(SECOND).await;
-    let worker = place.db.client_as("worker_service_user").await;
-    worker.batch_execute("set statement_timeout = '300ms'").await.unwrap();
-    let answer: Value = worker.query_one("select towpath.fn_process_scan()", &[]).await.unwrap().get(0);
+    let maintainer = place.db.client_as("towpath_maintainer").await;
+    maintainer.batch_execute("set statement_timeout = '300ms'").await.unwrap();
+    let answer: Value = maintainer.query_one("select towpath.fn_process_scan()", &[]).await.unwrap().get(0);
     assert_eq!((&answer["failed"], &answer["more"]), (&json!(1), &json!(true)), "{answer}");
     assert_eq!(place.scan().await["checked"], 1);
     assert_eq!(place.facts(quick["process_id"].as_str().unwrap()).await, ["started", "scheduled 1"]);
@@ -305,7 +305,7 @@ async fn many_scanners_share_a_backlog() {
     place.advance(SECOND).await;
     let mut clients = vec![];
     for _ in 0..4 {
-        clients.push(std::sync::Arc::new(place.db.client_as("worker_service_user").await));
+        clients.push(std::sync::Arc::new(place.db.client_as("towpath_maintainer").await));
     }
     let checked = all_at_once(4, |scanner| {
         let client = clients[scanner].clone();

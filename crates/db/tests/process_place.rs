@@ -18,6 +18,7 @@ pub(crate) struct Place {
     pub(crate) db: TestDb,
     pub(crate) admin: Client,
     pub(crate) worker: Client,
+    pub(crate) maintainer: Client,
 }
 
 /// One message on its way: its task, its process, and the handlers of its channel.
@@ -32,7 +33,8 @@ impl Place {
         let db = TestDb::open().await;
         db.freeze("2026-03-01T12:00:00Z".parse().unwrap()).await;
         let (admin, worker) = (db.client().await, db.client_as("worker_service_user").await);
-        Place { db, admin, worker }
+        let maintainer = db.client_as("towpath_maintainer").await;
+        Place { db, admin, worker, maintainer }
     }
 
     /// A place with a process kind `test.call` that the ready-made supervisor looks after.
@@ -99,7 +101,8 @@ impl Place {
     }
 
     pub(crate) async fn scan(&self) -> Value {
-        let answer = self.ask("fn_process_scan()").await;
+        let row = self.maintainer.query_one("select towpath.fn_process_scan()", &[]).await;
+        let answer: Value = row.expect("a scan").get(0);
         assert_eq!(answer["ok"], true, "{answer}");
         answer
     }

@@ -43,7 +43,7 @@ async fn heartbeats_age() {
     let owner = LeaseOwner::new("w-1");
     let beat = Heartbeat {
         executor_name: "w",
-        executor_kind: "PG_worker",
+        executor_kind: Some("PG_worker"),
         status: Status::Ok,
         current_job: None,
         owner: &owner,
@@ -86,9 +86,9 @@ async fn executors_show_their_health() {
     let (_db, database) = with_worker(Some(3)).await;
     let health = &database.executor_health().await.unwrap()[0];
     assert_eq!((health.executor_id.as_str(), health.rules, health.enabled_rules), ("w", 1, 1));
-    assert_eq!((health.max_parallel_total, health.registered, health.last_tick_at), (Some(3), false, None));
-    database.consumer_put("w", "PG_worker", None, None, "tester").await.unwrap();
-    assert!(database.executor_health().await.unwrap()[0].registered);
+    assert_eq!((health.max_parallel_total, health.registered, health.last_tick_at), (Some(3), true, None));
+    database.consumer_delete("w").await.unwrap();
+    assert!(!database.executor_health().await.unwrap()[0].registered);
 }
 
 /// R10: `any_enabled` is 1 for an executor with at least one enabled rule, 0 for one without; the queue's
@@ -103,6 +103,7 @@ async fn executors_show_whether_any_rule_is_enabled() {
         ("none", "a", false),
         ("none", "b", false),
     ] {
+        db.json(&format!("towpath.fn_consumer_put('{executor}', 'PG_worker')")).await;
         let put = format!(
             "towpath.fn_job_subscription_put('{executor}', 'PG_worker', '{kind}', p_enabled => {enabled})"
         );

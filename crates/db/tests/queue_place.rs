@@ -13,11 +13,12 @@ pub(crate) const EXECUTOR: &str = "tester";
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
-/// A database, and its two usual users: a producer that may enqueue everything, and a worker.
+/// A database, and its usual users: a producer that may enqueue everything, a worker, a maintainer.
 pub(crate) struct Queue {
     pub(crate) db: TestDb,
     pub(crate) producer: Database,
     pub(crate) worker: Database,
+    pub(crate) maintainer: Database,
 }
 
 impl Queue {
@@ -25,15 +26,17 @@ impl Queue {
     pub(crate) async fn open() -> Queue {
         let db = TestDb::open().await;
         let (worker, _) = db.database_as("worker_service_user").await;
+        let (maintainer, _) = db.database_as("towpath_maintainer").await;
         let (producer, login) = db.database_as("towpath_producer").await;
         db.execute(&format!("select towpath.fn_producer_grant_put('{login}')")).await;
-        let queue = Queue { db, producer, worker };
+        let queue = Queue { db, producer, worker, maintainer };
         queue.subscribe(EXECUTOR, "p_max_parallel => null, p_enabled => true").await;
         queue
     }
 
     /// Makes a subscription as the administrator does; `more` are further arguments.
     pub(crate) async fn subscribe(&self, executor: &str, more: &str) -> Value {
+        self.db.json(&format!("towpath.fn_consumer_put('{executor}', 'PG_worker')")).await;
         let sql = format!("towpath.fn_job_subscription_put('{executor}', 'PG_worker', {more})");
         self.db.json(&sql).await
     }
@@ -70,7 +73,7 @@ impl Queue {
 
     /// Runs the reaper; answers how many jobs it took back or buried.
     pub(crate) async fn reap(&self) -> i64 {
-        let reaped = self.worker.job_reap(1_000).await.unwrap();
+        let reaped = self.maintainer.job_reap(1_000).await.unwrap();
         reaped.retried + reaped.dead_letter
     }
 

@@ -21,6 +21,7 @@ fn spec() -> SubscriptionSpec<'static> {
 async fn a_subscription_is_one_row_even_with_nulls() {
     let db = TestDb::open().await;
     let database = db.database().await;
+    database.consumer_put("py", "external_worker", None, None, "tester").await.unwrap();
     assert!(database.subscription_put(&spec()).await.unwrap().created);
     let changed = SubscriptionSpec { max_parallel: Some(7), enabled: true, ..spec() };
     assert!(!database.subscription_put(&changed).await.unwrap().created);

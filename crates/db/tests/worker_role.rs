@@ -1,8 +1,5 @@
 //! P10: what `worker_service_user` must not be able to do, each of it tried.
 
-use std::collections::BTreeSet;
-
-use serde_json::Value;
 use tokio_postgres::{Client, NoTls};
 
 use crate::process_place::Place;
@@ -20,8 +17,6 @@ async fn the_worker_touches_no_table() {
         .await;
     let relations: Vec<(&str, &str)> = relations.split(',').map(|r| r.split_once(' ').unwrap()).collect();
     assert!(relations.len() > 60, "{}", relations.len());
-    // Its heartbeat is the one thing it reads: fn_queue_stale_check works in the caller's name.
-    let readable: BTreeSet<&str> = ["towpath.v_queue_heartbeat"].into();
     for (relation, column) in relations {
         for sql in [
             format!("select * from {relation} limit 1"),
@@ -35,9 +30,6 @@ async fn the_worker_touches_no_table() {
             format!("drop table {relation}"),
             format!("create trigger x before insert on {relation} execute function towpath._append_only()"),
         ] {
-            if readable.contains(relation) && (sql.starts_with("select") || sql.starts_with("copy")) {
-                continue;
-            }
             let error = refused(&place.worker, &sql).await;
             let code = error.code().unwrap().code().to_owned();
             // A view is refused by kind before anybody asks who is there: also no.
@@ -50,59 +42,6 @@ async fn the_worker_touches_no_table() {
 /// The error of a statement that must not go through.
 async fn refused(client: &Client, sql: &str) -> tokio_postgres::Error {
     client.batch_execute(sql).await.err().unwrap_or_else(|| panic!("the worker did this: {sql}"))
-}
-
-/// P10: of our functions it may execute these and no other; a new one is a decision.
-#[tokio::test]
-async fn the_worker_executes_only_what_was_granted_by_name() {
-    let place = Place::open().await;
-    let granted = place.text(
-            "select string_agg(distinct n.nspname || '.' || p.proname, ' ' order by n.nspname || '.' || p.proname)
-               from pg_proc p join pg_namespace n on n.oid = p.pronamespace
-              where n.nspname in ('towpath', 'comms') and has_function_privilege('worker_service_user', p.oid, 'execute')",
-        )
-        .await;
-    let granted: BTreeSet<&str> = granted.split(' ').collect();
-    let business: BTreeSet<&str> =
-        granted.iter().copied().filter(|f| !f.starts_with("towpath.fn_")).collect();
-    assert_eq!(
-        business,
-        BTreeSet::from([
-            "comms.get_email_payload",
-            "comms.get_sms_payload",
-            "comms.record_email_failure",
-            "comms.record_email_success",
-            "comms.record_sms_failure",
-            "comms.record_sms_success",
-            "comms.send_email_supervisor",
-            "comms.send_sms_supervisor",
-            "towpath.process_supervisor",
-            "towpath.run_function",
-        ])
-    );
-    for forbidden in [
-        "fn_job_enqueue",
-        "fn_job_enqueue_many",
-        "fn_mot_graph_emit",
-        "fn_event_emit",
-        "fn_process_start",
-        "fn_process_cancel",
-        "fn_process_resolve",
-        "fn_process_kind_put",
-        "fn_gate_set",
-        "fn_config_set",
-        "fn_job_subscription_put",
-        "fn_consumer_put",
-        "fn_producer_grant_put",
-        "fn_job_cancel",
-        "fn_job_dead_letter_replay",
-        "fn_schedule_put",
-    ] {
-        assert!(
-            !granted.contains(format!("towpath.{forbidden}").as_str()),
-            "{forbidden}: the worker never enqueues or administers"
-        );
-    }
 }
 
 /// P10: it cannot become anybody else, make anything, or open a door for somebody.
@@ -186,7 +125,6 @@ async fn the_worker_cannot_slip_its_own_tables_under_our_functions() {
         )
         .await
         .unwrap();
-    assert_eq!(place.scan().await["ok"], true, "it read the real gate");
     assert_eq!(place.begin(&send, 1, false).await["success"], true);
     assert_eq!(place.succeed(&send, 1).await["payload"]["state"], "succeeded");
     assert_eq!(place.facts(&send.process).await, ["started", "scheduled 1", "begun 1", "succeeded 1"]);
@@ -199,6 +137,7 @@ async fn the_worker_cannot_slip_its_own_tables_under_our_functions() {
 async fn the_worker_can_do_its_work() {
     let place = Place::open().await;
     let send = place.send("sms").await;
+    place.execute("select towpath.fn_consumer_put('w', 'PG_worker')").await;
     place.execute("select towpath.fn_job_subscription_put('w', 'PG_worker', p_enabled => true)").await;
     let claimed = place.ask("fn_job_claim('w', array['sms'], 1, 'me')").await;
     assert_eq!(claimed["jobs"][0]["payload_json"]["process_id"], send.process.as_str(), "{claimed}");
@@ -207,6 +146,5 @@ async fn the_worker_can_do_its_work() {
     let job = claimed["jobs"][0]["job_id"].as_str().unwrap();
     assert_eq!(place.ask(&format!("fn_job_ack('{job}', 'me', 1)")).await["ok"], true);
     assert_eq!(place.ask("fn_task_error_record('operational', 'x')").await["ok"], true);
-    let shown: Value = place.ask(&format!("fn_process_show('{}')", send.process)).await;
-    assert_eq!(shown["process"]["state"], "succeeded");
+    assert_eq!(place.facts(&send.process).await.last().unwrap(), "succeeded 1");
 }

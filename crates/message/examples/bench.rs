@@ -72,8 +72,8 @@ impl Bench {
         let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
         tokio::spawn(connection);
         client.batch_execute("update towpath.config set value = 'true' where kind = 'gate'").await?;
-        let subscribe = "select towpath.fn_job_subscription_put('towpath', 'PG_worker', p_max_parallel => null,\
-             p_enabled => true)";
+        let subscribe = "select towpath.fn_consumer_put('towpath', 'PG_worker'), \
+             towpath.fn_job_subscription_put('towpath', 'PG_worker', p_max_parallel => null, p_enabled => true)";
         client.execute(subscribe, &[]).await?;
         let log = Arc::new(Log::new(Some("shop@example.com".into())));
         let transports = Transports { email: Some(log.clone()), sms: Some(log) };

@@ -44,6 +44,7 @@ impl Place {
         let db = TestDb::open().await;
         let (worker, _) = db.database_as("worker_service_user").await;
         let admin = db.database().await;
+        db.json(&format!("towpath.fn_consumer_put('{EXECUTOR}', 'PG_worker')")).await;
         let sql = format!("towpath.fn_job_subscription_put('{EXECUTOR}', 'PG_worker', p_enabled => true)");
         assert_eq!(db.json(&sql).await["ok"], true);
         Place { db, worker, admin, transports }
@@ -56,7 +57,7 @@ impl Place {
 
     /// Does everything that is due: supervision and tasks.
     pub(crate) async fn work(&self) -> usize {
-        self.worker.process_scan(100).await.unwrap();
+        self.admin.process_scan(100).await.unwrap();
         run_until_drained(&self.worker()).await.unwrap()
     }
 

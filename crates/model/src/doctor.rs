@@ -93,6 +93,10 @@ pub struct Facts {
     pub roles_missing: Vec<String>,
     /// Roles of ours that have powers they must not have, in words.
     pub roles_too_powerful: Vec<String>,
+    /// Roles of ours that are members of another role, each with that role.
+    pub roles_wider: Vec<(String, String)>,
+    /// The login that was used, if it is a superuser, and the settings that would give programs less.
+    pub superuser: Option<(String, Vec<&'static str>)>,
     /// Functions of ours that anybody may call.
     pub functions_open_to_public: Vec<String>,
     /// The gates.
@@ -229,6 +233,27 @@ fn roles(facts: &Facts) -> Vec<Finding> {
             format!("psql -c 'alter role {role} nosuperuser nocreaterole nocreatedb nobypassrls'"),
         ));
     }
+    for (role, of) in &facts.roles_wider {
+        findings.push(bad(
+            "roles",
+            Level::Fail,
+            format!("role {role} has all rights of {of}"),
+            format!("psql -c 'revoke {of} from {role}'"),
+        ));
+    }
+    if let Some((login, unset)) = facts.superuser.as_ref().filter(|(_, unset)| !unset.is_empty()) {
+        findings.push(bad(
+            "roles",
+            Level::Warn,
+            format!(
+                "{login}, the login of DATABASE_URL, is a superuser, and programs run with all its rights"
+            ),
+            format!(
+                "set {}, or give each program a login of its own: docs/guides/deploy.md",
+                unset.join(", ")
+            ),
+        ));
+    }
     for function in &facts.functions_open_to_public {
         findings.push(bad(
             "roles",
@@ -238,7 +263,7 @@ fn roles(facts: &Facts) -> Vec<Finding> {
         ));
     }
     if findings.is_empty() {
-        findings.push(ok("roles", "five roles, nothing open to everybody"));
+        findings.push(ok("roles", "every role has its own rights, nothing is open to everybody"));
     }
     findings
 }
@@ -331,6 +356,8 @@ mod tests {
             schema: SchemaFact { applied: 2, known: 2, functions_current: true, drift: vec![] },
             roles_missing: vec![],
             roles_too_powerful: vec![],
+            roles_wider: vec![],
+            superuser: None,
             functions_open_to_public: vec![],
             gates: vec![GateFact { gate: "g".into(), open: true, value_error: None }],
             loop_faults: vec![],
@@ -385,6 +412,10 @@ mod tests {
         assert_eq!(with(|f| f.schema.drift.push("x".into())), [("schema", Level::Warn)]);
         assert_eq!(with(|f| f.roles_missing.push("x".into())), [("roles", Level::Fail)]);
         assert_eq!(with(|f| f.roles_too_powerful.push("x is a superuser".into())), [("roles", Level::Fail)]);
+        assert_eq!(with(|f| f.roles_wider.push(("a".into(), "b".into()))), [("roles", Level::Fail)]);
+        let superuser = |unset| with(|f| f.superuser = Some(("postgres".into(), unset)));
+        assert_eq!(superuser(vec!["worker_role"]), [("roles", Level::Warn)]);
+        assert_eq!(superuser(vec![]), [], "every program has a role of its own");
         assert_eq!(with(|f| f.functions_open_to_public.push("x()".into())), [("roles", Level::Fail)]);
         assert_eq!(with(|f| f.gates[0].open = false), [("gates", Level::Note)]);
         let fault =

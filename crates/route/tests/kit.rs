@@ -121,7 +121,7 @@ impl Running {
     }
 
     pub(crate) async fn with(db: &TestDb, config: Config) -> Running {
-        let (database, _) = db.database_as("worker_service_user").await;
+        let (database, _) = db.database_as("towpath_router").await;
         let reach = Reach { local: true, networks: vec![] };
         let role = Role::new(database, Config { reach, ..config }).unwrap();
         Running::of(role, CancellationToken::new())

@@ -79,6 +79,7 @@ async fn events_of_one_key_become_jobs_in_order() {
     let bad = out_of_order(&made, EVENTS);
     assert!(bad.is_empty(), "{} keys were made out of order: {:?}", bad.len(), bad.first());
 
+    call(&db, "fn_consumer_put('worker', 'PG_worker')").await;
     call(&db, "fn_job_subscription_put('worker', 'PG_worker', p_enabled => true, p_max_parallel => 10000)")
         .await;
     let claim = "select o.ordering_key, (o.payload ->> 'number')::int \

@@ -29,7 +29,7 @@ fn store() -> (tempfile::TempDir, Arc<Embedded>) {
 }
 
 async fn start(db: &TestDb, store: &Arc<Embedded>) -> Running {
-    let (database, _) = db.database_as("worker_service_user").await;
+    let (database, _) = db.database_as("towpath_router").await;
     let role = Role::new(database, Config::default()).unwrap().streams(Arc::new(Local::new(store.clone())));
     Running::of(role, CancellationToken::new())
 }

@@ -29,6 +29,7 @@ pub(crate) async fn install(database: &Database) -> Result<(), Error> {
     let settings =
         json!({ "task_kind": TASK, "ref_field": "parcel_id", "max_attempts": 3, "lease_seconds": 30 });
     database.process_kind_put(KIND, &settings, "example").await?;
+    database.consumer_put("shop", "PG_worker", None, None, "example").await?;
     let spec = SubscriptionSpec {
         executor_id: "shop",
         executor_kind: "PG_worker",

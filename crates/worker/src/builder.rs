@@ -17,7 +17,7 @@ use crate::worker::{Kind, Shared, Worker};
 pub struct Builder {
     database: Database,
     executor: String,
-    executor_kind: String,
+    executor_kind: Option<String>,
     name: Option<String>,
     concurrency: usize,
     lease: Duration,
@@ -90,7 +90,7 @@ impl Worker {
         Builder {
             database,
             executor: executor.into(),
-            executor_kind: "PG_worker".to_owned(),
+            executor_kind: None,
             name: None,
             concurrency: limits::CONCURRENCY_DEFAULT,
             lease: limits::LEASE_DEFAULT,
@@ -176,9 +176,9 @@ impl Builder {
         self
     }
 
-    /// The whitelisted kind of executor this is; `PG_worker` if not said.
+    /// The whitelisted kind of executor this is; the one it is registered as if not said.
     pub fn executor_kind(mut self, kind: impl Into<String>) -> Builder {
-        self.executor_kind = kind.into();
+        self.executor_kind = Some(kind.into());
         self
     }
 

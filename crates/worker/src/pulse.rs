@@ -16,7 +16,7 @@ use crate::{drain, limits};
 pub(crate) struct Pulse {
     shared: Arc<Shared>,
     name: String,
-    executor_kind: String,
+    executor_kind: Option<String>,
     lease: Duration,
     beat_at: Instant,
 }
@@ -98,7 +98,7 @@ impl Pulse {
         let shared = &self.shared;
         let beat = Heartbeat {
             executor_name: &self.name,
-            executor_kind: &self.executor_kind,
+            executor_kind: self.executor_kind.as_deref(),
             status: Status::Ok,
             current_job: shared.held.all().first().map(|job| job.key.0),
             owner: &shared.owner,

@@ -27,7 +27,7 @@ use crate::{drain, fetch, limits, pulse};
 pub struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) executor: String,
-    pub(crate) executor_kind: String,
+    pub(crate) executor_kind: Option<String>,
     pub(crate) name: String,
     pub(crate) lease: Duration,
     pub(crate) drain: Duration,

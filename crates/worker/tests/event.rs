@@ -6,16 +6,16 @@ use serde_json::{Value, json};
 use towpath_db::Attribution;
 use towpath_db::event::{Letters, NewEvent, RouteSpec};
 use towpath_model::event::route::Mode;
-use towpath_worker::{Maintenance, MaintenanceReport};
+use towpath_worker::MaintenanceReport;
 
 use crate::place::Place;
 
 const BY: Attribution<'static> = Attribution { actor: "tester", reason: "a test" };
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// One round by a node of its own, under the worker's own login.
+/// One round by a node of its own, under the maintainer's own login.
 async fn maintain(place: &Place) -> MaintenanceReport {
-    Maintenance::new(place.worker.clone()).run_once().await.unwrap()
+    place.maintenance().await.run_once().await.unwrap()
 }
 
 async fn emit(place: &Place, payload: Value) {
@@ -25,7 +25,7 @@ async fn emit(place: &Place, payload: Value) {
 }
 
 async fn route(place: &Place) {
-    while place.worker.route_worker_run("default", 1000, None).await.unwrap().more {}
+    while place.admin.route_worker_run("default", 1000, None).await.unwrap().more {}
 }
 
 /// A live route to this target.
@@ -133,7 +133,7 @@ async fn a_sleeping_cursor_keeps_its_events() {
     days(&place, 20).await;
     assert_eq!(stored(&place).await, "4", "the second worker has not seen them");
     for _ in 0..2 {
-        while place.worker.route_worker_run("sleeper", 1, None).await.unwrap().more {}
+        while place.admin.route_worker_run("sleeper", 1, None).await.unwrap().more {}
     }
     maintain(&place).await;
     assert_eq!(stored(&place).await, "0");

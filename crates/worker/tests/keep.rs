@@ -7,7 +7,7 @@ use std::time::Duration;
 use towpath_db::Database;
 use towpath_db::job::NewJob;
 use towpath_testkit::proxy::{Fault, FaultProxy};
-use towpath_worker::{Maintenance, Options, Worker};
+use towpath_worker::{Options, Worker};
 
 use crate::place::{Count, EXECUTOR, Place, Running};
 
@@ -22,7 +22,7 @@ async fn a_long_job_keeps_its_lease() {
     let job_id = place.enqueue(&NewJob::new("long")).await;
     let running = Running::start(worker);
     begun.until(1).await;
-    let mut maintenance = Maintenance::new(place.admin.clone());
+    let mut maintenance = place.maintenance().await;
     let owned = "select lease_until > clock_timestamp() from towpath._job_now";
     for _ in 0..6 {
         tokio::time::sleep(LEASE / 2).await;

@@ -12,7 +12,7 @@ use towpath_db::Database;
 use towpath_db::job::NewJob;
 use towpath_model::job::JobId;
 use towpath_testkit::TestDb;
-use towpath_worker::{Builder, Job, Worker};
+use towpath_worker::{Builder, Job, Maintenance, Worker};
 
 pub(crate) const EXECUTOR: &str = "tester";
 /// A test that waits longer than this has found a bug.
@@ -50,7 +50,13 @@ impl Place {
     }
 
     pub(crate) async fn subscribe(&self, more: &str) {
+        self.db.json(&format!("towpath.fn_consumer_put('{EXECUTOR}', 'PG_worker')")).await;
         self.db.json(&format!("towpath.fn_job_subscription_put('{EXECUTOR}', 'PG_worker', {more})")).await;
+    }
+
+    /// Maintenance, under the maintainer's own login.
+    pub(crate) async fn maintenance(&self) -> Maintenance {
+        Maintenance::new(self.db.database_as("towpath_maintainer").await.0)
     }
 
     /// A worker in the making, under the worker's own login.

@@ -2,20 +2,18 @@
 
 use std::time::Duration;
 
-use towpath_worker::Maintenance;
-
 use crate::place::Place;
 
 const SEND: &str = r#"comms.send_email('{"to": "a@b.example", "subject": "s", "text": "t"}')"#;
 
-/// P07: jobs that vanished are made again by maintenance alone, under the worker's own login; a gate
+/// P07: jobs that vanished are made again by maintenance alone, under the maintainer's own login; a gate
 /// closed for processes stops nothing else.
 #[tokio::test]
 async fn maintenance_leaves_no_process_behind() {
     let place = Place::open().await;
     let sent = place.db.json(SEND).await;
     place.db.execute("delete from towpath.job_live; delete from towpath.job_ready").await;
-    let mut maintenance = Maintenance::new(place.worker.clone());
+    let mut maintenance = place.maintenance().await;
     assert_eq!(maintenance.run_once().await.unwrap().supervised, 0, "its time has not come");
     place.db.advance(Duration::from_secs(601)).await;
     place.db.execute("update towpath.config set value = 'false' where key = 'process.enabled'").await;

@@ -6,9 +6,9 @@ use towpath_db::Error;
 use towpath_model::doctor::{DiskFact, Finding, Level, diagnose};
 
 use crate::output::{EXIT_FAILURES, EXIT_TO_DO, Output};
-use crate::progress;
 use crate::session::Session;
 use crate::settings::Settings;
+use crate::{program, progress};
 
 pub(crate) async fn run(settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
     let findings = progress::patience("examining", examine(settings)).await;
@@ -37,7 +37,12 @@ async fn examine(settings: &Settings) -> Vec<Finding> {
     };
     session.close().await;
     match findings {
-        Ok(facts) => diagnose(&facts),
+        Ok(mut facts) => {
+            if let Some((_, unset)) = &mut facts.superuser {
+                *unset = program::roles_unset(settings);
+            }
+            diagnose(&facts)
+        }
         Err(error) => vec![unreachable(&error)],
     }
 }

@@ -4,13 +4,14 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::json;
+use towpath_db::cluster::Login;
 use towpath_server::metrics::Metrics;
 use towpath_worker::{Maintenance, MaintenanceReport};
 
 use crate::output::Output;
 use crate::progress;
 use crate::settings::Settings;
-use crate::{metrics, shutdown};
+use crate::{metrics, program, shutdown};
 
 #[derive(Args)]
 pub(crate) struct Maintain {
@@ -27,6 +28,7 @@ pub(crate) async fn run(
     let shutdown = shutdown::on_signal()?;
     let listener = metrics::listen(settings).await?;
     super::with_database(settings, async |database| {
+        let database = program::database(&database, Login::Maintainer, settings).await?;
         let mut maintenance = Maintenance::new(database.clone());
         if maintain.once {
             let MaintenanceReport { reaped, fired, supervised, busy, stale, warned } = progress::patience("maintaining", maintenance.run_once()).await?;

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use clap::Args;
 use serde_json::json;
+use towpath_db::cluster::Login;
 use towpath_route::stream::Remote;
 use towpath_route::{Config, Role};
 use towpath_server::metrics::Metrics;
 
 use crate::output::Output;
 use crate::settings::Settings;
-use crate::{metrics, shutdown};
+use crate::{metrics, program, shutdown};
 
 #[derive(Args)]
 pub(crate) struct Route {
@@ -27,6 +28,7 @@ pub(crate) async fn run(route: Route, settings: &Settings, output: &Output) -> a
     let shutdown = shutdown::on_signal()?;
     let listener = metrics::listen(settings).await?;
     super::with_database(settings, async |database| {
+        let database = program::database(&database, Login::Router, settings).await?;
         let known = database.route_worker_list().await?.workers;
         for name in &route.workers {
             if !known.iter().any(|worker| worker.worker_name == *name) {

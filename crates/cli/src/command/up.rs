@@ -26,6 +26,7 @@ use super::migrate::report_in_words;
 use super::work::EXECUTOR;
 use crate::door::Door;
 use crate::output::Output;
+use crate::program::Programs;
 use crate::session::cluster_config;
 use crate::settings::{Origins, Settings};
 use crate::streams::Dashboard;
@@ -76,10 +77,11 @@ pub(crate) async fn run(
 
 /// The database under everything, started or found.
 struct Running {
-    database: Database,
+    programs: Programs,
     cluster: Option<Cluster>,
     streams: Embedded,
-    demo: Option<Demo>,
+    /// Traffic, and the database with the rights to prepare it; nobody else keeps those.
+    demo: Option<(Demo, Database)>,
 }
 
 impl Running {
@@ -90,10 +92,16 @@ impl Running {
         };
         let named = settings.database_url.as_deref();
         let url = cluster.as_ref().map(Cluster::url).or(named).unwrap_or_default().to_owned();
-        let prepared = async { Ok((prepare(&url, up).await?, streams::open(settings).await?)) }.await;
+        let prepared = async {
+            let database = prepare(&url, up).await?;
+            let programs = Programs::open(&database, settings).await?;
+            Ok((database, programs, streams::open(settings).await?))
+        }
+        .await;
         match (prepared, cluster) {
-            (Ok((database, streams)), cluster) => {
-                Ok(Running { database, cluster, streams, demo: up.demo.clone() })
+            (Ok((database, programs, streams)), cluster) => {
+                let demo = up.demo.clone().map(|demo| (demo, database));
+                Ok(Running { programs, cluster, streams, demo })
             }
             (Err(error), Some(cluster)) => {
                 cluster.stop().await;
@@ -119,12 +127,13 @@ impl Running {
         let door = Door::new(&address);
         let doorplate = door.show(&settings.data)?;
         output.show(&json!({ "ready": address }), |_| format!("towpath is ready: {address}/ui"));
+        let server = &self.programs.server;
         let circuits = Circuits::default();
         let numbers = Metrics::new();
         let tracer = trace::tracer(settings)?;
         let config = towpath_server::Config {
             circuits: circuits.clone(),
-            database: Some(self.database.clone()),
+            database: Some(server.clone()),
             streams: Some((Arc::new(self.streams.clone()), streams::for_server(settings)?)),
             connections_max: Some(settings.connections_max as usize),
             hosts: streams::hosts(settings),
@@ -135,7 +144,7 @@ impl Running {
             admin_token: Some(door.token),
             pages: Some(dashboard::router(
                 settings,
-                self.database.clone(),
+                server.clone(),
                 Arc::new(self.streams.clone()),
                 circuits,
                 shutdown.clone(),
@@ -146,23 +155,23 @@ impl Running {
             true => Local::with_sessions_elsewhere(store),
             false => Local::new(store),
         });
-        let role = Role::new(self.database.clone(), crate::route::config(settings))?.streams(local);
+        let router = self.programs.router.clone();
+        let role = Role::new(router, crate::route::config(settings))?.streams(local);
         numbers.register(|registry| role.register(registry));
         let route = tokio::spawn(role.run(shutdown.clone()));
-        let worker_database = super::work::as_worker(self.database.clone(), settings).await?;
-        let worker = super::work::everyday(worker_database, &transports, tracer.clone())?;
-        let maintenance = Maintenance::new(self.database.clone());
+        let worker = super::work::everyday(self.programs.worker.clone(), &transports, tracer.clone())?;
+        let maintenance = Maintenance::new(self.programs.maintainer.clone());
         numbers.register(|registry| {
-            self.database.job_numbers().register(registry);
+            server.job_numbers().register(registry);
             worker.register(registry);
             maintenance.register(registry);
         });
-        let survey = metrics::survey(&numbers, &self.database, &shutdown);
+        let survey = metrics::survey(&numbers, server, &shutdown);
         let published = metrics::serve(metrics_listener, &numbers, settings, &shutdown);
         let worker = tokio::spawn(worker.run(shutdown.clone()));
         let maintenance = tokio::spawn(maintenance.run(shutdown.clone()));
-        let demo = self.demo.map(|demo| {
-            let (database, settings, shutdown) = (self.database.clone(), settings.clone(), shutdown.clone());
+        let demo = self.demo.map(|(demo, database)| {
+            let (settings, shutdown) = (settings.clone(), shutdown.clone());
             let place = Place { url: address.clone(), webhooks: true };
             tokio::spawn(async move { demo.run(database, place, &settings, shutdown).await })
         });
@@ -179,7 +188,7 @@ impl Running {
         trace::end(tracer).await;
         published.await?;
         survey.await?;
-        self.database.close();
+        self.programs.close();
         if let Some(cluster) = self.cluster {
             cluster.stop().await;
         }
@@ -250,6 +259,9 @@ async fn subscribe(database: &Database) -> anyhow::Result<()> {
         actor: &super::actor(),
         ..SubscriptionSpec::default()
     };
+    if !database.consumer_list().await?.iter().any(|row| row.executor_id == EXECUTOR) {
+        database.consumer_put(EXECUTOR, spec.executor_kind, None, spec.notes, spec.actor).await?;
+    }
     if database.subscription_list(Some(EXECUTOR)).await?.is_empty() {
         database.subscription_put(&spec).await?;
     }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 use towpath_db::Database;
+use towpath_db::cluster::Login;
 use towpath_message::Transports;
 use towpath_server::metrics::Metrics;
 use towpath_trace::Tracer;
@@ -19,7 +20,7 @@ use towpath_worker::{Builder, Worker, builtin, task};
 
 use crate::output::Output;
 use crate::settings::Settings;
-use crate::{metrics, shutdown, trace};
+use crate::{metrics, program, shutdown, trace};
 
 /// The executor that the binary's own worker claims as.
 pub(crate) const EXECUTOR: &str = "towpath";
@@ -47,7 +48,7 @@ pub(crate) async fn run(work: Work, settings: &Settings, output: &Output) -> any
     let shutdown = shutdown::on_signal()?;
     let listener = metrics::listen(settings).await?;
     super::with_database(settings, async |database| {
-        let database = as_worker(database, settings).await?;
+        let database = program::database(&database, Login::Worker, settings).await?;
         let numbers = Metrics::new();
         let tracer = trace::tracer(settings)?;
         numbers.register(|registry| database.job_numbers().register(registry));
@@ -72,14 +73,6 @@ pub(crate) fn everyday(
     tracer: Tracer,
 ) -> anyhow::Result<Worker> {
     Ok(with_kinds(Worker::builder(database, EXECUTOR).tracer(tracer), transports).build()?)
-}
-
-/// The database under the role that the worker is to have.
-pub(crate) async fn as_worker(database: Database, settings: &Settings) -> anyhow::Result<Database> {
-    match &settings.worker_role {
-        Some(role) => Ok(database.as_role(role).await?),
-        None => Ok(database),
-    }
 }
 
 /// Every kind that comes with the binary.

@@ -20,6 +20,7 @@
 mod binaries;
 mod home;
 mod lock;
+mod login;
 mod server;
 
 use std::path::{Path, PathBuf};
@@ -31,6 +32,7 @@ use crate::{Error, limits};
 pub use binaries::Binaries;
 use home::Home;
 use lock::{Lock, Owner};
+pub use login::Login;
 use server::Server;
 
 /// What the private PostgreSQL may lose.

@@ -24,8 +24,8 @@ pub enum Status {
 pub struct Heartbeat<'a> {
     /// The process, by a name that outlives a restart, so that dead names do not pile up.
     pub executor_name: &'a str,
-    /// The whitelisted kind of executor it is.
-    pub executor_kind: &'a str,
+    /// The whitelisted kind of executor it is; none for the one it is registered as.
+    pub executor_kind: Option<&'a str>,
     /// How it is.
     pub status: Status,
     /// A job it runs now.

@@ -253,6 +253,7 @@ fn steps_sql(from: i32) -> String {
     // Views cannot change their columns in place, and nothing of ours leans on them but
     // other views, so they go together and come back.
     sql.push_str(DROP_VIEWS);
+    sql.push_str(REVOKE_GRANTS);
     for source in SOURCES {
         sql.push_str(&format!("\n-- {}\n{}\n", source.path, source.sql));
     }
@@ -281,6 +282,27 @@ begin
     if _views is not null then
         execute 'drop view ' || _views;
     end if;
+end;
+$$;
+";
+
+/// Replacing a function keeps its grants, so all go first, and the files give those that stay. The exception
+/// clause makes a subtransaction: what it writes does not look like a reinstalled function to [`retired_sql`].
+const REVOKE_GRANTS: &str = "
+do $$
+declare
+    _grant record;
+begin
+    for _grant in
+        select p.oid::regprocedure as function, string_agg(distinct a.grantee::regrole::text, ', ') as roles
+          from pg_proc p join pg_namespace n on n.oid = p.pronamespace, aclexplode(p.proacl) a
+         where n.nspname in ('towpath', 'comms') and pg_get_userbyid(p.proowner) = 'towpath_owner'
+           and a.grantee not in (0, p.proowner)
+         group by p.oid loop
+        execute format('revoke all on function %s from %s', _grant.function, _grant.roles);
+    end loop;
+exception when division_by_zero then
+    raise;
 end;
 $$;
 ";

@@ -186,7 +186,7 @@ pub(crate) async fn heartbeat(
         .database
         .heartbeat(&Heartbeat {
             executor_name: &caller.scope.executor_id,
-            executor_kind: &caller.scope.executor,
+            executor_kind: Some(&caller.scope.executor),
             status: match beat.status {
                 BeatStatus::Ok => Status::Ok,
                 BeatStatus::Warn => Status::Warn,

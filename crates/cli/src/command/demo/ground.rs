@@ -28,13 +28,15 @@ const WEBHOOKS: [&str; 2] = ["demo.ship", "demo.refund"];
 
 /// Subscriptions, streams, routes and the schedule. Done again, it changes nothing.
 pub(super) async fn lay(database: &Database, client: &Client, receiver: Option<&str>) -> anyhow::Result<()> {
+    let notes = Some("made by towpath demo");
+    database.consumer_put(DEMO, "PG_worker", None, notes, DEMO).await?;
     for kind in work::KINDS {
         let spec = SubscriptionSpec {
             executor_id: DEMO,
             executor_kind: "PG_worker",
             job_kind: Some(kind),
             enabled: true,
-            notes: Some("made by towpath demo"),
+            notes,
             actor: DEMO,
             ..SubscriptionSpec::default()
         };
