@@ -6,9 +6,12 @@
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
+use tokio::task::AbortHandle;
+use towpath_db::cluster::private_dir;
 
 const FILE: &str = "server.json";
 
@@ -21,8 +24,15 @@ pub(crate) struct Door {
     pub(crate) token: String,
 }
 
+/// How often a file there is no room for is tried again.
+const RETRY_EVERY: Duration = Duration::from_secs(2);
+
 /// The file, for as long as the server runs.
-pub(crate) struct Doorplate(PathBuf);
+pub(crate) struct Doorplate {
+    path: PathBuf,
+    /// Writes it when there is room.
+    retry: Option<AbortHandle>,
+}
 
 impl Door {
     /// A door with a token of its own.
@@ -30,20 +40,51 @@ impl Door {
         Door { url: url.to_owned(), token: towpath_server::project::random_secret().reveal() }
     }
 
-    /// Writes the file, readable by its owner alone.
+    /// Writes the file, readable by its owner alone. A full disk does not keep a server from
+    /// starting: the file is then written when there is room.
     pub(crate) fn show(&self, data: &Path) -> anyhow::Result<Doorplate> {
         let path = data.join(FILE);
-        let unfinished = data.join(format!("{FILE}.new"));
-        let written = || -> std::io::Result<()> {
-            std::fs::create_dir_all(data)?;
-            let _ = std::fs::remove_file(&unfinished);
-            let mut file =
-                std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
-            file.write_all(serde_json::to_string(self)?.as_bytes())?;
-            std::fs::rename(&unfinished, &path)
+        let retry = match self.write(data) {
+            Ok(()) => None,
+            Err(error) if is_full(&error) => {
+                tracing::error!(
+                    "no room on the disk for {}: commands cannot find this server yet",
+                    path.display()
+                );
+                Some(tokio::spawn(self.clone().write_later(data.to_owned())).abort_handle())
+            }
+            Err(error) => return Err(error).with_context(|| format!("cannot write {}", path.display())),
         };
-        written().with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(Doorplate(path))
+        Ok(Doorplate { path, retry })
+    }
+
+    async fn write_later(self, data: PathBuf) {
+        loop {
+            tokio::time::sleep(RETRY_EVERY).await;
+            match self.write(&data) {
+                Ok(()) => return tracing::info!("there is room again: commands find this server"),
+                Err(error) => tracing::debug!(%error, "still no {FILE}"),
+            }
+        }
+    }
+
+    fn write(&self, data: &Path) -> std::io::Result<()> {
+        private_dir(data)?;
+        let unfinished = data.join(format!("{FILE}.new"));
+        let _ = std::fs::remove_file(&unfinished);
+        let written = || {
+            let mut options = std::fs::OpenOptions::new();
+            let mut file = options.write(true).create_new(true).mode(0o600).open(&unfinished)?;
+            file.write_all(serde_json::to_string(self)?.as_bytes())?;
+            std::fs::rename(&unfinished, data.join(FILE))
+        };
+        let result = written();
+        if result.is_err() {
+            // What an earlier run left behind would send commands to the wrong door.
+            let _ = std::fs::remove_file(&unfinished);
+            let _ = std::fs::remove_file(data.join(FILE));
+        }
+        result
     }
 
     /// The door of the server that runs on `data`, or ran.
@@ -52,8 +93,13 @@ impl Door {
     }
 }
 
+fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
+}
+
 impl Drop for Doorplate {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+        self.retry.iter().for_each(AbortHandle::abort);
+        let _ = std::fs::remove_file(&self.path);
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use towpath_db::cluster::private_dir;
 use towpath_model::address::host_name;
 use towpath_server::project::Projects;
 use towpath_server::stream;
@@ -158,6 +159,7 @@ async fn any_key(settings: &Settings) -> anyhow::Result<bool> {
 pub(crate) async fn open(settings: &Settings) -> anyhow::Result<Embedded> {
     let directory = settings.data.join("streams");
     let shown = directory.display().to_string();
+    private_dir(&settings.data).with_context(|| format!("cannot use {}", settings.data.display()))?;
     let opened =
         tokio::task::spawn_blocking(move || Embedded::open(embedded::Config::new(directory))).await?;
     opened.with_context(|| format!("cannot open the streams in {shown}"))

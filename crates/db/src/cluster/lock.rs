@@ -3,8 +3,9 @@
 //! The lock is the kernel's (`flock`), so it is gone with the process that held it,
 //! however it died. The file's text only tells others who that is and where to connect.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{Read, Seek, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -36,14 +37,17 @@ impl Lock {
                 data.display()
             ))
         };
-        std::fs::create_dir_all(data).map_err(unusable)?;
+        super::private_dir(data).map_err(unusable)?;
         let file = OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
             .truncate(false)
+            .mode(0o600)
             .open(data.join(NAME))
             .map_err(unusable)?;
+        // It may say where the server is, with the password.
+        file.set_permissions(Permissions::from_mode(0o600)).map_err(unusable)?;
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(file) => {
                 let mut lock = Lock { file };

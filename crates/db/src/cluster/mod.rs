@@ -21,6 +21,7 @@ mod binaries;
 mod home;
 mod lock;
 mod login;
+mod private;
 mod server;
 
 use std::path::{Path, PathBuf};
@@ -33,6 +34,7 @@ pub use binaries::Binaries;
 use home::Home;
 use lock::{Lock, Owner};
 pub use login::Login;
+pub use private::private_dir;
 use server::Server;
 
 /// What the private PostgreSQL may lose.

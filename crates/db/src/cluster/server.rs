@@ -1,6 +1,7 @@
 //! The server process: started on a leash, watched, restarted when it dies.
 
-use std::fs::OpenOptions;
+use std::fs::{OpenOptions, Permissions};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -128,7 +129,10 @@ impl Launch {
 
     fn spawn(&self) -> Result<Process, Error> {
         let failed = |error: std::io::Error| Error::Cluster(format!("cannot start PostgreSQL: {error}"));
-        let log = OpenOptions::new().create(true).append(true).open(&self.home.log).map_err(failed)?;
+        let mut options = OpenOptions::new();
+        let log = options.create(true).append(true).mode(0o600).open(&self.home.log).map_err(failed)?;
+        // Statements that fail are in it, with their values.
+        log.set_permissions(Permissions::from_mode(0o600)).map_err(failed)?;
         let mut command = self.home.command(Path::new("/bin/sh"));
         command
             .args(["-c", LEASH, "towpath-leash"])

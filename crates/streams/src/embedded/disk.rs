@@ -3,14 +3,19 @@
 //! Everything the store does to a disk goes through these two traits, so that tests can
 //! put a disk below it that runs full, refuses to sync, or loses power.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
 use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::files::Files;
 use crate::Error;
 use crate::limits::OPEN_FILES_MAX;
+
+/// Streams hold what their owners want private, and the keys that sign tokens.
+const PRIVATE_DIRECTORY: u32 = 0o700;
+const PRIVATE_FILE: u32 = 0o600;
 
 /// A directory.
 pub trait Disk: Send + Sync + 'static {
@@ -62,11 +67,17 @@ impl Directory {
     pub(super) fn take_with(path: impl Into<PathBuf>, open_max: usize) -> Result<Directory, Error> {
         let path = path.into();
         let shown = path.display().to_string();
-        fs::create_dir_all(&path).map_err(|error| Error::io(format!("cannot create {shown}"), &error))?;
-        let lock = File::options().create(true).truncate(false).write(true).open(path.join("LOCK"));
+        let made = DirBuilder::new().recursive(true).mode(PRIVATE_DIRECTORY).create(&path);
+        made.map_err(|error| Error::io(format!("cannot create {shown}"), &error))?;
+        let mut options = File::options();
+        let lock = options.create(true).truncate(false).write(true).mode(PRIVATE_FILE);
+        let lock = lock.open(path.join("LOCK"));
         let lock = lock.map_err(|error| Error::io(format!("cannot open {shown}/LOCK"), &error))?;
         match lock.try_lock() {
-            Ok(()) => Ok(Directory { path, files: Files::new(open_max), _lock: lock }),
+            Ok(()) => {
+                close_to_others(&path)?;
+                Ok(Directory { path, files: Files::new(open_max), _lock: lock })
+            }
             Err(TryLockError::WouldBlock) => Err(Error::InUse(shown)),
             Err(TryLockError::Error(error)) => Err(Error::io(format!("cannot lock {shown}"), &error)),
         }
@@ -89,7 +100,7 @@ impl Disk for Directory {
         // Truncating would take the contents from those who hold the old file.
         self.files.pin(name).or_else(ignore_missing)?;
         fs::remove_file(&path).or_else(ignore_missing)?;
-        let file = File::options().read(true).write(true).create_new(true).open(&path)?;
+        let file = File::options().read(true).write(true).create_new(true).mode(PRIVATE_FILE).open(&path)?;
         Ok(self.files.add(name, path, file))
     }
 
@@ -126,6 +137,36 @@ impl Disk for Directory {
     fn sync_names(&self) -> io::Result<()> {
         File::open(&self.path)?.sync_all()
     }
+}
+
+/// Closes a directory and its files to others, if they were made with wider modes.
+fn close_to_others(directory: &Path) -> Result<(), Error> {
+    let refused = |error: io::Error| {
+        let shown = directory.display();
+        Error::io(format!("cannot close {shown} to other users; give it to the one who runs this"), &error)
+    };
+    let mut closed = 0;
+    closed += usize::from(narrow(directory, PRIVATE_DIRECTORY).map_err(refused)?);
+    for entry in fs::read_dir(directory).map_err(refused)? {
+        let entry = entry.map_err(refused)?;
+        if entry.file_type().map_err(refused)?.is_file() {
+            closed += usize::from(narrow(&entry.path(), PRIVATE_FILE).map_err(refused)?);
+        }
+    }
+    if closed > 0 {
+        let shown = directory.display();
+        tracing::warn!(closed, "others could read the stream store in {shown}; it is closed to them now");
+    }
+    Ok(())
+}
+
+/// Takes away what a mode allows beyond `wanted`; false if there was nothing.
+fn narrow(path: &Path, wanted: u32) -> io::Result<bool> {
+    let mode = fs::metadata(path)?.permissions().mode() & 0o777;
+    if mode & !wanted == 0 {
+        return Ok(false);
+    }
+    fs::set_permissions(path, Permissions::from_mode(mode & wanted)).map(|()| true)
 }
 
 fn ignore_missing(error: io::Error) -> io::Result<()> {

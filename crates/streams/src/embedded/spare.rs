@@ -62,16 +62,21 @@ impl Spares {
 
     /// Makes spares until shut.
     pub(super) fn run(&self, disk: &dyn Disk, numbers: &AtomicU32) {
+        let mut has_said = false;
         while let Some(size) = self.next() {
             match self.prepare(disk, numbers, size) {
                 Ok(Some(spare)) => {
                     let mut state = self.lock();
                     state.wanted = None;
                     state.spare = Some(spare);
+                    has_said = false;
                 }
                 Ok(None) => return,
                 Err(error) => {
-                    tracing::warn!(%error, "cannot prepare the next stream segment; trying again");
+                    if !has_said {
+                        tracing::warn!(%error, "cannot prepare the next stream segment; trying again");
+                    }
+                    has_said = true;
                     let state = self.lock();
                     drop(self.wake.wait_timeout(state, RETRY));
                 }

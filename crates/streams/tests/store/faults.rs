@@ -126,3 +126,45 @@ async fn maintenance_on_a_full_disk_breaks_nothing() {
     drop(store);
     assert_eq!(read_all(&open(&disk, &clock), "a", 1000).await.unwrap(), before);
 }
+
+/// S06: a store opens on a disk without one free byte, with the torn end of a commit too, and serves reads; writes
+/// are refused until there is room.
+#[tokio::test]
+async fn a_store_opens_on_a_full_disk() {
+    let (disk, clock) = (SimDisk::default(), Clock::new());
+    let store = open(&disk, &clock);
+    store.create(name("a"), plain()).await.unwrap();
+    let mut acknowledged = Vec::new();
+    let room = disk.used() + 9_000;
+    disk.switch(|switches| switches.room = Some(room));
+    for number in 0..40u8 {
+        let data = vec![number; 700];
+        if store.append(name("a"), bytes(&data)).await.is_ok() {
+            acknowledged.push(data);
+        }
+    }
+    drop(store);
+    // With and without what a commit that failed left behind.
+    for kept in [0, usize::MAX] {
+        let disk = disk.image().after_power_cut(kept, |_, byte| byte);
+        let room = disk.used();
+        disk.switch(|switches| switches.room = Some(room));
+        let store = open(&disk, &clock);
+        assert_eq!(store.recovery().damage, None);
+        assert!(read_all(&store, "a", 1000).await.unwrap() == acknowledged, "reads go on");
+        let mut more = 0;
+        // Opening may have given some room back.
+        let refused = loop {
+            match store.append(name("a"), bytes(&[99; 700])).await {
+                Ok(_) => more += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(refused, Error::DiskFull), "{refused}");
+        disk.switch(|switches| switches.room = None);
+        store.append(name("a"), bytes(b"room")).await.unwrap();
+        let read = read_all(&store, "a", 1000).await.unwrap();
+        assert_eq!(read.len(), acknowledged.len() + more + 1);
+        assert!(read[..acknowledged.len()] == acknowledged);
+    }
+}
