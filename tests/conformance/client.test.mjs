@@ -37,6 +37,23 @@ for (const path of ["/v1/stream", "/v1/shop/stream"]) {
     })
   }
 
+  test(`${path}: text followed by sse is the text that was appended`, async () => {
+    const handle = await DurableStream.create({ url: fresh(path), contentType: "text/plain" })
+    const sent = ["plain\n", "  two spaces\n", " \n", ": a colon\n", "data: event: \n\n", "\u0000 NUL \u20ac\n", "end"]
+    for (const text of sent) await handle.append(text)
+    const read = await stream({ url: handle.url, offset: "-1", live: "sse" })
+    let seen = ""
+    await new Promise((resolve, reject) => {
+      read.subscribeText(async (chunk) => {
+        seen += chunk.text
+        if (seen.endsWith("end")) resolve()
+      })
+      read.closed.catch(reject)
+    })
+    expect(seen).toBe(sent.join(""))
+    read.cancel()
+  })
+
   test(`${path}: takes an idempotent producer's pipelined batches once each`, async () => {
     const handle = await DurableStream.create({ url: fresh(path), contentType: "application/json" })
     const failures = []

@@ -1,6 +1,7 @@
 //! When a stream ends by itself: a sliding time to live, or a moment.
 
 use jiff::Timestamp;
+use jiff::civil::Date;
 
 /// A stream's life. Reading and writing renew a sliding one; a moment stays what it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,10 +41,7 @@ impl Expiry {
                 Some(seconds) if seconds <= SECONDS_MAX => Ok(Some(Expiry::Sliding { seconds })),
                 _ => Err(Invalid::Ttl),
             },
-            (None, Some(text)) => match text.parse() {
-                Ok(at) => Ok(Some(Expiry::At(at))),
-                Err(_) => Err(Invalid::ExpiresAt),
-            },
+            (None, Some(text)) => rfc3339(text).map(|at| Some(Expiry::At(at))).ok_or(Invalid::ExpiresAt),
             (None, None) => Ok(None),
         }
     }
@@ -60,6 +58,54 @@ impl Expiry {
             }
         }
     }
+}
+
+/// Any time of RFC 3339. One beyond what a [`Timestamp`] holds, which ends 26 hours before the year 10000, is the last
+/// one it does; a leap second is the second behind it; digits beyond nanoseconds are cut off.
+fn rfc3339(text: &str) -> Option<Timestamp> {
+    let two = |at: usize| text.get(at..at + 2).filter(|it| is_digits(it))?.parse::<i64>().ok();
+    let is_at = |at: usize, one_of: &str| text.get(at..=at).is_some_and(|it| one_of.contains(it));
+    let is_shaped = is_at(4, "-") && is_at(7, "-") && is_at(10, "Tt ") && is_at(13, ":") && is_at(16, ":");
+    let year: i16 = text.get(..4).filter(|it| is_digits(it) && is_shaped)?.parse().ok()?;
+    let (month, day) = (i8::try_from(two(5)?).ok()?, i8::try_from(two(8)?).ok()?);
+    let days = Date::new(year, month, day).ok()?.duration_since(Date::constant(1970, 1, 1)).as_secs();
+    let (hour, minute, second) = (two(11)?, two(14)?, two(17)?);
+    let rest = text.get(19..)?;
+    let (nanoseconds, zone) = match rest.strip_prefix('.') {
+        None => (0, rest),
+        Some(rest) => {
+            let end = rest.find(|it: char| !it.is_ascii_digit()).filter(|end| *end > 0)?;
+            let kept = &rest[..end.min(9)];
+            (kept.parse::<i32>().ok()? * 10i32.pow(9 - kept.len() as u32), &rest[end..])
+        }
+    };
+    if hour > 23 || minute > 59 || second > 60 {
+        return None;
+    }
+    let seconds = days + hour * 3_600 + minute * 60 + second - offset_seconds(zone)?;
+    let last = if seconds < 0 { Timestamp::MIN } else { Timestamp::MAX };
+    Some(Timestamp::new(seconds, nanoseconds).unwrap_or(last))
+}
+
+/// `Z`, `+hh:mm` or `-hh:mm`.
+fn offset_seconds(zone: &str) -> Option<i64> {
+    if matches!(zone, "Z" | "z") {
+        return Some(0);
+    }
+    let sign = match zone.get(..1)? {
+        "+" => 1,
+        "-" => -1,
+        _ => return None,
+    };
+    let (hours, minutes) = zone[1..].split_once(':')?;
+    let is_fine = |text: &str, max: &str| text.len() == 2 && is_digits(text) && text <= max;
+    let is_offset = is_fine(hours, "23") && is_fine(minutes, "59");
+    let (hours, minutes): (i64, i64) = (hours.parse().ok()?, minutes.parse().ok()?);
+    is_offset.then_some(sign * (hours * 3_600 + minutes * 60))
+}
+
+fn is_digits(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Digits without sign, leading zero, point or exponent.
@@ -79,7 +125,29 @@ mod tests {
         for text in ["", "+60", "-1", "00060", "60.5", "1e3", " 60", "99999999999", "0x10"] {
             assert_eq!(Expiry::parse(Some(text), None), Err(Invalid::Ttl), "{text}");
         }
-        for text in ["", "soon", "2026-01-01", "1700000000"] {
+        for text in [
+            "",
+            "soon",
+            "2026-01-01",
+            "1700000000",
+            "2026-01-01T00:00:00",
+            "2026-01-01T00:00Z",
+            "2026-1-1T00:00:00Z",
+            "2026-02-30T00:00:00Z",
+            "2026-01-01T24:00:00Z",
+            "2026-01-01T00:60:00Z",
+            "2026-01-01T00:00:61Z",
+            "2026-01-01T00:00:00.Z",
+            "2026-01-01T00:00:00.5",
+            "2026-01-01T00:00:00+0100",
+            "2026-01-01T00:00:00+24:00",
+            "2026-01-01T00:00:00+01:60",
+            "2026-01-01T00:00:00Zz",
+            "2026-01-01T00:00:00Z[UTC]",
+            "+002026-01-01T00:00:00Z",
+            "2026-01-01T00:00:0éZ",
+            "20é6-01-01T00:00:00Z",
+        ] {
             assert_eq!(Expiry::parse(None, Some(text)), Err(Invalid::ExpiresAt), "{text}");
         }
         assert_eq!(Expiry::parse(Some("1"), Some("x")), Err(Invalid::Both));
@@ -88,11 +156,53 @@ mod tests {
 
     #[test]
     fn time_zones_name_the_same_moment() {
-        let at = |text| Expiry::parse(None, Some(text)).unwrap();
+        let at = |text| Expiry::parse(None, Some(text)).unwrap_or_else(|_| panic!("{text}")).unwrap();
         assert_eq!(at("2030-01-01T00:00:00Z"), at("2030-01-01T01:00:00+01:00"));
     }
 
+    /// S02: every RFC 3339 time is taken: small letters, offsets, fractions, leap seconds, and years to the last.
+    #[test]
+    fn any_rfc_3339_time_is_taken() {
+        let at = |text| match Expiry::parse(None, Some(text)) {
+            Ok(Some(Expiry::At(at))) => at,
+            other => panic!("{text}: {other:?}"),
+        };
+        let new_year: Timestamp = "2030-01-01T00:00:00Z".parse().unwrap();
+        for text in [
+            "2030-01-01t00:00:00z",
+            "2030-01-01 00:00:00Z",
+            "2030-01-01T00:00:00.000Z",
+            "2030-01-01T00:00:00.0000000000001Z",
+            "2030-01-01T05:30:00+05:30",
+            "2029-12-31T16:00:00-08:00",
+            "2029-12-31T23:59:60Z",
+            "2029-12-31T00:01:00-23:59",
+            "2030-01-01T00:00:00-00:00",
+        ] {
+            assert_eq!(at(text), new_year, "{text}");
+        }
+        assert_eq!(at("2030-01-01T00:00:00.123456789Z").subsec_nanosecond(), 123_456_789);
+        for text in ["9999-12-31T23:59:59Z", "9999-12-31T23:59:59.999999999-23:59", "9999-12-30T22:00:01Z"] {
+            assert_eq!(at(text), Timestamp::MAX, "{text}");
+        }
+        assert_eq!(at("9999-12-30T22:00:00Z").to_string(), "9999-12-30T22:00:00Z");
+        assert_eq!(at("0000-01-01T00:00:00Z").to_string(), "0000-01-01T00:00:00Z");
+        assert_eq!(at("1969-12-31T23:59:59.5Z").to_string(), "1969-12-31T23:59:59.5Z");
+    }
+
     proptest! {
+        /// What the library prints is read as the library reads it, and no text makes it panic.
+        #[test]
+        fn times_are_read_as_the_library_reads_them(second in -62_135_596_800..253_370_764_800i64, nanosecond in 0..1_000_000_000i32) {
+            let at = Timestamp::new(second, nanosecond).unwrap();
+            prop_assert_eq!(rfc3339(&at.to_string()), Some(at));
+        }
+
+        #[test]
+        fn any_text_is_survived(text in "[0-9TtZz:.+ é-]{0,40}") {
+            let _ = rfc3339(&text);
+        }
+
         #[test]
         fn a_sliding_life_moves_with_its_use(seconds in 0..=SECONDS_MAX, used in 0..4_000_000_000i64) {
             let used = Timestamp::from_second(used).unwrap();

@@ -1,7 +1,7 @@
 //! What a token says.
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// Tokens are short-lived by design; one that would outlive this was made by mistake.
 pub const LIFETIME_SECONDS_MAX: i64 = 366 * 86_400;
@@ -49,14 +49,19 @@ pub struct Claims {
     /// When it ends, in seconds since 1970.
     pub exp: u64,
     /// Not before, likewise.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "said", skip_serializing_if = "Option::is_none")]
     pub nbf: Option<u64>,
     /// Bound to this stream, or these.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "said", skip_serializing_if = "Option::is_none")]
     pub stream_id: Option<OneOrMany>,
     /// Bound to this session.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "said", skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
+}
+
+/// A claim that is there is of its type: `null` is no way to say that a token is not bound.
+fn said<'de, D: Deserializer<'de>, T: Deserialize<'de>>(claim: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(claim).map(Some)
 }
 
 /// `"a"` or `["a", "b"]`.
