@@ -65,7 +65,7 @@ fn every_sql_function_is_commented() {
     }
 }
 
-/// The words of refusal: the same in the SQL, in `sql/README.md` and in Rust.
+/// Q21: the words of refusal and their codes: the same in the SQL, in `sql/README.md` and in Rust.
 #[test]
 fn refusals_are_one_closed_list() {
     let sql = root().join("sql");
@@ -77,6 +77,13 @@ fn refusals_are_one_closed_list() {
         .collect();
     let known: BTreeSet<&str> = Refusal::ALL.iter().map(|refusal| refusal.word()).collect();
     assert_eq!(documented, known, "sql/README.md and model::refusal differ");
+    let door = read(&sql.join("functions/door.sql"));
+    for refusal in Refusal::ALL {
+        let (word, code) = (refusal.word(), refusal.sqlstate());
+        assert!(readme.contains(&format!("| `{word}` | `{code}` |")), "sql/README.md: {word} is {code}");
+        assert!(door.contains(&format!("when '{word}' then '{code}'")), "door.sql: {word} is {code}");
+    }
+    assert_eq!(door.matches(" then 'TP").count(), Refusal::ALL.len(), "door.sql has a code of its own");
     let mut used = BTreeSet::new();
     let texts: Vec<String> = files(&sql, &[".sql"]).iter().map(|path| read(path)).collect();
     for text in &texts {

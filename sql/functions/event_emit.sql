@@ -102,6 +102,7 @@ begin
     if p_event_domain = 'towpath' or not (pg_has_role(session_user, 'workflow_admin', 'member')
                                           or towpath._event_producer_may(p_event_domain, p_event_type)) then
         return jsonb_build_object('ok', false, 'error', 'not_authorised',
+            'producer', session_user, 'event_domain', p_event_domain, 'event_type', p_event_type,
             'detail', format('%s may not emit %s/%s; an administrator grants it, except in the domain towpath',
                              session_user, p_event_domain, p_event_type));
     end if;
@@ -143,7 +144,8 @@ $$;
 
 -- fn_event_emit_many: the rules of fn_event_emit for every row of a batch, in its order.
 --
--- p_events is an array of objects with the parameter names of fn_event_emit without p_. If no
+-- p_events is an array of objects with the parameter names of fn_event_emit without p_, or with those of
+-- towpath.emit. If no
 -- row can be refused they go in with one statement; otherwise each goes by itself, so that
 -- good rows get in and each bad one hears why. At most 10,000 rows.
 --
@@ -170,23 +172,26 @@ begin
         if not exists (
                select 1 from jsonb_to_recordset(p_events) as r(
                    event_domain text, event_type text, event_stream text, subject_table text, subject_ref text,
-                   payload jsonb, actor text, ordering_key text, event_id uuid)
-                where r.event_domain = 'towpath' or r.event_id is not null
-                   or not (_admin or towpath._event_producer_may(r.event_domain, r.event_type))
-                   or towpath._event_fits(r.event_domain, r.event_type, r.event_stream, r.subject_table,
-                          r.subject_ref, r.ordering_key, coalesce(r.actor, session_user),
+                   payload jsonb, actor text, ordering_key text, event_id uuid, domain text, type text, stream text)
+                where coalesce(r.event_domain, r.domain) = 'towpath' or r.event_id is not null
+                   or not (_admin or towpath._event_producer_may(coalesce(r.event_domain, r.domain),
+                                                                 coalesce(r.event_type, r.type)))
+                   or towpath._event_fits(coalesce(r.event_domain, r.domain), coalesce(r.event_type, r.type),
+                          coalesce(r.event_stream, r.stream), r.subject_table, r.subject_ref, r.ordering_key, coalesce(r.actor, session_user),
                           coalesce(r.payload, '{}')) is not true) then
             _ids := array(select towpath._uuid7(_micros + n, _tail)
                             from generate_series(1, jsonb_array_length(p_events)) n);
             insert into towpath.event_outbox (event_id, event_domain, event_type, event_stream, subject_table,
                 subject_ref, ordering_key, actor, created_at, payload)
-            select _ids[r.no], r.event_domain, r.event_type, r.event_stream, r.subject_table, r.subject_ref,
-                   r.ordering_key, coalesce(r.actor, session_user), _now, coalesce(r.payload, '{}')
+            select _ids[r.no], coalesce(r.event_domain, r.domain), coalesce(r.event_type, r.type),
+                   coalesce(r.event_stream, r.stream), r.subject_table, r.subject_ref, r.ordering_key,
+                   coalesce(r.actor, session_user), _now, coalesce(r.payload, '{}')
               from rows from (jsonb_to_recordset(p_events) as (
                        event_domain text, event_type text, event_stream text, subject_table text, subject_ref text,
-                       payload jsonb, actor text, ordering_key text, event_id uuid))
+                       payload jsonb, actor text, ordering_key text, event_id uuid, domain text, type text,
+                       stream text))
                    with ordinality as r(event_domain, event_type, event_stream, subject_table, subject_ref, payload,
-                       actor, ordering_key, event_id, no)
+                       actor, ordering_key, event_id, domain, type, stream, no)
              order by r.no;
             return jsonb_build_object('ok', true, 'events', (
                        select coalesce(jsonb_agg(jsonb_build_object('ok', true, 'event_id', i.id, 'duplicate', false)
@@ -217,12 +222,12 @@ begin
     if jsonb_typeof(p_event) is distinct from 'object' then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'detail', 'an event is a json object');
     end if;
-    select towpath.fn_event_emit(r.event_domain, r.event_type, r.event_stream, r.subject_table, r.subject_ref,
-               r.payload, r.actor, r.ordering_key, r.event_id)
+    select towpath.fn_event_emit(coalesce(r.event_domain, r.domain), coalesce(r.event_type, r.type),
+               coalesce(r.event_stream, r.stream), r.subject_table, r.subject_ref, r.payload, r.actor, r.ordering_key, r.event_id)
       into _answer
       from jsonb_to_record(p_event) as r(
            event_domain text, event_type text, event_stream text, subject_table text, subject_ref text,
-           payload jsonb, actor text, ordering_key text, event_id uuid);
+           payload jsonb, actor text, ordering_key text, event_id uuid, domain text, type text, stream text);
     return _answer;
 exception when data_exception then
     return jsonb_build_object('ok', false, 'error', 'invalid', 'detail', sqlerrm);

@@ -175,8 +175,9 @@ end;
 $$;
 
 -- fn_executor_token_enqueue: fn_job_enqueue_many for the holder of a token. Rows without an
--- executor are for the token's own; the actor is always "executor:<executor_id>". Rows that
--- are refused hear why, the others go in. At most 1,000 rows.
+-- executor are for the one that all enabled subscriptions to their kind name, else for the token's
+-- own; the actor is always "executor:<executor_id>". Rows that are refused hear why, the others go
+-- in. At most 1,000 rows.
 --
 -- Answers: {ok, jobs: [answer of fn_job_enqueue per row], enqueued, duplicates, refused};
 -- gate_closed, not_authorised, invalid.
@@ -208,7 +209,9 @@ begin
                                   'detail', 'must be an array of 1 to 1000 jobs');
     end if;
     select r.executor into _own from towpath.consumer_registry r where r.executor_id = _token.executor_id;
-    select jsonb_agg(jsonb_build_object('executor', _own) || jsonb_strip_nulls(j.job - 'payload_json')
+    select jsonb_agg(jsonb_build_object('executor', coalesce(
+                         (select e.executor from towpath.job_kind_executor e where e.job_kind = j.job ->> 'job_kind'), _own))
+                     || jsonb_strip_nulls(j.job - 'payload_json')
                      || jsonb_build_object('payload_json', coalesce(j.job -> 'payload_json', '{}'),
                                            'actor', towpath._own_actor('executor', _token.executor_id)) order by j.no)
       into _rows from jsonb_array_elements(p_jobs) with ordinality as j(job, no);

@@ -217,7 +217,7 @@ begin
                 _now, _micros + _no);
             -- Everything or nothing: leave the block, take the inserts back, keep the answer.
             if not (_answer ->> 'ok')::boolean then
-                raise exception using errcode = 'TP001';
+                raise exception using errcode = 'TPX01';
             end if;
             _ids := _ids || jsonb_build_object(_node ->> 'node', _answer ->> 'job_id');
             if (_answer ->> 'ready')::boolean then
@@ -229,7 +229,7 @@ begin
         insert into towpath.job_edge (parent_id, child_id, on_failure)
         select (_ids ->> (e ->> 'from'))::uuid, (_ids ->> (e ->> 'to'))::uuid, coalesce(e ->> 'on_failure', 'cancel')
           from jsonb_array_elements(coalesce(p_graph -> 'edges', '[]')) e;
-    exception when sqlstate 'TP001' then
+    exception when sqlstate 'TPX01' then
         return _answer || jsonb_build_object('node', _node ->> 'node');
     end;
     perform towpath._job_wake(_lanes);
@@ -263,8 +263,7 @@ begin
         return _refusal;
     end if;
     if not towpath._producer_may(_job.job_kind, _job.executor) then
-        return jsonb_build_object('ok', false, 'error', 'not_authorised', 'detail',
-            format('%s may not enqueue %s for %s', session_user, _job.job_kind, _job.executor));
+        return towpath._producer_refusal(_job.job_kind, _job.executor);
     end if;
     _lane := towpath._job_lane(_job.job_kind, _job.executor, _job.priority, _job.event_domain);
     _due := greatest(_job.scheduled_at, (select f.floor_at from towpath.job_floor f where f.lane = _lane

@@ -62,7 +62,7 @@ begin
         raise exception 'a job is a json object' using errcode = 'invalid_parameter_value';
     end if;
     _job := jsonb_populate_record(null::towpath._job_input, p_job);
-    _job.executor := coalesce(_job.executor, 'PG_worker');
+    _job.executor := coalesce(_job.executor, towpath._job_executor(_job.job_kind));
     _job.payload_json := coalesce(_job.payload_json, '{}');
     _job.priority := coalesce(_job.priority, 100);
     _job.max_attempts := coalesce(_job.max_attempts, towpath._job_max_attempts_default());
@@ -91,6 +91,32 @@ begin
 end;
 $$;
 
+-- _producer_refusal: the answer to a producer without a grant, with what the grant has to name. No grant
+-- can name a misspelt executor.
+create or replace function towpath._producer_refusal(p_job_kind text, p_executor text) returns jsonb
+    language sql stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select case when towpath._executor_known(p_executor) then
+        jsonb_build_object('ok', false, 'error', 'not_authorised',
+            'producer', session_user, 'job_kind', p_job_kind, 'executor', p_executor,
+            'detail', format('%s may not enqueue %s for %s; an administrator grants it',
+                             session_user, p_job_kind, p_executor))
+    else
+        jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'executor',
+                           'detail', towpath._executor_unknown(p_executor))
+    end
+$$;
+
+-- _job_executor: the executor of a job that names none. A subscription to every kind says nothing about
+-- this one, so it does not count.
+create or replace function towpath._job_executor(p_job_kind text) returns text
+    language sql stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select coalesce((select e.executor from towpath.job_kind_executor e where e.job_kind = p_job_kind), 'PG_worker')
+$$;
+
 -- _job_max_attempts_default: queue.retry.max_attempts_default as a usable number.
 create or replace function towpath._job_max_attempts_default() returns integer
     language sql stable
@@ -99,9 +125,15 @@ as $$ select greatest(towpath._config_number('queue.retry.max_attempts_default')
 
 -- fn_job_enqueue: nothing -> queued, in the caller's own transaction (Q04, Q19).
 --
--- Without an idempotency key the job's own id is shown as its key. With one, the unique index
--- on its hash decides: the loser waits for the winner's commit, then reads the winner's id in a
--- new snapshot; if that job has meanwhile finished, the key is free and the loop tries again.
+-- Without an idempotency key the job's own id is shown as its key. A key is unique among unfinished
+-- jobs, whatever their kinds: a second enqueue with it writes nothing and answers the first job, even
+-- if kind or payload differ. The unique index on its hash decides: the loser waits for the winner's
+-- commit, then reads the winner's id in a new snapshot; if that job has meanwhile finished, the
+-- key is free and the loop tries again.
+--
+-- Without p_executor the job goes to the executor that all enabled subscriptions to its kind name, else
+-- to PG_worker.
+--
 -- A due time below the lane's floor is raised to it, or no claim would see the job.
 -- Straight-line on purpose: a batch of one costs a third more.
 --
@@ -118,7 +150,7 @@ create or replace function towpath.fn_job_enqueue(
     p_idempotency_key text        default null,
     p_actor           text        default null,
     p_run_id          uuid        default null,
-    p_executor        text        default 'PG_worker',
+    p_executor        text        default null,
     p_event_domain    text        default null) returns jsonb
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
@@ -131,8 +163,8 @@ declare
     _payload jsonb := coalesce(p_payload_json, '{}');
     _priority integer := coalesce(p_priority, 100);
     _gate text;
-    _notify text;
     _default text;
+    _executor text;
     _max integer := p_max_attempts;
     _lane integer;
     _floor timestamptz;
@@ -145,26 +177,25 @@ declare
     _none text;
 begin
     select (select c.value from towpath.config c where c.key = 'queue.job_substrate.enabled' and c.kind = 'gate'),
-           (select c.value from towpath.config c where c.key = 'queue.notify.enabled' and c.kind = 'gate'),
            (select c.value from towpath.config c
              where c.key = 'queue.retry.max_attempts_default' and c.kind = 'number'),
-           l.lane,
+           coalesce(p_executor, e.executor, 'PG_worker'), l.lane,
            (select f.floor_at from towpath.job_floor f where f.lane = l.lane order by f.floor_no desc limit 1),
            (select w.armed from towpath.job_wake w where w.job_kind = l.job_kind and w.executor = l.executor
              order by w.wake_no desc limit 1)
-      into _gate, _notify, _default, _lane, _floor, _armed
+      into _gate, _default, _executor, _lane, _floor, _armed
       from (select 1) one
+      left join towpath.job_kind_executor e on e.job_kind = p_job_kind
       left join towpath.job_lane l
-        on l.job_kind = p_job_kind and l.executor = p_executor and l.priority = _priority
+        on l.job_kind = p_job_kind and l.executor = coalesce(p_executor, e.executor, 'PG_worker')
+       and l.priority = _priority
        and l.event_domain is not distinct from p_event_domain;
     if _gate is distinct from 'true' then
         return jsonb_build_object('ok', false, 'error', 'gate_closed', 'gate', 'queue.job_substrate.enabled');
     end if;
     if not pg_has_role(session_user, 'workflow_admin', 'member')
-       and not towpath._producer_may(p_job_kind, p_executor) then
-        return jsonb_build_object('ok', false, 'error', 'not_authorised',
-            'detail', format('%s may not enqueue %s for %s; an administrator grants it',
-                             session_user, p_job_kind, p_executor));
+       and not towpath._producer_may(p_job_kind, _executor) then
+        return towpath._producer_refusal(p_job_kind, _executor);
     end if;
     if _max is null then
         _max := case when _default ~ '^[1-9][0-9]{0,2}$' then _default::integer
@@ -177,12 +208,12 @@ begin
         and towpath._ref_fits(concat(p_source_ref, p_target_ref, p_payload_ref))
         and jsonb_typeof(_payload) = 'object' and towpath._payload_safe(_payload)
         and towpath._payload_small(_payload)) is not true then
-        _refusal := towpath._job_refusal(row(null, p_job_kind, p_executor, p_event_domain, p_source_ref, p_target_ref,
+        _refusal := towpath._job_refusal(row(null, p_job_kind, _executor, p_event_domain, p_source_ref, p_target_ref,
             p_payload_ref, _payload, _priority, p_scheduled_at, _max, p_idempotency_key, _actor, p_run_id, null));
         if _refusal is not null then
             return _refusal;
         end if;
-        _lane := towpath._job_lane(p_job_kind, p_executor, _priority, p_event_domain);
+        _lane := towpath._job_lane(p_job_kind, _executor, _priority, p_event_domain);
         _armed := true; -- nobody can have armed a lane that did not exist
     end if;
 
@@ -208,12 +239,12 @@ begin
         values (_lane, _due, _job_id, 0, 0, case when _due <= _floor then true end))
     insert into towpath.job (job_id, job_kind, executor, event_domain, source_ref, target_ref, payload_ref,
         payload_json, priority, scheduled_at, max_attempts, idempotency_key, actor, run_id, created_at)
-    values (_job_id, p_job_kind, p_executor, p_event_domain, p_source_ref, p_target_ref, p_payload_ref,
+    values (_job_id, p_job_kind, _executor, p_event_domain, p_source_ref, p_target_ref, p_payload_ref,
         _payload, _priority, coalesce(p_scheduled_at, _now), _max, coalesce(p_idempotency_key, _job_id::text),
         _actor, p_run_id, _now);
-    if _armed and _notify = 'true' and _due <= _now then
+    if _armed and _due <= _now and towpath._gate_open('queue.notify.enabled') then
         -- As _job_wake does, with what is known here.
-        insert into towpath.job_wake (job_kind, executor, armed) values (p_job_kind, p_executor, false);
+        insert into towpath.job_wake (job_kind, executor, armed) values (p_job_kind, _executor, false);
         _none := pg_notify('towpath_job', left(p_job_kind, 1000));
     end if;
     return jsonb_build_object('ok', true, 'job_id', _job_id, 'duplicate', false);

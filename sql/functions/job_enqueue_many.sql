@@ -30,12 +30,12 @@ create or replace function towpath._ready_jobs_max() returns integer
 
 -- _job_enqueue_rows: the batch itself, without gate or authorisation, for callers inside the
 -- database that have answered for both. Raises what the tables refuse. p_jobs is an array of
--- objects with the parameter names of fn_job_enqueue without p_.
+-- objects with the parameter names of fn_job_enqueue without p_, or with those of enqueue.
 --
 -- Ids count microseconds up from now, so they keep the order of the batch. Rows go in by
 -- key hash, so that two overlapping batches cannot deadlock; a key that is taken is read
 -- again in a new statement, because its winner may have committed after this one began. If
--- its holder has finished by then, a batch raises TP002 and wants to be run again whole.
+-- its holder has finished by then, a batch raises TPX02 and wants to be run again whole.
 --
 -- Returns ids and duplicate flags in the order of p_jobs.
 create or replace function towpath._job_enqueue_rows(p_jobs jsonb, out job_ids uuid[], out duplicates boolean[])
@@ -60,16 +60,22 @@ declare
     _again record;
 begin
     _rows := array(
-        select row(towpath._uuid7(_micros + r.no, _tail), r.job_kind, coalesce(r.executor, 'PG_worker'), r.event_domain,
-                   r.source_ref, r.target_ref, r.payload_ref, coalesce(r.payload_json, '{}'),
-                   coalesce(r.priority, 100), coalesce(r.scheduled_at, _now), coalesce(r.max_attempts, _max),
-                   r.idempotency_key, coalesce(r.actor, session_user), r.run_id, r.traceparent)::towpath._job_input
+        select row(towpath._uuid7(_micros + r.no, _tail), coalesce(r.job_kind, r.kind),
+                   coalesce(r.executor, (select e.executor from towpath.job_kind_executor e
+                                          where e.job_kind = coalesce(r.job_kind, r.kind)), 'PG_worker'),
+                   coalesce(r.event_domain, r.domain), r.source_ref, r.target_ref, r.payload_ref,
+                   coalesce(r.payload_json, r.payload, '{}'), coalesce(r.priority, 100),
+                   coalesce(r.scheduled_at, r.run_at, _now), coalesce(r.max_attempts, _max),
+                   coalesce(r.idempotency_key, r.key), coalesce(r.actor, session_user), r.run_id,
+                   r.traceparent)::towpath._job_input
           from rows from (jsonb_to_recordset(p_jobs) as (
                    job_kind text, executor text, event_domain text, source_ref text, target_ref text,
                    payload_ref text, payload_json jsonb, priority integer, scheduled_at timestamptz,
-                   max_attempts integer, idempotency_key text, actor text, run_id uuid, traceparent text))
+                   max_attempts integer, idempotency_key text, actor text, run_id uuid, traceparent text,
+                   kind text, payload jsonb, run_at timestamptz, key text, domain text))
                with ordinality as r(job_kind, executor, event_domain, source_ref, target_ref, payload_ref,
-                   payload_json, priority, scheduled_at, max_attempts, idempotency_key, actor, run_id, traceparent, no));
+                   payload_json, priority, scheduled_at, max_attempts, idempotency_key, actor, run_id, traceparent,
+                   kind, payload, run_at, key, domain, no));
     job_ids := array(select r.job_id from unnest(_rows) r);
     duplicates := array_fill(false, array[cardinality(job_ids)]);
 
@@ -149,7 +155,7 @@ begin
             elsif cardinality(job_ids) > 1 then
                 -- The holder finished in between, so the key is free; but taking it now, after
                 -- keys that come later in the order, could deadlock.
-                raise exception 'key freed' using errcode = 'TP002';
+                raise exception 'key freed' using errcode = 'TPX02';
             else
                 select * into _again
                   from towpath._job_enqueue_rows(jsonb_build_array(p_jobs -> (_row.no - 1)::integer)) e;
@@ -180,14 +186,15 @@ begin
     if p_job ? 'traceparent' then
         perform set_config('towpath.traceparent', p_job ->> 'traceparent', true);
     end if;
-    select towpath.fn_job_enqueue(r.job_kind, r.source_ref, r.target_ref, r.payload_ref, r.payload_json, r.priority,
-               r.scheduled_at, r.max_attempts, r.idempotency_key, r.actor, r.run_id,
-               coalesce(r.executor, 'PG_worker'), r.event_domain)
+    select towpath.fn_job_enqueue(coalesce(r.job_kind, r.kind), r.source_ref, r.target_ref, r.payload_ref,
+               coalesce(r.payload_json, r.payload), r.priority, coalesce(r.scheduled_at, r.run_at), r.max_attempts,
+               coalesce(r.idempotency_key, r.key), r.actor, r.run_id, r.executor, coalesce(r.event_domain, r.domain))
       into _answer
       from jsonb_to_record(p_job) as r(
            job_kind text, executor text, event_domain text, source_ref text, target_ref text, payload_ref text,
            payload_json jsonb, priority integer, scheduled_at timestamptz, max_attempts integer,
-           idempotency_key text, actor text, run_id uuid);
+           idempotency_key text, actor text, run_id uuid,
+           kind text, payload jsonb, run_at timestamptz, key text, domain text);
     if p_job ? 'traceparent' then
         perform set_config('towpath.traceparent', coalesce(_trace, ''), true);
     end if;
@@ -197,7 +204,8 @@ exception when data_exception then
 end;
 $$;
 
--- fn_job_enqueue_many: the rules of fn_job_enqueue for every row of a batch (Q05).
+-- fn_job_enqueue_many: the rules of fn_job_enqueue for every row of a batch (Q05), in an array of objects
+-- with its parameter names without p_. The names of towpath.enqueue are understood too.
 --
 -- The batch is tried as a whole. If any row is refused, the whole is taken back and every
 -- row tried by itself, so that good rows get in and each bad one hears why: slower, and
@@ -225,9 +233,10 @@ begin
     while _try <= 100 loop
         begin
             if not pg_has_role(session_user, 'workflow_admin', 'member') and exists (
-                   select 1 from (select distinct r.job_kind, coalesce(r.executor, 'PG_worker') as executor
-                                    from jsonb_to_recordset(p_jobs) as r(job_kind text, executor text)) r
-                    where not towpath._producer_may(r.job_kind, r.executor)) then
+                   select 1 from (select distinct coalesce(r.job_kind, r.kind) as job_kind, r.executor
+                                    from jsonb_to_recordset(p_jobs) as r(job_kind text, kind text, executor text)) r
+                    where not towpath._producer_may(r.job_kind,
+                                                    coalesce(r.executor, towpath._job_executor(r.job_kind)))) then
                 exit; -- row by row
             end if;
             select * into _done from towpath._job_enqueue_rows(p_jobs);
@@ -237,7 +246,7 @@ begin
                 'enqueued', cardinality(array_positions(_done.duplicates, false)),
                 'duplicates', cardinality(array_positions(_done.duplicates, true)), 'refused', 0);
         exception
-            when sqlstate 'TP002' then
+            when sqlstate 'TPX02' then
                 _try := _try + 1;
             when check_violation or not_null_violation or data_exception then
                 exit; -- row by row
@@ -246,7 +255,7 @@ begin
     select jsonb_agg(a.answer order by a.no) into _answers
       from (select j.no, towpath._job_enqueue_object(j.job) as answer
               from (select j.no, j.job from jsonb_array_elements(p_jobs) with ordinality as j(job, no)
-                     order by towpath._key_hash(j.job ->> 'idempotency_key'), j.no offset 0) j
+                     order by towpath._key_hash(coalesce(j.job ->> 'idempotency_key', j.job ->> 'key')), j.no offset 0) j
             offset 0) a;
     return jsonb_build_object('ok', true, 'jobs', _answers,
         'enqueued', (select count(*) from jsonb_array_elements(_answers) a where a -> 'duplicate' = 'false'),

@@ -194,7 +194,7 @@ begin
     get diagnostics _deleted = row_count;
     if _deleted < cardinality(p_job_ids) then
         -- Undoes the delete: the block is a subtransaction.
-        raise exception using errcode = 'TP001', message = 'not all of them';
+        raise exception using errcode = 'TPX01', message = 'not all of them';
     end if;
     if p_shared <> '{}' then
         insert into towpath.job_run (job_id, attempt, refunded, picked_at, finished_at, outcome, lease_owner, job_ids)
@@ -213,7 +213,7 @@ begin
         insert into towpath.job_parallel_release (subscription_no, n) values (p_entry.subscription_no, _deleted);
     end if;
     return true;
-exception when sqlstate 'TP001' then
+exception when sqlstate 'TPX01' then
     return false;
 end;
 $$;

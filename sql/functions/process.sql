@@ -156,8 +156,8 @@ begin
         'error_handler', _kind.error_handler, 'process_id', p_process.process_id, 'attempt_no', _no,
         _kind.ref_field, towpath._process_ref(p_process.ref)));
     select e.job_ids[1] into _job_id from towpath._job_enqueue_rows(jsonb_build_array(jsonb_build_object(
-        'job_kind', _kind.task_kind, 'payload_json', _payload, 'scheduled_at', _due, 'max_attempts', 3,
-        'source_ref', 'process:' || p_process.process_id, 'actor', towpath._own_actor('process', _kind.process_kind),
+        'job_kind', _kind.task_kind, 'executor', 'PG_worker', 'payload_json', _payload, 'scheduled_at', _due,
+        'max_attempts', 3,        'source_ref', 'process:' || p_process.process_id, 'actor', towpath._own_actor('process', _kind.process_kind),
         'run_id', p_process.process_id,
         'idempotency_key', format('process:%s:%s', p_process.process_id, _no)))) e;
     _look := _due + make_interval(secs => _kind.pickup_seconds);
@@ -266,6 +266,7 @@ begin
     end if;
     if not towpath._producer_may(_kind.task_kind, 'PG_worker') then
         return jsonb_build_object('ok', false, 'error', 'not_authorised',
+            'producer', session_user, 'job_kind', _kind.task_kind, 'executor', 'PG_worker',
             'detail', format('%s may not start %s: it needs a producer grant for %s jobs of PG_worker',
                              session_user, p_process_kind, _kind.task_kind));
     end if;

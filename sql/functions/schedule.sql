@@ -5,7 +5,8 @@
 
 -- fn_schedule_put: makes or changes a schedule. p_job takes the fields of fn_job_enqueue_many
 -- that a template has: job_kind, executor, event_domain, source_ref, target_ref, payload_ref,
--- payload_json, priority, max_attempts. p_next_at is the first tick.
+-- payload_json, priority, max_attempts. Without an executor each tick goes where an enqueue that names
+-- none goes. p_next_at is the first tick.
 --
 -- Answers: {ok, name, created, next_at}; invalid.
 create or replace function towpath.fn_schedule_put(
@@ -35,7 +36,8 @@ begin
     if _refusal is not null then
         return _refusal;
     end if;
-    -- Without a number of its own the job gets the default of the day it is made.
+    -- Without an executor or a number of its own the job gets the default of the day it is made.
+    _job.executor := p_job ->> 'executor';
     _job.max_attempts := (p_job ->> 'max_attempts')::integer;
     insert into towpath.schedule as s (name, expression, time_zone, catch_up, job_kind, executor, event_domain,
         source_ref, target_ref, payload_ref, payload_json, priority, max_attempts, next_at, changed_by, changed_at)

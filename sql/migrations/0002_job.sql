@@ -246,7 +246,7 @@ create table towpath.job_live (
     constraint job_live_lease_pair_check check ((lease_owner is null) = (lease_until is null)),
     constraint job_live_leased_iff_owned_check check ((state in (1, 2)) = (lease_owner is not null))
 ) with (fillfactor = 45, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000);
--- job_live_key_uq: fn_job_enqueue; one unfinished job per idempotency key.
+-- job_live_key_uq: fn_job_enqueue; one unfinished job per idempotency key, over all kinds.
 create unique index job_live_key_uq on towpath.job_live (key_hash) where key_hash is not null;
 
 -- Queue order and nothing else: queued or retry_waiting, unblocked.
@@ -467,6 +467,34 @@ create table towpath.job_subscription (
     constraint job_subscription_max_parallel_check check (max_parallel between 1 and 1000000)
 );
 
+-- The executor of jobs of a kind that name none: the one that all enabled subscriptions to the kind
+-- name. No row: PG_worker. Written by the subscriptions' trigger alone, because an enqueue
+-- that looks at the subscriptions themselves is measurably slower.
+create table towpath.job_kind_executor (
+    job_kind towpath.label         primary key,
+    executor towpath.executor_kind not null
+);
+
+-- _job_kind_executor_keep: after a change of subscriptions, what they say about their kinds. Two changes
+-- wait for each other, or neither would see the other's.
+create function towpath._job_kind_executor_keep() returns trigger
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    lock table towpath.job_kind_executor in share row exclusive mode;
+    delete from towpath.job_kind_executor e where e.job_kind in (old.job_kind, new.job_kind);
+    insert into towpath.job_kind_executor (job_kind, executor)
+    select s.job_kind, min(s.executor_kind) from towpath.job_subscription s
+     where s.job_kind in (old.job_kind, new.job_kind) and s.enabled
+     group by s.job_kind having min(s.executor_kind) = max(s.executor_kind);
+    return null;
+end;
+$$;
+create trigger job_subscription_kind_executor
+    after insert or delete or update of job_kind, executor_kind, enabled on towpath.job_subscription
+    for each row execute function towpath._job_kind_executor_keep();
+
 -- Leases held under a subscription with max_parallel. A claim locks the subscription's row
 -- and inserts the new number; the newest row counts, as in job_floor. Whoever gives a lease
 -- up only appends a release, which the next claim folds in.
@@ -540,7 +568,8 @@ create table towpath.schedule (
     -- What to do with ticks missed while nobody ran: skip them, run the last one, run all.
     catch_up     text                  not null default 'last',
     job_kind     towpath.label         not null,
-    executor     towpath.executor_kind not null default 'PG_worker',
+    -- Null: as an enqueue that names none, at every tick.
+    executor     towpath.executor_kind,
     event_domain towpath.label,
     source_ref   towpath.reference,
     target_ref   towpath.reference,

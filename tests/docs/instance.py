@@ -78,13 +78,23 @@ class Instance:
             if code is not None or time.monotonic() > deadline:
                 break
             time.sleep(0.01)
-        # Also what it left in the background.
+        self.end(process, gently=until is not None and code == 0)
+        return (code, text) if code is not None else (-1, text + "\n(it did not end)")
+
+    def end(self, process, gently):
+        """Ends a script and what it left in the background; gently: as a reader's own signal would, who lets it
+        finish what it does."""
         try:
+            deadline = time.monotonic() + (5 if gently else 0)
+            os.killpg(process.pid, signal.SIGTERM if gently else signal.SIGKILL)
+            while time.monotonic() < deadline:
+                process.poll()
+                os.killpg(process.pid, 0)
+                time.sleep(0.02)
             os.killpg(process.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
         process.wait()
-        return (code, text) if code is not None else (-1, text + "\n(it did not end)")
 
     def stop(self):
         self.server.terminate()

@@ -243,7 +243,10 @@ def prose(lines):
     text = "\n".join(line[2:].removeprefix(" ") for line in lines)
     text = re.sub(r"^\w+: ", "", text)
     text = re.sub(r" \((?:[A-Z]\d\d(?:, | and )?)+\)", "", text)
-    return re.sub(r"([_*<|])", r"\\\1", text[:1].upper() + text[1:])
+    # What is indented by four is an example.
+    escaped = (line if line.startswith("    ") else re.sub(r"([_*<|])", r"\\\1", line)
+               for line in (text[:1].upper() + text[1:]).splitlines())
+    return "\n".join(escaped)
 
 
 def signature(name, function):
@@ -252,7 +255,7 @@ def signature(name, function):
     if len(line) <= 110:
         return line
     # Between arguments, not inside of a default.
-    split = re.split(r", (?=p_|_|OUT |VARIADIC )", arguments)
+    split = re.split(r", (?=(?:OUT |VARIADIC )?\w+ [a-z])", arguments)
     return f"{name}(\n    " + ",\n    ".join(split) + f") returns {function['result']}"
 
 

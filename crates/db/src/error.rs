@@ -93,6 +93,38 @@ impl Error {
     }
 }
 
+impl Error {
+    /// Turns what a door (`towpath.enqueue` and its like) raised into the variant a caller reacts to;
+    /// none if the SQLSTATE is not one of ours.
+    pub fn raised(raised: Raised<'_>) -> Option<Error> {
+        let Raised { sqlstate, message, detail, hint } = raised;
+        let words = if hint.is_empty() { message.to_owned() } else { format!("{message}; {hint}") };
+        Some(match Refusal::from_sqlstate(sqlstate)? {
+            Refusal::GateClosed => {
+                Error::GateClosed { gate: detail.strip_prefix("gate: ").unwrap_or(detail).to_owned() }
+            }
+            Refusal::Invalid | Refusal::InvalidValue => Error::Invalid(words),
+            Refusal::NotAuthorised => Error::NotAuthorised(words),
+            Refusal::NotFound | Refusal::UnknownKey | Refusal::NoSubscription => Error::NotFound(words),
+            Refusal::Conflict | Refusal::Paused => Error::Conflict(words),
+            Refusal::LeaseLost => Error::LeaseLost(detail.to_owned()),
+        })
+    }
+}
+
+/// What PostgreSQL said when it raised, whichever driver heard it.
+#[derive(Debug, Clone, Copy)]
+pub struct Raised<'a> {
+    /// The five characters.
+    pub sqlstate: &'a str,
+    /// What was refused and why.
+    pub message: &'a str,
+    /// The facts: the field, the gate, the index of the row.
+    pub detail: &'a str,
+    /// What to do next.
+    pub hint: &'a str,
+}
+
 /// The detail with the field it is about, unless it names it.
 fn about(field: &str, detail: String) -> String {
     if field.is_empty() || detail.contains(field) { detail } else { format!("{field}: {detail}") }
@@ -111,7 +143,15 @@ fn told(detail: &str, answer: &serde_json::Value) -> String {
 /// printed a second time.
 impl From<tokio_postgres::Error> for Error {
     fn from(error: tokio_postgres::Error) -> Error {
-        Error::Postgres(error)
+        let raised = error.as_db_error().and_then(|db| {
+            Error::raised(Raised {
+                sqlstate: db.code().code(),
+                message: db.message(),
+                detail: db.detail().unwrap_or_default(),
+                hint: db.hint().unwrap_or_default(),
+            })
+        });
+        raised.unwrap_or(Error::Postgres(error))
     }
 }
 

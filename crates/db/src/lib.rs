@@ -32,5 +32,5 @@ mod tls;
 
 pub use config::{Attribution, ConfigChange, ConfigEntry, ConfigSet, GateMove};
 pub use connect::Database;
-pub use error::Error;
+pub use error::{Error, Raised};
 pub use process_scan::ProcessScan;

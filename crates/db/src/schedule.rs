@@ -17,7 +17,7 @@ pub struct Schedule {
     pub time_zone: String,
     pub catch_up: String,
     pub job_kind: String,
-    pub executor: String,
+    pub executor: Option<String>,
     pub event_domain: Option<String>,
     pub source_ref: Option<String>,
     pub target_ref: Option<String>,

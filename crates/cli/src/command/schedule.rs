@@ -180,13 +180,11 @@ async fn resume(named: &Named, database: &Database, output: &Output) -> anyhow::
 
 async fn run_now(named: &Named, database: &Database, output: &Output) -> anyhow::Result<()> {
     let row = find(&named.name, database).await?;
-    let mut job = NewJob::new(row.job_kind)
-        .executor(row.executor)
-        .priority(row.priority)
-        .payload(&row.payload_json)?
-        .actor(named.actor());
+    let mut job =
+        NewJob::new(row.job_kind).priority(row.priority).payload(&row.payload_json)?.actor(named.actor());
     let texts = [
-        (row.event_domain, NewJob::event_domain as fn(NewJob, String) -> NewJob),
+        (row.executor, NewJob::executor as fn(NewJob, String) -> NewJob),
+        (row.event_domain, NewJob::event_domain),
         (row.source_ref, NewJob::source_ref),
         (row.target_ref, NewJob::target_ref),
         (row.payload_ref, NewJob::payload_ref),

@@ -86,9 +86,12 @@ pub(crate) async fn act(State(app): State<App>, action: Action) -> Result<Respon
 fn once(schedule: &Schedule, who: &str) -> Result<NewJob, towpath_db::Error> {
     let job = NewJob::new(&schedule.job_kind)
         .payload(&schedule.payload_json)?
-        .executor(&schedule.executor)
         .priority(schedule.priority)
         .actor(who);
+    let job = match &schedule.executor {
+        Some(executor) => job.executor(executor),
+        None => job,
+    };
     let job = match &schedule.event_domain {
         Some(domain) => job.event_domain(domain),
         None => job,

@@ -83,15 +83,7 @@ const TYPES: [Type; 13] = [
     Type::TEXT,
 ];
 
-/// The executor of jobs that name none; the default of `fn_job_enqueue`, which a parameter
-/// that is passed cannot leave out.
-pub(super) const EXECUTOR_DEFAULT: &str = "PG_worker";
-
 fn parameters<'a>(job: &'a NewJob, payload: &'a Option<Json<&'a RawValue>>) -> [&'a (dyn ToSql + Sync); 13] {
-    let executor: &(dyn ToSql + Sync) = match &job.executor {
-        Some(executor) => executor,
-        None => &EXECUTOR_DEFAULT,
-    };
     [
         &job.job_kind,
         &job.source_ref,
@@ -104,7 +96,7 @@ fn parameters<'a>(job: &'a NewJob, payload: &'a Option<Json<&'a RawValue>>) -> [
         &job.idempotency_key,
         &job.actor,
         &job.run_id,
-        executor,
+        &job.executor,
         &job.event_domain,
     ]
 }

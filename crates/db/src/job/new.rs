@@ -44,7 +44,8 @@ pub struct NewJob {
 }
 
 impl NewJob {
-    /// A job of this kind with an empty payload, for the executor `PG_worker`.
+    /// A job of this kind with an empty payload, for the executor that all enabled subscriptions to the
+    /// kind name, else for `PG_worker`.
     pub fn new(kind: impl Into<String>) -> NewJob {
         NewJob {
             job_kind: kind.into(),
@@ -121,7 +122,8 @@ impl NewJob {
         self
     }
 
-    /// At most one unfinished job has this key (Q04).
+    /// At most one unfinished job has this key, of whatever kind (Q04). While one has it, that job is the
+    /// answer, even if kind or payload differ.
     pub fn idempotency_key(mut self, key: impl Into<String>) -> NewJob {
         self.idempotency_key = Some(key.into());
         self

@@ -4,9 +4,9 @@ use sqlx::PgExecutor;
 use sqlx::types::Json;
 use towpath_model::job::JobId;
 
-use super::enqueue::{ENQUEUE, ENQUEUE_MANY, EXECUTOR_DEFAULT, read_row};
+use super::enqueue::{ENQUEUE, ENQUEUE_MANY, read_row};
 use super::{Enqueued, NewJob, refusal};
-use crate::Error;
+use crate::{Error, Raised};
 
 /// Like [`super::enqueue`], for a connection or transaction of sqlx: `enqueue(&mut *tx, &job)`.
 pub async fn enqueue<'c>(executor: impl PgExecutor<'c>, job: &NewJob) -> Result<Enqueued, Failed> {
@@ -29,7 +29,7 @@ pub async fn enqueue<'c>(executor: impl PgExecutor<'c>, job: &NewJob) -> Result<
         .bind(&job.idempotency_key)
         .bind(&job.actor)
         .bind(job.run_id)
-        .bind(job.executor.as_deref().unwrap_or(EXECUTOR_DEFAULT))
+        .bind(&job.executor)
         .bind(&job.event_domain)
         .fetch_one(executor)
         .await?;
@@ -66,7 +66,23 @@ pub enum Failed {
     Refused(#[from] Error),
     /// The connection or the transaction failed.
     #[error(transparent)]
-    Sqlx(#[from] sqlx::Error),
+    Sqlx(sqlx::Error),
+}
+
+/// What a door raised is a refusal, whoever called it: `sqlx::query("select towpath.enqueue(…)")` too.
+impl From<sqlx::Error> for Failed {
+    fn from(error: sqlx::Error) -> Failed {
+        let refused = error.as_database_error().and_then(|database| {
+            let postgres = database.try_downcast_ref::<sqlx::postgres::PgDatabaseError>()?;
+            Error::raised(Raised {
+                sqlstate: postgres.code(),
+                message: postgres.message(),
+                detail: postgres.detail().unwrap_or_default(),
+                hint: postgres.hint().unwrap_or_default(),
+            })
+        });
+        refused.map_or(Failed::Sqlx(error), Failed::Refused)
+    }
 }
 
 pub(crate) fn as_text(sql: &str) -> String {

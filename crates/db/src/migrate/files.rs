@@ -111,6 +111,7 @@ pub const SOURCES: &[Source] = sources! {
     "functions/process_read.sql",
     "functions/process_outside.sql",
     "functions/process_operate.sql",
+    "functions/door.sql",
     "functions/comms_message.sql",
     "functions/comms_email.sql",
     "functions/comms_sms.sql",

@@ -24,7 +24,7 @@ pub(crate) struct Enqueue {
     /// Not before this moment, or this long from now
     #[arg(long, value_name = "WHEN", value_parser = moment::from_now)]
     at: Option<Timestamp>,
-    /// At most one unfinished job has this key; a second enqueue answers the first one's id
+    /// At most one unfinished job has this key, of whatever kind; a second enqueue answers the first one's id
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
     /// The run it is part of
@@ -56,9 +56,10 @@ pub(crate) struct Template {
     /// What it is about
     #[arg(long, value_name = "REF")]
     target: Option<String>,
-    /// The kind of executor that is to run it
-    #[arg(long, value_name = "NAME", default_value = "PG_worker")]
-    executor: String,
+    /// The kind of executor that is to run it [default: the one that the kind's subscriptions name,
+    /// else PG_worker]
+    #[arg(long, value_name = "NAME")]
+    executor: Option<String>,
     /// The event domain it belongs to
     #[arg(long, value_name = "DOMAIN")]
     domain: Option<String>,
@@ -111,16 +112,15 @@ pub(crate) async fn run(enqueue: Enqueue, database: &Database, output: &Output) 
 impl Enqueue {
     fn into_job(self) -> anyhow::Result<NewJob> {
         let payload = self.template.payload()?;
-        let Template { executor, priority, .. } = self.template;
         let mut job = NewJob::new(self.kind)
-            .executor(executor)
-            .priority(priority)
+            .priority(self.template.priority)
             .actor(self.by.unwrap_or_else(crate::command::actor));
         if let Some(payload) = payload {
             job = job.payload(&payload)?;
         }
         let texts = [
-            (self.template.payload_ref, NewJob::payload_ref as fn(NewJob, String) -> NewJob),
+            (self.template.executor, NewJob::executor as fn(NewJob, String) -> NewJob),
+            (self.template.payload_ref, NewJob::payload_ref),
             (self.template.source, NewJob::source_ref),
             (self.template.target, NewJob::target_ref),
             (self.template.domain, NewJob::event_domain),

@@ -288,7 +288,7 @@ as $$
 $$;
 
 -- kickoff_{{name}}_task: a run of the process for the record root_id, now or at scheduled_at.
--- Answers {ok, {{name}}_task_id, process_id, state}, or a refusal of towpath.fn_process_start.
+-- Answers {ok, {{name}}_task_id, process_id}; raises what towpath.start_process refuses.
 create function {{schema}}.kickoff_{{name}}_task(root_id bigint, scheduled_at timestamptz default null) returns jsonb
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
@@ -296,17 +296,11 @@ as $$
 declare
     _at timestamptz := coalesce(scheduled_at, towpath.fn_now());
     _id bigint;
-    _started jsonb;
 begin
     insert into {{schema}}.{{name}}_task ({{name}}_id, scheduled_at) values (root_id, _at)
     returning {{name}}_task_id into _id;
-    _started := towpath.fn_process_start('{{schema}}.{{name}}', _id::text, _at);
-    if not (_started->>'ok')::boolean then
-        delete from {{schema}}.{{name}}_task t where t.{{name}}_task_id = _id;
-        return _started;
-    end if;
-    return jsonb_build_object('ok', true, '{{name}}_task_id', _id, 'process_id', _started->'process_id',
-                              'state', _started->'state');
+    return jsonb_build_object('ok', true, '{{name}}_task_id', _id,
+                              'process_id', towpath.start_process('{{schema}}.{{name}}', _id::text, _at));
 end;
 $$;
 

@@ -1,0 +1,128 @@
+//! Where a job goes that names no executor.
+
+use serde_json::{Value, json};
+use towpath_db::executor_token::TokenSpec;
+use towpath_db::job::NewJob;
+use towpath_testkit::TestDb;
+
+/// A database in which `py` works on `resize` as external_worker, and `any` on every kind as Agent.
+async fn place() -> TestDb {
+    let db = TestDb::open().await;
+    db.execute("select towpath.fn_consumer_put('py', 'external_worker')").await;
+    subscribe(&db, "'py', 'external_worker', 'resize', p_enabled => true").await;
+    subscribe(&db, "'any', 'Agent', p_enabled => true").await;
+    db
+}
+
+async fn subscribe(db: &TestDb, arguments: &str) {
+    let answer = db.json(&format!("towpath.fn_job_subscription_put({arguments})")).await;
+    assert_eq!(answer["ok"], true, "{answer}");
+}
+
+/// The executor of the newest job.
+async fn newest(db: &TestDb) -> String {
+    db.text("select executor from towpath.job_queue order by job_id desc limit 1").await
+}
+
+async fn enqueued(db: &TestDb, kind: &str) -> String {
+    db.execute(&format!("select towpath.fn_job_enqueue('{kind}')")).await;
+    newest(db).await
+}
+
+/// Q21, Q04: the enabled subscriptions to a kind decide, as far as they agree; else it is PG_worker.
+#[tokio::test]
+async fn the_only_subscription_to_a_kind_takes_its_jobs() {
+    let db = place().await;
+    assert_eq!(enqueued(&db, "resize").await, "external_worker");
+    assert_eq!(enqueued(&db, "crop").await, "PG_worker", "a subscription to every kind does not count");
+    subscribe(&db, "'py2', 'external_worker', 'resize', p_event_domain => 'd', p_enabled => true").await;
+    assert_eq!(enqueued(&db, "resize").await, "external_worker", "a second of the same executor");
+    subscribe(&db, "'dot', 'DOT', 'resize'").await;
+    assert_eq!(enqueued(&db, "resize").await, "external_worker", "one that is not enabled");
+    subscribe(&db, "'dot', 'DOT', 'resize', p_enabled => true").await;
+    assert_eq!(enqueued(&db, "resize").await, "PG_worker", "two executors");
+    let delete = async |executor: &str| {
+        let of = format!("from towpath.job_subscription where executor_id = '{executor}'");
+        db.execute(&format!("select towpath.fn_job_subscription_delete(subscription_id) {of}")).await;
+    };
+    delete("py").await;
+    delete("py2").await;
+    assert_eq!(enqueued(&db, "resize").await, "DOT", "one of them is gone");
+    delete("dot").await;
+    assert_eq!(enqueued(&db, "resize").await, "PG_worker", "nobody is left");
+}
+
+/// Q21: the same at every way in; a way that names an executor gets that one.
+#[tokio::test]
+async fn every_way_in_has_the_same_default() {
+    let db = place().await;
+    let database = db.database().await;
+    let graph = json!({"name": "g", "nodes": [{"node": "a", "job_kind": "resize"}]});
+    for (call, expected) in [
+        ("enqueue('resize')".to_owned(), "external_worker"),
+        ("enqueue('resize', executor => 'Hermes')".into(), "Hermes"),
+        (r#"enqueue_many('[{"kind": "resize"}]')"#.into(), "external_worker"),
+        (r#"fn_job_enqueue_many('[{"job_kind": "resize"}]')"#.into(), "external_worker"),
+        (r#"fn_job_enqueue_many('[{"job_kind": "resize"}, {"job_kind": " "}]')"#.into(), "external_worker"),
+        (r#"fn_job_enqueue_many('[{"job_kind": "resize", "executor": "DOT"}]')"#.into(), "DOT"),
+        (format!("fn_mot_graph_emit('{graph}')"), "external_worker"),
+    ] {
+        db.execute(&format!("select towpath.{call}")).await;
+        assert_eq!(newest(&db).await, expected, "{call}");
+    }
+    database.enqueue(&NewJob::new("resize")).await.unwrap();
+    assert_eq!(newest(&db).await, "external_worker", "from Rust");
+
+    db.execute(
+        r#"select towpath.fn_schedule_put('s', '* * * * *', 'UTC', '{"job_kind": "resize"}', now());
+           select towpath.fn_schedule_fire('s', next_at, next_at + interval '1 minute') from towpath.schedule"#,
+    )
+    .await;
+    assert_eq!(newest(&db).await, "external_worker", "a schedule");
+
+    db.execute(
+        r#"select towpath.fn_route_put('r', 'job', '{"job_kind": "resize"}');
+           select towpath.fn_route_mode_set('r', 'live', 'tester', 'a test');
+           select towpath.fn_event_emit('d', 't')"#,
+    )
+    .await;
+    for pass in ["fn_event_sequence()", "fn_route_worker_run('default', 1000)"] {
+        let answer: Value = db.json(&format!("towpath.{pass}")).await;
+        assert_eq!(answer["ok"], true, "{answer}");
+    }
+    assert_eq!(newest(&db).await, "external_worker", "a route");
+
+    let spec = TokenSpec { executor_id: "py", may_enqueue: true, actor: "tester", ..Default::default() };
+    let token = database.executor_token_create(&spec).await.unwrap().token;
+    let enqueue = format!(
+        "towpath.fn_executor_token_enqueue(sha256('{token}'::bytea), '{}')",
+        json!([{"job_kind": "resize"}])
+    );
+    assert_eq!(db.json(&enqueue).await["enqueued"], 1);
+    assert_eq!(newest(&db).await, "external_worker", "over HTTP");
+}
+
+/// Q21: two administrators who subscribe different executors at the same moment leave no wrong default.
+#[tokio::test]
+async fn concurrent_subscriptions_see_each_other() {
+    let db = TestDb::open().await;
+    let (one, other) = (db.client().await, db.client().await);
+    let put = |executor: &str| {
+        format!(
+            "begin; select towpath.fn_job_subscription_put('{executor}', '{executor}', 'k', p_enabled => true)"
+        )
+    };
+    one.batch_execute(&put("DOT")).await.unwrap();
+    let second = put("Agent");
+    let waiting = tokio::spawn(async move {
+        other.batch_execute(&second).await.unwrap();
+        other.batch_execute("commit").await.unwrap();
+    });
+    let waits = "select count(*) from pg_locks where relation = 'towpath.job_kind_executor'::regclass and not granted";
+    while db.text(waits).await == "0" && !waiting.is_finished() {
+        tokio::task::yield_now().await;
+    }
+    one.batch_execute("commit").await.unwrap();
+    waiting.await.unwrap();
+    assert_eq!(enqueued(&db, "k").await, "PG_worker");
+}
