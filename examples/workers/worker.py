@@ -4,19 +4,24 @@
     TOWPATH_URL=http://127.0.0.1:4437 EXECUTOR_TOKEN=tpx_... python3 worker.py
 
 Make the token with: towpath executor token create NAME
-Stops after the job in hand on SIGINT or SIGTERM.
+Claims up to BATCH jobs with one call and acknowledges them with one call. On SIGINT or SIGTERM it finishes
+the job in hand, gives the others back, and stops.
 """
-import json, os, signal, socket, threading, urllib.error, urllib.request
+import json, os, signal, socket, threading, time, urllib.error, urllib.request
 
 URL = os.environ.get("TOWPATH_URL", "http://127.0.0.1:4437") + "/api/v1/jobs/"
 HEADERS = {"Authorization": "Bearer " + os.environ["EXECUTOR_TOKEN"],
            "Towpath-Worker": f"{socket.gethostname()}-{os.getpid()}"}
-LEASE_SECONDS = 60
+LEASE_SECONDS = int(os.environ.get("LEASE_SECONDS", "60"))
+BATCH = 20
+ACK_SECONDS = int(os.environ.get("ACK_SECONDS", "1"))  # a job that is done waits no longer than this for the others
 stopping = threading.Event()
+held = {}  # claimed and not settled: {job_id: {job_id, attempt}}
+done = []  # worked on and not acknowledged
 
 
 class LeaseLost(Exception):
-    """Somebody else has the job now: stop working on it."""
+    """The job was cancelled, or somebody else has it now: stop working on it."""
 
 
 def call(verb, **body):
@@ -38,34 +43,74 @@ def run(job, progress):
 
 
 def work(job):
-    held = {"job_id": job["job_id"], "attempt": job["attempt"]}
-    done = threading.Event()
-
-    def keep():  # a job may take longer than its lease
-        while not done.wait(LEASE_SECONDS / 3):
-            call("extend", seconds=LEASE_SECONDS, **held)
-
-    call("start", **held)
-    threading.Thread(target=keep, daemon=True).start()
+    lease = held[job["job_id"]]
     try:
-        run(job, lambda percent, message: call("progress", percent=percent, message=message, **held))
-        call("ack", **held)
+        call("start", **lease)
+        try:
+            run(job, lambda percent, message: call("progress", percent=percent, message=message, **lease))
+        except LeaseLost:
+            raise
+        except Exception as error:
+            call("fail", error=f"{type(error).__name__}: {error}", **lease)
+        else:
+            done.append(lease)
+            return  # settled by the next acknowledge()
     except LeaseLost as lost:
         print("dropped:", lost, flush=True)
-    except Exception as error:
-        call("fail", error=f"{type(error).__name__}: {error}", **held)
-    finally:
-        done.set()
+    held.pop(job["job_id"], None)
+
+
+def acknowledge():
+    if done:
+        for lost in call("ack_many", jobs=done)["lost"]:
+            print("dropped:", lost, flush=True)
+        for lease in done:
+            held.pop(lease["job_id"], None)
+        done.clear()
+
+
+def work_on_a_batch():
+    acknowledge()  # what the server could not hear the last time
+    call("heartbeat")
+    jobs = call("claim", limit=BATCH, wait_seconds=5, lease_seconds=LEASE_SECONDS)["jobs"]
+    held.update({job["job_id"]: {"job_id": job["job_id"], "attempt": job["attempt"]} for job in jobs})
+    acknowledged = time.monotonic()
+    while jobs and not stopping.is_set():
+        work(jobs.pop(0))
+        if time.monotonic() - acknowledged > ACK_SECONDS:
+            acknowledge()
+            acknowledged = time.monotonic()
+    acknowledge()
+    if jobs:
+        call("release", jobs=[held[job["job_id"]] for job in jobs])
+
+
+def keep():
+    """Renews every lease in hand, because a batch may take longer than one. A call that fails is made again
+    the next time; what is lost is heard by whoever works on it."""
+    while True:
+        time.sleep(LEASE_SECONDS / 3)
+        for lease in list(held.values()):
+            try:
+                call("extend", seconds=LEASE_SECONDS, **lease)
+            except Exception as error:
+                print("not extended:", error, flush=True)
+
+
+def stop(*_):
+    os.write(1, b"stopping\n")  # print may be under way already
+    stopping.set()
 
 
 for name in (signal.SIGINT, signal.SIGTERM):
-    signal.signal(name, lambda *_: stopping.set())
+    signal.signal(name, stop)
+threading.Thread(target=keep, daemon=True).start()
 print("working", flush=True)
 while not stopping.is_set():
     try:
-        call("heartbeat")
-        for job in call("claim", wait_seconds=5, lease_seconds=LEASE_SECONDS)["jobs"]:
-            work(job)
-    except (OSError, RuntimeError) as error:  # the server is away, or a gate is closed
+        work_on_a_batch()
+    except (OSError, RuntimeError, LeaseLost) as error:  # the server is away, or a gate is closed
         print("waiting:", error, flush=True)
+        for job_id in held.keys() - {lease["job_id"] for lease in done}:
+            held.pop(job_id)  # their leases run out, and they are claimed again
         stopping.wait(2)

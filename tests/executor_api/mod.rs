@@ -2,6 +2,7 @@
 
 mod events;
 mod example;
+mod meddler;
 mod refusal;
 mod work;
 

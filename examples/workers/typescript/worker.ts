@@ -4,12 +4,13 @@
 //     TOWPATH_URL=http://127.0.0.1:4437 EXECUTOR_TOKEN=tpx_... node build/worker.js
 //
 // Make the token with: towpath executor token create NAME
-// Stops after the job in hand on SIGINT or SIGTERM.
+// Claims up to `batch` jobs with one call and acknowledges them with one call. On SIGINT or SIGTERM it finishes
+// the job in hand, gives the others back, and stops.
 import { hostname } from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";
 
-type Held = { job_id: string; attempt: number };
-type Job = Held & { job_kind: string; payload_json: Record<string, unknown> };
+type Lease = { job_id: string; attempt: number };
+type Job = Lease & { job_kind: string; payload_json: Record<string, unknown> };
 type Progress = (percent: number, message: string) => Promise<unknown>;
 
 const url = `${process.env.TOWPATH_URL ?? "http://127.0.0.1:4437"}/api/v1/jobs/`;
@@ -17,10 +18,14 @@ const headers = {
   authorization: `Bearer ${process.env.EXECUTOR_TOKEN}`,
   "towpath-worker": `${hostname()}-${process.pid}`,
 };
-const leaseSeconds = 60;
+const leaseSeconds = Number(process.env.LEASE_SECONDS ?? 60);
+const batch = 20;
+const ackMilliseconds = Number(process.env.ACK_SECONDS ?? 1) * 1000; // a job that is done waits no longer than this for the others
+const held = new Map<string, Lease>(); // claimed and not settled
+let done: Lease[] = []; // worked on and not acknowledged
 let stopping = false;
 
-/** Somebody else has the job now: stop working on it. */
+/** The job was cancelled, or somebody else has it now: stop working on it. */
 class LeaseLost extends Error {}
 
 async function call<Answer>(verb: string, body: object = {}): Promise<Answer> {
@@ -40,32 +45,82 @@ async function run(job: Job, progress: Progress): Promise<void> {
 }
 
 async function work(job: Job): Promise<void> {
-  const held: Held = { job_id: job.job_id, attempt: job.attempt };
-  await call("start", held);
-  // A job may take longer than its lease. A failed extension is heard by the next call.
-  const extend = () => call("extend", { ...held, seconds: leaseSeconds }).catch(() => {});
-  const keep = setInterval(extend, (leaseSeconds * 1000) / 3);
+  const lease: Lease = { job_id: job.job_id, attempt: job.attempt };
   try {
-    await run(job, (percent, message) => call("progress", { ...held, percent, message }));
-    await call("ack", held);
+    await call("start", lease);
+    const failed = await run(job, (percent, message) => call("progress", { ...lease, percent, message })).then(
+      () => undefined,
+      (error: unknown) => ({ error }),
+    );
+    if (!failed) {
+      done.push(lease);
+      return; // settled by the next acknowledge()
+    }
+    if (failed.error instanceof LeaseLost) throw failed.error;
+    await call("fail", { ...lease, error: String(failed.error) });
   } catch (error) {
-    if (error instanceof LeaseLost) return console.log("dropped:", error.message);
-    await call("fail", { ...held, error: String(error) });
-  } finally {
-    clearInterval(keep);
+    if (!(error instanceof LeaseLost)) throw error;
+    console.log("dropped:", error.message);
+  }
+  held.delete(job.job_id);
+}
+
+async function acknowledge(): Promise<void> {
+  if (done.length === 0) return;
+  const { lost } = await call<{ lost: string[] }>("ack_many", { jobs: done });
+  for (const job of lost) console.log("dropped:", job);
+  for (const lease of done) held.delete(lease.job_id);
+  done = [];
+}
+
+async function workOnABatch(): Promise<void> {
+  await acknowledge(); // what the server could not hear the last time
+  await call("heartbeat");
+  const claim = { limit: batch, wait_seconds: 5, lease_seconds: leaseSeconds };
+  const { jobs } = await call<{ jobs: Job[] }>("claim", claim);
+  for (const { job_id, attempt } of jobs) held.set(job_id, { job_id, attempt });
+  let acknowledged = Date.now();
+  while (jobs.length > 0 && !stopping) {
+    await work(jobs.shift() as Job);
+    if (Date.now() - acknowledged > ackMilliseconds) {
+      await acknowledge();
+      acknowledged = Date.now();
+    }
+  }
+  await acknowledge();
+  if (jobs.length > 0) await call("release", { jobs: jobs.map(({ job_id }) => held.get(job_id)) });
+}
+
+/**
+ * Renews every lease in hand, because a batch may take longer than one. A call that fails is made again the next
+ * time; what is lost is heard by whoever works on it.
+ */
+async function keep(): Promise<never> {
+  for (;;) {
+    await sleep((leaseSeconds * 1000) / 3, undefined, { ref: false });
+    for (const lease of [...held.values()]) {
+      const extended = call("extend", { ...lease, seconds: leaseSeconds });
+      await extended.catch((error: unknown) => console.log("not extended:", String(error)));
+    }
   }
 }
 
-for (const name of ["SIGINT", "SIGTERM"]) process.on(name, () => (stopping = true));
+function stop(): void {
+  console.log("stopping");
+  stopping = true;
+}
+
+for (const name of ["SIGINT", "SIGTERM"]) process.on(name, stop);
+void keep();
 console.log("working");
 while (!stopping) {
   try {
-    await call("heartbeat");
-    const { jobs } = await call<{ jobs: Job[] }>("claim", { wait_seconds: 5, lease_seconds: leaseSeconds });
-    for (const job of jobs) await work(job);
+    await workOnABatch();
   } catch (error) {
-    // The server is away, or a gate is closed.
+    // The server is away, or a gate is closed. What was claimed and not done is claimed again when its lease ends.
     console.log("waiting:", String(error));
+    held.clear();
+    for (const lease of done) held.set(lease.job_id, lease);
     await sleep(2000);
   }
 }
