@@ -30,15 +30,7 @@ async fn a_generated_process_runs_to_its_terminal_fact() {
     let mut command = place.command(&["work"]);
     command.env("DATABASE_URL", db.url());
     let mut worker = Victim::spawn(command);
-    let state = format!(
-        "select state from towpath.process where process_id = '{}'",
-        started["process_id"].as_str().unwrap()
-    );
-    let deadline = Instant::now() + WAIT_MAX;
-    while db.text(&state).await != "succeeded" {
-        assert!(Instant::now() < deadline, "{}: {:?}", db.text(&state).await, worker.lines());
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    wait_until_succeeded(&db, started["process_id"].as_str().unwrap(), &worker).await;
     assert_eq!(db.text("select result_ref from billing.send_invoice_task_succeeded").await, "done:order:7");
     worker.kill().await;
 
@@ -53,6 +45,43 @@ async fn a_generated_process_runs_to_its_terminal_fact() {
         serde_json::json!(["function towpath.fn_now() differs from what migrate installed"]),
         "only the clock of the tests is ours to explain"
     );
+}
+
+/// P11: an e-mail or an SMS of one's own: generate, install, test, kick off, and a real worker sends it by way of
+/// the log to its terminal fact.
+#[tokio::test]
+async fn a_generated_message_is_sent() {
+    for (kind, recipient) in [("email", "ann@example.org"), ("sms", "+31612345678")] {
+        let (place, db) = (Place::new(), TestDb::open().await);
+        let wrote = place.ok(&["process", "new", "shop.tell", "--task-kind", kind]);
+        assert!(wrote.contains(&format!("shop.create_tell('order:1', '{recipient}')")), "{wrote}");
+        db.execute(&statements(&place, "tell.sql")).await;
+        db.execute(&statements(&place, "tell.test.sql")).await;
+        db.execute("select towpath.fn_job_subscription_put('towpath', 'PG_worker', p_enabled => true)").await;
+        let root = db.json(&format!("shop.create_tell('order:7', '{recipient}')")).await;
+        let started = db.json(&format!("shop.kickoff_tell_task({})", root["tell_id"])).await;
+        let mut command = place.command(&["work", "--mail-transport", "log", "--sms-transport", "log"]);
+        command.env("DATABASE_URL", db.url());
+        let mut worker = Victim::spawn(command);
+        let process = started["process_id"].as_str().unwrap();
+        wait_until_succeeded(&db, process, &worker).await;
+        assert_eq!(db.text("select result_ref from shop.tell_task_succeeded").await, "log");
+        let facts = "select string_agg(fact, ' ' order by fact_no) from towpath.process_fact";
+        assert_eq!(
+            db.text(&format!("{facts} where process_id = '{process}'")).await,
+            "started scheduled begun succeeded"
+        );
+        worker.kill().await;
+    }
+}
+
+async fn wait_until_succeeded(db: &TestDb, process: &str, worker: &Victim) {
+    let state = format!("select state from towpath.process where process_id = '{process}'");
+    let deadline = Instant::now() + WAIT_MAX;
+    while db.text(&state).await != "succeeded" {
+        assert!(Instant::now() < deadline, "{}: {:?}", db.text(&state).await, worker.lines());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 /// P11: with a kind of one's own the attempt has handlers around it.

@@ -157,7 +157,8 @@ begin
         _kind.ref_field, towpath._process_ref(p_process.ref)));
     select e.job_ids[1] into _job_id from towpath._job_enqueue_rows(jsonb_build_array(jsonb_build_object(
         'job_kind', _kind.task_kind, 'executor', 'PG_worker', 'payload_json', _payload, 'scheduled_at', _due,
-        'max_attempts', 3,        'source_ref', 'process:' || p_process.process_id, 'actor', towpath._own_actor('process', _kind.process_kind),
+        'max_attempts', 3, 'source_ref', 'process:' || p_process.process_id,
+        'actor', towpath._own_actor('process', _kind.process_kind),
         'run_id', p_process.process_id,
         'idempotency_key', format('process:%s:%s', p_process.process_id, _no)))) e;
     _look := _due + make_interval(secs => _kind.pickup_seconds);

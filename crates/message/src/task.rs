@@ -26,20 +26,25 @@ use crate::{Transport, Transports, limits};
 pub fn register(mut builder: Builder, transports: &Transports) -> Builder {
     if let Some(email) = transports.email.clone() {
         builder = builder.handle_kind("email", Options::default(), move |payload: Value, context| {
-            Task { transport: email.clone(), payload, context }.run()
+            Task { transport: email.clone(), needs: EMAIL_NEEDS, payload, context }.run()
         });
     }
     if let Some(sms) = transports.sms.clone() {
         builder = builder.handle_kind("sms", Options::default(), move |payload: Value, context| {
-            Task { transport: sms.clone(), payload, context }.run()
+            Task { transport: sms.clone(), needs: SMS_NEEDS, payload, context }.run()
         });
     }
     builder
 }
 
+/// What a before-handler has to answer, for the people whose handler did not.
+const EMAIL_NEEDS: &str = "an email needs to, subject, and text or html";
+const SMS_NEEDS: &str = "an sms needs to and text";
+
 /// One message on its way.
 struct Task<M> {
     transport: Arc<dyn Transport<M>>,
+    needs: &'static str,
     payload: Value,
     context: Context,
 }
@@ -79,7 +84,7 @@ impl<M: DeserializeOwned + Send + Sync + 'static> Task<M> {
 
     /// Asks the before-handler what to send; without one, the payload itself says it.
     async fn rendered(&self) -> Rendered<M> {
-        let rendered = match self.handler("before_handler") {
+        let mut rendered = match self.handler("before_handler") {
             None => self.payload.clone(),
             Some(handler) => match call(&self.context, handler, &self.asked(), &self.payload).await {
                 Called::Done(rendered) => rendered.unwrap_or(Value::Null),
@@ -90,13 +95,31 @@ impl<M: DeserializeOwned + Send + Sync + 'static> Task<M> {
                 }
             },
         };
+        if let Value::Object(fields) = &mut rendered
+            && fields.get("idempotency_key").is_none_or(Value::is_null)
+        {
+            fields.insert("idempotency_key".into(), self.key());
+        }
         match serde_json::from_value(rendered) {
             Ok(message) => Rendered::Message(message),
             Err(error) => {
-                let words = format!("what the before handler rendered cannot be sent: {error}");
+                let whose = match self.handler("before_handler") {
+                    Some(handler) => format!("the answer of the before handler {handler}"),
+                    None => "the payload, which names no before_handler,".to_owned(),
+                };
+                let words = format!("{whose} cannot be sent: {error}; {}", self.needs);
                 self.record("validation", &words, self.handler("before_handler")).await;
                 Rendered::Not(self.before_it_left(Outcome::Permanent, "payload", words))
             }
+        }
+    }
+
+    /// The key of a message whose before-handler gave none: the process's id, which all its attempts share; of
+    /// a task without a process the job's.
+    fn key(&self) -> Value {
+        match &self.payload["process_id"] {
+            Value::String(process) => process.clone().into(),
+            _ => self.context.job_id().to_string().into(),
         }
     }
 

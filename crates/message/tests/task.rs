@@ -143,6 +143,37 @@ async fn a_before_handler_can_stop_a_task() {
     assert!(shop.server.mailbox("ann@example.org").is_empty(), "nothing was sent in any case");
 }
 
+/// P04: a before-handler that answers no key sends under the process's id, without a process under the job's;
+/// what it left out else is named, with what a message needs.
+#[tokio::test]
+async fn a_message_has_a_key_and_what_it_lacks_is_named() {
+    let shop = Shop::open().await;
+    let message = json!({"to": "ann@example.org", "subject": "hi", "text": "hello"});
+    let says = json!({"success": true, "payload": message});
+    let process = json!({"before_says": says, "process_id": "6a1e1b0e-0000-7000-8000-000000000001"});
+    shop.email("ann@example.org", process).await;
+    shop.run().await;
+    let key = shop.seen().await.pop().unwrap().1["worker_payload"]["idempotency_key"].clone();
+    assert_eq!(key, "6a1e1b0e-0000-7000-8000-000000000001");
+    let job = shop.email("ann@example.org", json!({"before_says": says})).await;
+    shop.run().await;
+    let key = shop.seen().await.pop().unwrap().1["worker_payload"]["idempotency_key"].clone();
+    assert_eq!(key, json!(job.to_string()));
+
+    let nobody = json!({"before_says": {"success": true, "payload": {"subject": "hi", "text": "hello"}}});
+    shop.email("ann@example.org", nobody).await;
+    let bare = shop.enqueue("email", &json!({"subject": "hi", "text": "hello"})).await;
+    shop.run().await;
+    let errors = shop.place.errors().await.join("\n");
+    for words in
+        ["the before handler shop.before cannot be sent: missing field `to`", "names no before_handler"]
+    {
+        assert!(errors.contains(words), "{words}: {errors}");
+    }
+    assert!(errors.contains("an email needs to, subject, and text or html"), "{errors}");
+    assert_eq!(shop.state(bare).await, "dead_letter");
+}
+
 /// P02, P03: the four ends of a db_function task.
 #[tokio::test]
 async fn a_function_task_ends_as_its_envelope_says() {

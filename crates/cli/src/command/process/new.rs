@@ -44,7 +44,8 @@ pub(crate) fn run(new: &New, output: &Output) -> anyhow::Result<ExitCode> {
     output.show(&json!({ "process_kind": format!("{schema}.{name}"), "sql": sql, "test": test }), |_| {
         format!(
             "wrote {sql} and {test}\nnext: psql -v ON_ERROR_STOP=1 -f {sql}, the same with {test}, then\n      \
-             select {schema}.kickoff_{name}_task(({schema}.create_{name}('order:1')->>'{name}_id')::bigint)"
+             select {schema}.kickoff_{name}_task(({schema}.create_{name}({})->>'{name}_id')::bigint)",
+            example(&new.task_kind)
         )
     });
     Ok(ExitCode::SUCCESS)
@@ -101,21 +102,38 @@ fn write_new(path: &Path, text: &str) -> anyhow::Result<()> {
 
 /// The template with its names filled in, and with the parts for this kind of job only.
 fn fill(template: &str, schema: &str, name: &str, task_kind: &str) -> String {
-    let wanted = if task_kind == "db_function" { "-- [db_function]" } else { "-- [handlers]" };
+    let wanted = if ["db_function", "email", "sms"].contains(&task_kind) { task_kind } else { "other" };
     let mut keep = true;
     let mut text = String::with_capacity(template.len());
     for line in template.lines() {
-        match line {
-            "-- [db_function]" | "-- [handlers]" => keep = line == wanted,
-            "-- [end]" => keep = true,
-            _ if keep => {
+        match line.strip_prefix("-- [").and_then(|line| line.strip_suffix(']')) {
+            Some("end") => keep = true,
+            Some(kinds) => keep = kinds.split(' ').any(|kind| kind == wanted),
+            None if keep => {
                 text.push_str(line);
                 text.push('\n');
             }
-            _ => {}
+            None => {}
         }
     }
-    text.replace("{{schema}}", schema).replace("{{name}}", name).replace("{{task_kind}}", task_kind)
+    let create_types = if ["email", "sms"].contains(&task_kind) { "(text, text)" } else { "(text)" };
+    let names = [
+        ("{{schema}}", schema),
+        ("{{name}}", name),
+        ("{{task_kind}}", task_kind),
+        ("{{create_types}}", create_types),
+        ("{{example}}", example(task_kind)),
+    ];
+    names.iter().fold(text, |text, (placeholder, value)| text.replace(placeholder, value))
+}
+
+/// Arguments to make a base record with.
+fn example(task_kind: &str) -> &'static str {
+    match task_kind {
+        "email" => "'order:1', 'ann@example.org'",
+        "sms" => "'order:1', '+31612345678'",
+        _ => "'order:1'",
+    }
 }
 
 #[cfg(test)]
@@ -141,7 +159,7 @@ mod tests {
 
     #[test]
     fn nothing_of_the_template_is_left() {
-        for kind in ["db_function", "email", "mine"] {
+        for kind in ["db_function", "email", "sms", "mine"] {
             for template in [PROCESS, TEST] {
                 let text = fill(template, "billing", "send_invoice", kind);
                 assert!(!text.contains("{{") && !text.contains("-- ["), "{kind}");

@@ -18,6 +18,9 @@ grant usage on schema {{schema}} to worker_service_user, towpath_producer, workf
 create table {{schema}}.{{name}} (
     {{name}}_id bigint generated always as identity primary key,
     subject_ref text not null,
+-- [email sms]
+    recipient text not null,
+-- [end]
     created_at timestamptz not null default towpath.fn_now()
 );
 
@@ -167,6 +170,7 @@ begin
     end if;
     select r.* into _record from {{schema}}.{{name}} r join {{schema}}.{{name}}_task t using ({{name}}_id)
      where t.{{name}}_task_id = _id;
+-- [db_function other]
     if btrim(_record.subject_ref) = '' then
         perform towpath._process_invalid(_process, _attempt_no, 'subject_ref is blank', _now);
         return towpath._envelope_invalid(format('{{name}}_task %s: subject_ref is blank', _id));
@@ -174,6 +178,22 @@ begin
     -- The key is the same at every attempt: hand it to whoever the work talks to.
     return towpath._envelope_ok(jsonb_build_object('{{name}}_task_id', _id, 'attempt_no', _attempt_no,
         'idempotency_key', _process.process_id, 'subject_ref', _record.subject_ref));
+-- [email sms]
+    if btrim(_record.recipient) = '' then
+        perform towpath._process_invalid(_process, _attempt_no, 'recipient is blank', _now);
+        return towpath._envelope_invalid(format('{{name}}_task %s: recipient is blank', _id));
+    end if;
+-- [email]
+    -- The e-mail: to, subject, text or html or both; cc, bcc, reply_to, from and headers if you like. The key
+    -- is the same at every attempt, so let the content be the same, too.
+    return towpath._envelope_ok(jsonb_build_object('idempotency_key', _process.process_id, 'to', _record.recipient,
+        'subject', 'About ' || _record.subject_ref, 'text', 'There is news about ' || _record.subject_ref || '.'));
+-- [sms]
+    -- The SMS: to and text; from if you like. The key is the same at every attempt, so let the content be the
+    -- same, too.
+    return towpath._envelope_ok(jsonb_build_object('idempotency_key', _process.process_id, 'to', _record.recipient,
+        'text', 'There is news about ' || _record.subject_ref || '.'));
+-- [end]
 end;
 $$;
 
@@ -188,7 +208,13 @@ declare
 begin
     return towpath._process_envelope(towpath._process_attempt_end(_process,
         towpath._process_attempt_no(_process, _original), 'accepted',
+-- [db_function other]
         jsonb_build_object('result_ref', payload #>> '{worker_payload,result_ref}'), towpath.fn_now()));
+-- [email sms]
+        -- What the provider calls the message, if it said so.
+        jsonb_build_object('result_ref', coalesce(payload #>> '{worker_payload,provider_id}',
+                                                  payload #>> '{worker_payload,transport}')), towpath.fn_now()));
+-- [end]
 end;
 $$;
 
@@ -279,11 +305,19 @@ $$;
 -- 4. Kickoff ---------------------------------------------------------------------------------------
 
 -- create_{{name}}: the base record. Answers {ok, {{name}}_id}.
+-- [db_function other]
 create function {{schema}}.create_{{name}}(p_subject_ref text) returns jsonb
+-- [email sms]
+create function {{schema}}.create_{{name}}(p_subject_ref text, p_recipient text) returns jsonb
+-- [end]
     language sql security definer
     set search_path = pg_catalog, pg_temp
 as $$
+-- [db_function other]
     insert into {{schema}}.{{name}} (subject_ref) values (p_subject_ref)
+-- [email sms]
+    insert into {{schema}}.{{name}} (subject_ref, recipient) values (p_subject_ref, p_recipient)
+-- [end]
     returning jsonb_build_object('ok', true, '{{name}}_id', {{name}}_id)
 $$;
 
@@ -312,7 +346,7 @@ grant execute on function {{schema}}.{{name}}_supervisor(jsonb), {{schema}}.get_
 -- [db_function]
 grant execute on function {{schema}}.run_{{name}}(jsonb) to worker_service_user;
 -- [end]
-grant execute on function {{schema}}.create_{{name}}(text), {{schema}}.kickoff_{{name}}_task(bigint, timestamptz)
+grant execute on function {{schema}}.create_{{name}}{{create_types}}, {{schema}}.kickoff_{{name}}_task(bigint, timestamptz)
     to towpath_producer, workflow_admin;
 grant execute on function {{schema}}.has_{{name}}_task_succeeded(bigint), {{schema}}.count_{{name}}_task_scheduled(bigint),
     {{schema}}.count_{{name}}_task_failures(bigint), {{schema}}.count_{{name}}_task_lost(bigint)
@@ -326,7 +360,7 @@ declare
 -- [db_function]
         'db_function', '{{schema}}.run_{{name}}',
 -- [end]
--- [handlers]
+-- [email sms other]
         'before_handler', '{{schema}}.get_{{name}}_payload', 'success_handler', '{{schema}}.record_{{name}}_success',
         'error_handler', '{{schema}}.record_{{name}}_failure',
 -- [end]

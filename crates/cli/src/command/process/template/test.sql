@@ -8,7 +8,7 @@ update towpath.config set value = 'true' where key in ('process.enabled', 'queue
 do $$
 declare
     _started jsonb := {{schema}}.kickoff_{{name}}_task(
-        ({{schema}}.create_{{name}}('order:1')->>'{{name}}_id')::bigint);
+        ({{schema}}.create_{{name}}({{example}})->>'{{name}}_id')::bigint);
     _id bigint := _started->>'{{name}}_task_id';
     _process uuid := _started->>'process_id';
     _job jsonb;
@@ -35,7 +35,7 @@ begin
 -- [db_function]
     _answer := towpath.run_function(_job->>'db_function', _job);
 -- [end]
--- [handlers]
+-- [email sms other]
     _answer := towpath.run_function(_job->>'before_handler', _job);
     assert (_answer->>'success')::boolean, _answer;
     _answer := towpath.run_function(_job->>'success_handler', jsonb_build_object('original_payload', _job,
