@@ -57,6 +57,7 @@ async fn a_generated_message_is_sent() {
         assert!(wrote.contains(&format!("shop.create_tell('order:1', '{recipient}')")), "{wrote}");
         db.execute(&statements(&place, "tell.sql")).await;
         db.execute(&statements(&place, "tell.test.sql")).await;
+        db.execute("select towpath.fn_consumer_put('towpath', 'PG_worker')").await;
         db.execute("select towpath.fn_job_subscription_put('towpath', 'PG_worker', p_enabled => true)").await;
         let root = db.json(&format!("shop.create_tell('order:7', '{recipient}')")).await;
         let started = db.json(&format!("shop.kickoff_tell_task({})", root["tell_id"])).await;

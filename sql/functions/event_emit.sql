@@ -75,7 +75,8 @@ $$;
 -- fn_event_emit: nothing -> an event, in the caller's own transaction (E01).
 --
 -- A producer that may have to repeat itself gives its own event_id; the second time answers
--- duplicate. The domain towpath is for Towpath's own warnings.
+-- duplicate. The domain towpath is for Towpath's own warnings. p_actor is what the caller says of itself;
+-- if it is not the login, the login is kept beside it.
 --
 -- Answers: {ok, event_id, duplicate}; not_authorised, invalid {field, detail}.
 create or replace function towpath.fn_event_emit(
@@ -116,9 +117,9 @@ begin
         _event_id := towpath._uuid7((date_part('epoch', _now) * 1000000)::bigint);
     end if;
     insert into towpath.event_outbox (event_id, event_domain, event_type, event_stream, subject_table, subject_ref,
-        ordering_key, actor, created_at, payload)
+        ordering_key, actor, created_at, payload, login)
     values (_event_id, p_event_domain, p_event_type, p_event_stream, p_subject_table, p_subject_ref,
-        p_ordering_key, _actor, _now, _payload)
+        p_ordering_key, _actor, _now, _payload, nullif(session_user::text, _actor))
     on conflict (event_id) do nothing;
     return jsonb_build_object('ok', true, 'event_id', _event_id, 'duplicate', not found);
 end;
@@ -182,10 +183,11 @@ begin
             _ids := array(select towpath._uuid7(_micros + n, _tail)
                             from generate_series(1, jsonb_array_length(p_events)) n);
             insert into towpath.event_outbox (event_id, event_domain, event_type, event_stream, subject_table,
-                subject_ref, ordering_key, actor, created_at, payload)
+                subject_ref, ordering_key, actor, created_at, payload, login)
             select _ids[r.no], coalesce(r.event_domain, r.domain), coalesce(r.event_type, r.type),
                    coalesce(r.event_stream, r.stream), r.subject_table, r.subject_ref, r.ordering_key,
-                   coalesce(r.actor, session_user), _now, coalesce(r.payload, '{}')
+                   coalesce(r.actor, session_user), _now, coalesce(r.payload, '{}'),
+                   case when r.actor <> session_user then session_user end
               from rows from (jsonb_to_recordset(p_events) as (
                        event_domain text, event_type text, event_stream text, subject_table text, subject_ref text,
                        payload jsonb, actor text, ordering_key text, event_id uuid, domain text, type text,

@@ -1,6 +1,6 @@
 -- Reading events: one whole, a page for operators, and what a consumer may see. None needs a gate.
 
--- fn_event_show: everything known about one event.
+-- fn_event_show: everything known about one event, and the login that named another actor than itself.
 --
 -- Answers: {ok, event, attempts: [...], dead_letters: [...], deliveries, recipients}; not_found.
 create or replace function towpath.fn_event_show(p_event_id uuid) returns jsonb
@@ -16,7 +16,8 @@ begin
         return jsonb_build_object('ok', false, 'error', 'not_found', 'event_id', p_event_id,
                                   'detail', 'no such event, or dropped by retention');
     end if;
-    return jsonb_build_object('ok', true, 'event', towpath._event_envelope(_event, _position),
+    return jsonb_build_object('ok', true,
+        'event', towpath._event_envelope(_event, _position) || jsonb_build_object('login', _event.login),
         'recipients', towpath.fn_resolve_recipients(jsonb_build_object('event_id', p_event_id)) - 'ok',
         'attempts', (select coalesce(jsonb_agg(jsonb_build_object('worker_name', w.worker_name, 'route_name', r.route_name,
                                 'mode', a.mode, 'generation', a.generation, 'decision', a.decision, 'reason', a.reason,

@@ -131,6 +131,8 @@ as $$ select greatest(towpath._config_number('queue.retry.max_attempts_default')
 -- commit, then reads the winner's id in a new snapshot; if that job has meanwhile finished, the
 -- key is free and the loop tries again.
 --
+-- p_actor is what the caller says of itself; if it is not the login, the login is kept beside it.
+--
 -- Without p_executor the job goes to the executor that all enabled subscriptions to its kind name, else
 -- to PG_worker.
 --
@@ -238,10 +240,10 @@ begin
         insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded, moved)
         values (_lane, _due, _job_id, 0, 0, case when _due <= _floor then true end))
     insert into towpath.job (job_id, job_kind, executor, event_domain, source_ref, target_ref, payload_ref,
-        payload_json, priority, scheduled_at, max_attempts, idempotency_key, actor, run_id, created_at)
+        payload_json, priority, scheduled_at, max_attempts, idempotency_key, actor, run_id, created_at, login)
     values (_job_id, p_job_kind, _executor, p_event_domain, p_source_ref, p_target_ref, p_payload_ref,
         _payload, _priority, coalesce(p_scheduled_at, _now), _max, coalesce(p_idempotency_key, _job_id::text),
-        _actor, p_run_id, _now);
+        _actor, p_run_id, _now, nullif(session_user::text, _actor));
     if _armed and _due <= _now and towpath._gate_open('queue.notify.enabled') then
         -- As _job_wake does, with what is known here.
         insert into towpath.job_wake (job_kind, executor, armed) values (p_job_kind, _executor, false);

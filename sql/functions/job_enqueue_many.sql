@@ -37,8 +37,11 @@ create or replace function towpath._ready_jobs_max() returns integer
 -- again in a new statement, because its winner may have committed after this one began. If
 -- its holder has finished by then, a batch raises TPX02 and wants to be run again whole.
 --
+-- p_login is the login whose word the actors are, if they are somebody's; it is kept where it differs.
+--
 -- Returns ids and duplicate flags in the order of p_jobs.
-create or replace function towpath._job_enqueue_rows(p_jobs jsonb, out job_ids uuid[], out duplicates boolean[])
+create or replace function towpath._job_enqueue_rows(
+    p_jobs jsonb, p_login text default null, out job_ids uuid[], out duplicates boolean[])
     language plpgsql
     set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
@@ -131,10 +134,12 @@ begin
     _missing := case when cardinality(_inserted) < cardinality(job_ids)
         then array(select unnest(job_ids) except select unnest(_inserted)) else '{}' end;
     insert into towpath.job (job_id, job_kind, executor, event_domain, source_ref, target_ref, payload_ref,
-        payload_json, priority, scheduled_at, max_attempts, idempotency_key, actor, run_id, created_at, traceparent)
+        payload_json, priority, scheduled_at, max_attempts, idempotency_key, actor, run_id, created_at, traceparent,
+        login)
     select r.job_id, r.job_kind, r.executor, r.event_domain, r.source_ref, r.target_ref, r.payload_ref,
            r.payload_json, r.priority, r.scheduled_at, r.max_attempts,
-           coalesce(r.idempotency_key, r.job_id::text), r.actor, r.run_id, _now, towpath._traceparent(r.traceparent)
+           coalesce(r.idempotency_key, r.job_id::text), r.actor, r.run_id, _now, towpath._traceparent(r.traceparent),
+           nullif(p_login, r.actor)
       from unnest(_rows) r
      -- "not in" becomes a hash of the few; a join would be planned for one row and nest loops.
      where _missing = '{}' or r.job_id not in (select unnest(_missing));
@@ -158,7 +163,7 @@ begin
                 raise exception 'key freed' using errcode = 'TPX02';
             else
                 select * into _again
-                  from towpath._job_enqueue_rows(jsonb_build_array(p_jobs -> (_row.no - 1)::integer)) e;
+                  from towpath._job_enqueue_rows(jsonb_build_array(p_jobs -> (_row.no - 1)::integer), p_login) e;
                 job_ids[_row.no] := _again.job_ids[1];
                 duplicates[_row.no] := _again.duplicates[1];
             end if;
@@ -239,7 +244,7 @@ begin
                                                     coalesce(r.executor, towpath._job_executor(r.job_kind)))) then
                 exit; -- row by row
             end if;
-            select * into _done from towpath._job_enqueue_rows(p_jobs);
+            select * into _done from towpath._job_enqueue_rows(p_jobs, session_user);
             select jsonb_agg(jsonb_build_object('ok', true, 'job_id', d.job_id, 'duplicate', d.duplicate)) into _answers
               from unnest(_done.job_ids, _done.duplicates) as d(job_id, duplicate);
             return jsonb_build_object('ok', true, 'jobs', coalesce(_answers, '[]'),

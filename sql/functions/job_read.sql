@@ -31,7 +31,9 @@ $$;
 -- fn_job_history: what happened to a job, oldest first (Q20): enqueued, claimed, how each attempt
 -- ended, moved, triaged, replayed, with who and when.
 --
--- Answers: {ok, job_id, events: [{at, event, actor, attempt, detail}]}; not_found.
+-- login is the one that named another actor than itself.
+--
+-- Answers: {ok, job_id, events: [{at, event, actor, login, attempt, detail}]}; not_found.
 create or replace function towpath.fn_job_history(p_job_id uuid) returns jsonb
     language plpgsql stable security definer
     set search_path = pg_catalog, pg_temp
@@ -40,33 +42,33 @@ declare
     _events jsonb;
 begin
     with event as (
-        select j.created_at as at, 0 as no, 'enqueued' as event, j.actor, null::integer as attempt,
+        select j.created_at as at, 0 as no, 'enqueued' as event, j.actor, j.login, null::integer as attempt,
                case when j.scheduled_at > j.created_at then format('due at %s', j.scheduled_at) end as detail
           from towpath.job j where j.job_id = p_job_id
         union all
-        select d.replayed_at, 1, 'replay_of', d.replayed_by, null, format('replay of job %s', d.job_id)
+        select d.replayed_at, 1, 'replay_of', d.replayed_by, null, null, format('replay of job %s', d.job_id)
           from towpath.job_dead_letter d where d.replayed_job_id = p_job_id
         union all
-        select r.picked_at, r.attempt * 10, 'claimed', r.lease_owner, r.attempt, null
+        select r.picked_at, r.attempt * 10, 'claimed', r.lease_owner, null, r.attempt, null
           from towpath._job_runs(p_job_id) r where r.picked_at is not null
         union all
-        select r.finished_at, r.attempt * 10 + 1, r.outcome, coalesce(r.ended_by, r.lease_owner), r.attempt, r.error
+        select r.finished_at, r.attempt * 10 + 1, r.outcome, coalesce(r.ended_by, r.lease_owner), null, r.attempt, r.error
           from towpath._job_runs(p_job_id) r
         union all
-        select v.picked_at, v.attempts * 10, 'claimed', v.lease_owner, v.attempts, format('lease until %s', v.lease_until)
+        select v.picked_at, v.attempts * 10, 'claimed', v.lease_owner, null, v.attempts, format('lease until %s', v.lease_until)
           from towpath._job_now v where v.job_id = p_job_id and v.state in (1, 2)
         union all
-        select v.progress_at, v.attempts * 10 + 1, 'progress', v.lease_owner, v.attempts,
+        select v.progress_at, v.attempts * 10 + 1, 'progress', v.lease_owner, null, v.attempts,
                concat_ws(' ', v.progress_percent || ' %', v.progress_note)
           from towpath._job_now v where v.job_id = p_job_id and v.progress_at is not null
         union all
-        select d.triaged_at, 1000000001, 'triaged', d.triaged_by, null, concat_ws(': ', d.triage_status, d.triage_note)
+        select d.triaged_at, 1000000001, 'triaged', d.triaged_by, null, null, concat_ws(': ', d.triage_status, d.triage_note)
           from towpath.job_dead_letter d where d.job_id = p_job_id and d.triaged_at is not null
         union all
-        select d.replayed_at, 1000000002, 'replayed', d.replayed_by, null, format('as job %s', d.replayed_job_id)
+        select d.replayed_at, 1000000002, 'replayed', d.replayed_by, null, null, format('as job %s', d.replayed_job_id)
           from towpath.job_dead_letter d where d.job_id = p_job_id and d.replayed_at is not null)
-    select jsonb_agg(jsonb_build_object('at', e.at, 'event', e.event, 'actor', e.actor, 'attempt', e.attempt,
-                                        'detail', e.detail) order by e.at, e.no)
+    select jsonb_agg(jsonb_build_object('at', e.at, 'event', e.event, 'actor', e.actor, 'login', e.login,
+                                        'attempt', e.attempt, 'detail', e.detail) order by e.at, e.no)
       into _events from event e;
     if _events is null then
         return jsonb_build_object('ok', false, 'error', 'not_found', 'job_id', p_job_id);

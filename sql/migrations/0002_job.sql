@@ -192,6 +192,8 @@ create table towpath.job (
     actor           towpath.label           not null,
     run_id          uuid,
     created_at      timestamptz             not null,
+    -- The login that named another actor than itself. Null: the actor is the login, or Towpath made the job.
+    login           text,
     constraint job_pk primary key (job_id)
 ) partition by range (job_id);
 -- Catches what no partition was made for, so that an enqueue never fails for want of

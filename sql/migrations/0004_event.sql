@@ -51,6 +51,8 @@ create table towpath.event_outbox (
     actor         towpath.label      not null,
     created_at    timestamptz        not null default towpath.fn_now(),
     payload       towpath.signal     not null default '{}',
+    -- The login that named another actor than itself. Null: the actor is the login, or Towpath emitted it.
+    login         text,
     constraint event_outbox_pk primary key (event_id)
 ) partition by range (event_id);
 -- event_outbox_sequence_idx: fn_event_sequence, the transactions it has not seen.

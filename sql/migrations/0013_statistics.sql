@@ -21,7 +21,8 @@ alter table towpath.job
     alter column target_ref set statistics 0,
     alter column payload_ref set statistics 0,
     alter column run_id set statistics 0,
-    alter column traceparent set statistics 0;
+    alter column traceparent set statistics 0,
+    alter column login set statistics 0;
 alter table towpath.job_run
     alter column job_id set statistics 10,
     alter column attempt set statistics 10,

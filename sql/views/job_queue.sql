@@ -38,7 +38,8 @@ select j.job_id,
             when r.outcome = 'succeeded' then 100 end::smallint as progress_percent,
        v.progress_note as progress_message,
        v.progress_at,
-       j.traceparent
+       j.traceparent,
+       j.login
   from towpath.job j
   left join towpath._job_now v on v.job_id = j.job_id
   -- As _job_runs and _run_reach: a view reads tables by its owner's rights, but calls functions by the reader's.

@@ -14,7 +14,10 @@ async fn events_are_emitted_and_tailed() {
     let emit = ["events", "emit", "orders", "created", "--subject-table", "orders", "--subject-ref", "7"];
     let event = shell.json(&[&emit[..], &["--payload", r#"{"order": {"paid": true}}"#]].concat());
     let id = event["event_id"].as_str().unwrap();
-    says(&shell.ok(&["events", "show", id]), &["none yet", "orders/7", "no route worker"]);
+    says(
+        &shell.ok(&["events", "show", id]),
+        &["none yet", "orders/7", "no route worker", "(claimed by login "],
+    );
     let own = uuid::Uuid::now_v7().to_string();
     for expected in ["is recorded", "was there already"] {
         says(&shell.ok(&["events", "emit", "mail", "sent", "--event-id", &own]), &[expected]);

@@ -169,6 +169,9 @@ async fn show_tells_the_whole_story() {
         &["dead_letter", "address is unknown", "enqueued", "claimed", "w-1", "replayed", "tester", &retried],
     );
     says(&shell.ok(&["job", "show", &retried]), &["replay of", &job, "queued"]);
+    let claimed =
+        shell.json(&["job", "enqueue", "mail", "--by", "alice"])["job_id"].as_str().unwrap().to_owned();
+    says(&shell.ok(&["job", "show", &claimed]), &["by alice (claimed by login "]);
     let history = &shell.json(&["job", "show", &job])["history"];
     let events: Vec<&str> =
         history.as_array().unwrap().iter().map(|e| e["event"].as_str().unwrap()).collect();

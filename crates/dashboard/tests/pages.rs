@@ -53,6 +53,19 @@ async fn jobs_are_found_by_what_is_in_them() {
     assert!(wrong.text().await.unwrap().contains("customer.id=x"));
 }
 
+/// Q20: an actor that is not the login stands beside it, on the page of a job and on that of an event.
+#[tokio::test]
+async fn a_claimed_actor_stands_beside_the_login() {
+    let place = Place::open().await;
+    let job = place.db.text("select towpath.enqueue('mail', actor => 'alice')").await;
+    let event = place.db.text("select towpath.emit('orders', 'paid', actor => 'alice')").await;
+    let login = place.db.text("select session_user").await;
+    for path in [format!("/ui/jobs/{job}"), format!("/ui/events/{event}")] {
+        let page = place.text(&path).await;
+        assert!(page.contains(&format!("alice (claimed by login {login})")), "{path}: {page}");
+    }
+}
+
 /// An action does what the command line does, and leaves a row in the audit, also when refused.
 #[tokio::test]
 async fn an_action_is_done_and_written_down() {

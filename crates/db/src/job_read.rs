@@ -4,6 +4,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use towpath_model::actor;
 use towpath_model::id::{GraphId, JobId};
 use towpath_model::job_state::JobState;
 use towpath_model::trace::TraceParent;
@@ -46,6 +47,15 @@ pub struct Job {
     pub progress_at: Option<Timestamp>,
     /// The span that wanted it; its second part is the trace.
     pub traceparent: Option<TraceParent>,
+    /// The login that named another actor than itself.
+    pub login: Option<String>,
+}
+
+impl Job {
+    /// The actor, and the login behind it if it is another.
+    pub fn who(&self) -> String {
+        actor::in_words(&self.actor, self.login.as_deref())
+    }
 }
 
 /// Which jobs to list. What is none does not narrow.
@@ -106,10 +116,19 @@ pub struct JobEvent {
     pub event: String,
     /// Who.
     pub actor: Option<String>,
+    /// The login that named another actor than itself.
+    pub login: Option<String>,
     /// In which attempt.
     pub attempt: Option<i32>,
     /// What there is to add.
     pub detail: Option<String>,
+}
+
+impl JobEvent {
+    /// The actor, and the login behind it if it is another.
+    pub fn who(&self) -> Option<String> {
+        self.actor.as_deref().map(|actor| actor::in_words(actor, self.login.as_deref()))
+    }
 }
 
 /// One job and everything around it.

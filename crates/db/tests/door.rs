@@ -137,6 +137,9 @@ async fn a_bad_value_raises() {
     for (call, detail, words) in [
         (r#"enqueue('resize', '{"a": [{"Password": 1}]}')"#, "field: payload", "Password"),
         ("enqueue('resize', executor => 'PG_wroker')", "field: executor", "PG_worker, external_worker"),
+        ("enqueue('resize', '[1]')", "field: payload", "object"),
+        (r#"enqueue_many('[{"kind": "resize", "payload": [1]}]')"#, "index: 0, field: payload", "object"),
+        ("enqueue('resize', run_at => 'infinity')", "field: run_at", "1970"),
         ("enqueue('resize', priority => -1)", "field: priority", "priority"),
         ("enqueue('resize', max_attempts => 0)", "field: max_attempts", "max_attempts"),
         ("enqueue('resize', key => ' ')", "field: key", "blank"),

@@ -145,3 +145,62 @@ async fn a_closed_gate_enqueues_nothing() {
     assert!(matches!(database.enqueue_many(&[NewJob::new("mail")]).await, Err(Error::GateClosed { .. })));
     assert_eq!(db.text("select count(*) from towpath.job_queue").await, "0");
 }
+
+/// Q04, Q20, E01: an actor is what a producer says of itself; the login is kept beside it where it is another, and
+/// where it is not, nothing is stored.
+#[tokio::test]
+async fn a_claimed_actor_is_shown_with_the_login() {
+    let queue = Queue::open().await;
+    let (_, login) = queue.db.database_as("towpath_producer").await;
+    queue.db.execute(&format!("select towpath.fn_event_grant_put('{login}')")).await;
+    let client = queue.db.client_as(&login).await;
+    let graph = json!({"name": "g", "actor": "alice", "nodes": [{"node": "a", "job_kind": "mail"}]});
+    for (call, claimed) in [
+        ("enqueue('mail', actor => 'alice')".to_owned(), true),
+        ("enqueue('mail')".into(), false),
+        (format!("enqueue('mail', actor => '{login}')"), false),
+        (r#"fn_job_enqueue_many('[{"job_kind": "mail", "actor": "alice"}]')"#.into(), true),
+        (
+            r#"fn_job_enqueue_many('[{"job_kind": "mail", "actor": "alice"}, {"job_kind": " "}]')"#.into(),
+            true,
+        ),
+        (r#"fn_job_enqueue_many('[{"job_kind": "mail"}]')"#.into(), false),
+        (format!("fn_mot_graph_emit('{graph}')"), true),
+    ] {
+        client.batch_execute(&format!("select towpath.{call}")).await.unwrap();
+        let newest = "select to_jsonb(q) from towpath.job_queue q order by job_id desc limit 1";
+        let row = queue.db.json(newest).await;
+        let (actor, beside) = if claimed { ("alice", json!(login)) } else { (login.as_str(), json!(null)) };
+        assert_eq!((&row["actor"], &row["login"]), (&json!(actor), &beside), "{call}");
+        let job_id = row["job_id"].as_str().unwrap();
+        let history = queue.db.json(&format!("towpath.fn_job_history('{job_id}')")).await;
+        assert_eq!(
+            (&history["events"][0]["actor"], &history["events"][0]["login"]),
+            (&json!(actor), &beside)
+        );
+        let job = queue.db.database().await.job_show(job_id.parse().unwrap()).await.unwrap().job.unwrap();
+        let words = format!("alice (claimed by login {login})");
+        assert_eq!(job.who(), if claimed { words } else { login.clone() });
+    }
+    for (call, claimed) in [
+        ("emit('d', 't', actor => 'alice')", true),
+        ("emit('d', 't')", false),
+        (r#"emit_many('[{"domain": "d", "type": "t", "actor": "alice"}]')"#, true),
+        (r#"emit_many('[{"domain": "d", "type": "t"}]')"#, false),
+    ] {
+        client.batch_execute(&format!("select towpath.{call}")).await.unwrap();
+        let newest = "select event_id from towpath.event_outbox order by id desc limit 1";
+        let shown = queue.db.json(&format!("towpath.fn_event_show(({newest}))")).await;
+        let beside = if claimed { json!(login) } else { json!(null) };
+        assert_eq!(shown["event"]["login"], beside, "{call}");
+    }
+    queue
+        .db
+        .execute(
+            r#"select towpath.fn_schedule_put('s', '* * * * *', 'UTC', '{"job_kind": "tick"}', now());
+               select towpath.fn_schedule_fire('s', next_at, next_at + interval '1 minute') from towpath.schedule"#,
+        )
+        .await;
+    let own = "select login is null from towpath.job_queue where job_kind = 'tick'";
+    assert_eq!(queue.db.text(own).await, "true", "what Towpath makes itself is nobody's claim");
+}

@@ -8,15 +8,20 @@ use towpath_testkit::TestDb;
 /// A database in which `py` works on `resize` as external_worker, and `any` on every kind as Agent.
 async fn place() -> TestDb {
     let db = TestDb::open().await;
-    db.execute("select towpath.fn_consumer_put('py', 'external_worker')").await;
-    subscribe(&db, "'py', 'external_worker', 'resize', p_enabled => true").await;
-    subscribe(&db, "'any', 'Agent', p_enabled => true").await;
+    subscribe(&db, "'py', 'external_worker'", "'resize', p_enabled => true").await;
+    subscribe(&db, "'any', 'Agent'", "p_enabled => true").await;
     db
 }
 
-async fn subscribe(db: &TestDb, arguments: &str) {
-    let answer = db.json(&format!("towpath.fn_job_subscription_put({arguments})")).await;
-    assert_eq!(answer["ok"], true, "{answer}");
+/// Registers an executor of a kind, and subscribes it.
+async fn subscribe(db: &TestDb, executor: &str, subscription: &str) {
+    for call in [
+        format!("fn_consumer_put({executor})"),
+        format!("fn_job_subscription_put({executor}, {subscription})"),
+    ] {
+        let answer = db.json(&format!("towpath.{call}")).await;
+        assert_eq!(answer["ok"], true, "{call}: {answer}");
+    }
 }
 
 /// The executor of the newest job.
@@ -35,11 +40,11 @@ async fn the_only_subscription_to_a_kind_takes_its_jobs() {
     let db = place().await;
     assert_eq!(enqueued(&db, "resize").await, "external_worker");
     assert_eq!(enqueued(&db, "crop").await, "PG_worker", "a subscription to every kind does not count");
-    subscribe(&db, "'py2', 'external_worker', 'resize', p_event_domain => 'd', p_enabled => true").await;
+    subscribe(&db, "'py2', 'external_worker'", "'resize', p_event_domain => 'd', p_enabled => true").await;
     assert_eq!(enqueued(&db, "resize").await, "external_worker", "a second of the same executor");
-    subscribe(&db, "'dot', 'DOT', 'resize'").await;
+    subscribe(&db, "'dot', 'DOT'", "'resize'").await;
     assert_eq!(enqueued(&db, "resize").await, "external_worker", "one that is not enabled");
-    subscribe(&db, "'dot', 'DOT', 'resize', p_enabled => true").await;
+    subscribe(&db, "'dot', 'DOT'", "'resize', p_enabled => true").await;
     assert_eq!(enqueued(&db, "resize").await, "PG_worker", "two executors");
     let delete = async |executor: &str| {
         let of = format!("from towpath.job_subscription where executor_id = '{executor}'");
@@ -107,6 +112,9 @@ async fn every_way_in_has_the_same_default() {
 async fn concurrent_subscriptions_see_each_other() {
     let db = TestDb::open().await;
     let (one, other) = (db.client().await, db.client().await);
+    for executor in ["DOT", "Agent"] {
+        db.execute(&format!("select towpath.fn_consumer_put('{executor}', '{executor}')")).await;
+    }
     let put = |executor: &str| {
         format!(
             "begin; select towpath.fn_job_subscription_put('{executor}', '{executor}', 'k', p_enabled => true)"

@@ -3,6 +3,7 @@
 //! Words, readings and decisions as pure functions. This crate knows no SQL, no HTTP and
 //! no runtime, so that everything in it can be property-tested and held against the SQL.
 
+pub mod actor;
 pub mod address;
 pub mod circuit;
 pub mod config;

@@ -4,6 +4,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use towpath_model::actor;
 use towpath_model::event::recipient::Step;
 use towpath_model::event::route::{Decision, Mode};
 use towpath_model::id::{DeliveryId, EventId, SubscriptionId};
@@ -29,6 +30,16 @@ pub struct Event {
     pub actor: String,
     pub created_at: Timestamp,
     pub payload: Value,
+    /// The login that named another actor than itself; told to operators only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub login: Option<String>,
+}
+
+impl Event {
+    /// The actor, and the login behind it if it is another.
+    pub fn who(&self) -> String {
+        actor::in_words(&self.actor, self.login.as_deref())
+    }
 }
 
 /// Which events are meant. What is none does not narrow.

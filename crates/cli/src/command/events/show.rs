@@ -50,7 +50,7 @@ fn event_in_words(event: &Event) -> String {
         ("key", &event.ordering_key),
     ];
     fields.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))));
-    fields.push(("emitted", format!("{:.3} by {}", event.created_at, event.actor)));
+    fields.push(("emitted", format!("{:.3} by {}", event.created_at, event.who())));
     fields.push(("payload", event.payload.to_string()));
     fields.iter().map(|(name, value)| format!("{name:<9} {value}")).collect::<Vec<_>>().join("\n")
 }

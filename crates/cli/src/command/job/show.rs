@@ -96,7 +96,7 @@ fn job_in_words(job: &Job) -> String {
         ("priority", job.priority.to_string()),
         ("attempts", format!("{} of {}", job.attempts, job.max_attempts)),
         ("scheduled", format!("{:.0}", job.scheduled_at)),
-        ("created", format!("{:.0} by {}", job.created_at, job.actor)),
+        ("created", format!("{:.0} by {}", job.created_at, job.who())),
         ("key", job.idempotency_key.clone()),
         ("payload", job.payload_json.to_string()),
     ];
@@ -134,7 +134,7 @@ fn history(events: &[JobEvent]) -> String {
         .map(|event| {
             let at = event.at.map_or_else(String::new, |at| format!("{at:.3}"));
             let attempt = event.attempt.map_or_else(String::new, |attempt| attempt.to_string());
-            [at, event.event.clone(), attempt, text(&event.actor), text(&event.detail)]
+            [at, event.event.clone(), attempt, text(&event.who()), text(&event.detail)]
         })
         .collect();
     table(["WHEN", "WHAT", "ATTEMPT", "WHO", "DETAIL"], &rows)
