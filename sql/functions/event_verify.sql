@@ -72,6 +72,8 @@ begin
            select count(*) as n from towpath.event_position p
             where p.position between _from and c.position
               and abs(p.key_hash::bigint) % w.slices = c.slice
+              and (w.event_domain is null or exists (select 1 from towpath.event_outbox o
+                                                      where o.event_id = p.event_id and o.event_domain = w.event_domain))
               and not exists (select 1 from towpath.route_attempt a
                                where a.position = p.position and a.worker_no = w.worker_no)) x
      where w.worker_name = 'default' or exists (select 1 from towpath.outbound_route r where r.worker_no = w.worker_no);

@@ -70,7 +70,7 @@ end;
 $$;
 
 -- fn_route_put: makes a route, switched off, or changes one without touching its mode. Its worker
--- and its kind of target are for life.
+-- and its kind of target are for life. A route of a worker with a domain is for that domain.
 --
 -- Answers: {ok, route_no, route_name, mode, created}; invalid, not_found (worker), conflict.
 create or replace function towpath.fn_route_put(
@@ -93,7 +93,8 @@ declare
         towpath._name_or_null_refusal(p_event_stream, 'event_stream'),
         towpath._note_refusal(p_notes, 'notes'),
         towpath._name_refusal(_actor, 'actor'));
-    _worker_no smallint;
+    _worker towpath.route_worker;
+    _domain text := p_event_domain;
     _target_no integer;
     _old towpath.outbound_route;
     _new towpath.outbound_route;
@@ -101,12 +102,19 @@ begin
     if _refusal is not null then
         return _refusal;
     end if;
-    select w.worker_no into _worker_no from towpath.route_worker w where w.worker_name = p_worker_name;
+    select * into _worker from towpath.route_worker w where w.worker_name = p_worker_name;
     if not found then
         return jsonb_build_object('ok', false, 'error', 'not_found', 'worker_name', p_worker_name);
     end if;
+    if _worker.event_domain is not null then
+        _domain := coalesce(_domain, _worker.event_domain);
+        if _domain <> _worker.event_domain then
+            return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'event_domain',
+                'detail', format('the worker %s reads the domain %s only', p_worker_name, _worker.event_domain));
+        end if;
+    end if;
     select * into _old from towpath.outbound_route r where r.route_name = p_route_name;
-    if _old.retired_at is not null or _old.worker_no <> _worker_no or _old.target_kind <> p_target_kind then
+    if _old.retired_at is not null or _old.worker_no <> _worker.worker_no or _old.target_kind <> p_target_kind then
         return jsonb_build_object('ok', false, 'error', 'conflict', 'route_name', p_route_name,
             'detail', 'a route keeps its worker and its kind of target, and a retired name is not used again');
     end if;
@@ -122,7 +130,7 @@ begin
     insert into towpath.outbound_route as r (route_name, worker_no, event_domain, event_type, event_stream,
         recipient_filter, payload_filter, target_kind, target, target_no, ordering, retry_seconds,
         rate_limit_per_second, notes, changed_by, changed_at)
-    values (p_route_name, _worker_no, p_event_domain, p_event_type, p_event_stream, p_recipient_filter,
+    values (p_route_name, _worker.worker_no, _domain, p_event_type, p_event_stream, p_recipient_filter,
         coalesce(p_payload_filter, '{}'), p_target_kind, p_target, _target_no, coalesce(p_ordering, 'none'),
         coalesce(p_retry_seconds, '{5,300,1500,5400,10800,18000,14400,21600,14400}'),
         p_rate_limit_per_second, p_notes, _actor, towpath.fn_now())

@@ -101,6 +101,7 @@ begin
           left join lateral towpath._route_decisions(p_worker.worker_no, o.event_domain, o.event_type, o.event_stream,
                                                      o.payload, h.recipients, h.suppressed) d on true
          where p.position > p_after and p.position <= p_to
+           and (p_worker.event_domain is null or o.event_domain = p_worker.event_domain)
            and (p_worker.slices = 1 or abs(p.key_hash::bigint) % p_worker.slices = p_slice)
            and not exists (select 1 from towpath.route_attempt a
                             where a.position = p.position and a.worker_no = p_worker.worker_no

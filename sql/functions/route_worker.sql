@@ -310,19 +310,21 @@ as $$
         'slices', p_worker.slices, 'last_position', p_last, 'events', 0, 'more', false, 'busy', p_busy)
 $$;
 
--- fn_route_worker_put: registers a worker, or cuts its work into another number of slices.
+-- fn_route_worker_put: registers a worker, or cuts its work into another number of slices. A worker may be
+-- registered for one event domain; that is for life.
 --
 -- A new worker starts at p_from_position, or at now. New slices start where the last of the old
 -- ones was; what the others had already done is recorded, so it is not done again.
 --
--- Answers: {ok, worker_name, slices, position, created}; invalid.
+-- Answers: {ok, worker_name, slices, event_domain, position, created}; invalid, conflict (another domain).
 create or replace function towpath.fn_route_worker_put(
-    p_worker_name text, p_slices integer default 1, p_from_position bigint default null, p_actor text default null)
-    returns jsonb
+    p_worker_name text, p_slices integer default 1, p_from_position bigint default null, p_actor text default null,
+    p_event_domain text default null) returns jsonb
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
 as $$
 declare
+    _refusal jsonb;
     _worker towpath.route_worker;
     _position bigint;
     _created boolean := false;
@@ -332,16 +334,22 @@ begin
         return jsonb_build_object('ok', false, 'error', 'invalid',
             'detail', 'worker_name is lower case letters, digits, . _ and -; slices lie between 1 and 64');
     end if;
-    if towpath._name_or_null_refusal(p_actor, 'actor') is not null then
-        return towpath._name_or_null_refusal(p_actor, 'actor');
+    _refusal := coalesce(towpath._name_or_null_refusal(p_actor, 'actor'),
+                         towpath._name_or_null_refusal(p_event_domain, 'event_domain'));
+    if _refusal is not null then
+        return _refusal;
     end if;
     select * into _worker from towpath.route_worker w where w.worker_name = p_worker_name for update;
     if not found then
         _created := true;
         _position := coalesce(p_from_position, towpath._event_last_position());
-        insert into towpath.route_worker (worker_name, slices, registered_by)
-        values (p_worker_name, p_slices, coalesce(p_actor, session_user))
+        insert into towpath.route_worker (worker_name, slices, event_domain, registered_by)
+        values (p_worker_name, p_slices, p_event_domain, coalesce(p_actor, session_user))
         returning * into _worker;
+    elsif p_event_domain is not null and p_event_domain is distinct from _worker.event_domain then
+        return jsonb_build_object('ok', false, 'error', 'conflict', 'worker_name', p_worker_name,
+            'detail', format('the worker reads %s for life; register another one',
+                             coalesce('the domain ' || _worker.event_domain, 'every domain')));
     else
         perform 1 from towpath.route_worker_cursor c where c.worker_no = _worker.worker_no order by c.slice for update;
         _position := coalesce(p_from_position,
@@ -356,7 +364,7 @@ begin
     insert into towpath.route_cursor_mark (cursor_no, position, last_summary)
     select s.cursor_no, _position, jsonb_build_object('set_by', coalesce(p_actor, session_user)) from slice s;
     return jsonb_build_object('ok', true, 'worker_name', p_worker_name, 'slices', p_slices,
-                              'position', _position, 'created', _created);
+                              'event_domain', _worker.event_domain, 'position', _position, 'created', _created);
 end;
 $$;
 
@@ -378,7 +386,8 @@ create or replace function towpath.fn_route_worker_list() returns jsonb
     set search_path = pg_catalog, pg_temp
 as $$
     select jsonb_build_object('ok', true, 'last_position', towpath._event_last_position(), 'workers',
-               coalesce(jsonb_agg(jsonb_build_object('worker_name', w.worker_name, 'slices', w.slices, 'cursors',
+               coalesce(jsonb_agg(jsonb_build_object('worker_name', w.worker_name, 'slices', w.slices,
+                   'event_domain', w.event_domain, 'cursors',
                    (select jsonb_agg(jsonb_build_object('slice', c.slice, 'position', m.position,
                                'lag', greatest(towpath._event_last_position() - m.position, 0),
                                'held_by', towpath._lock_holder(c.xmax), 'runs', m.runs,
@@ -392,5 +401,5 @@ as $$
 $$;
 
 grant execute on function towpath.fn_route_worker_run(text, integer, integer, integer) to towpath_router;
-grant execute on function towpath.fn_route_worker_put(text, integer, bigint, text) to workflow_admin;
+grant execute on function towpath.fn_route_worker_put(text, integer, bigint, text, text) to workflow_admin;
 grant execute on function towpath.fn_route_worker_list() to workflow_admin, towpath_observer, towpath_router;

@@ -175,11 +175,13 @@ insert into towpath.event_warning (warning) values ('subscription.broadcast_drif
 
 -- Where routes send them --------------------------------------------------------------------
 
--- A named worker and the number of slices its work is split into.
+-- A named worker and the number of slices its work is split into. With a domain it reads the events of
+-- that domain only and records nothing about others.
 create table towpath.route_worker (
     worker_no     smallint    generated always as identity primary key,
     worker_name   text        not null,
     slices        integer     not null default 1,
+    event_domain  towpath.label,
     registered_by towpath.label not null,
     registered_at timestamptz not null default towpath.fn_now(),
     constraint route_worker_name_uq unique (worker_name),

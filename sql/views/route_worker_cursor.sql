@@ -9,7 +9,8 @@ select w.worker_name,
        m.runs,
        m.events,
        m.last_run_at,
-       m.last_summary
+       m.last_summary,
+       w.event_domain
   from towpath.route_worker w
   join towpath.route_worker_cursor c on c.worker_no = w.worker_no
  cross join lateral (select * from towpath.route_cursor_mark m

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use towpath_db::event::{
     self, EventActorSpec, EventFilter, EventSubscriptionSpec, Extent, From, Letters, NewEvent, Question,
-    Replay, RouteSpec, Span,
+    Replay, RouteSpec, RouteWorkerSpec, Span,
 };
 use towpath_db::{Attribution, Database, Error};
 use towpath_model::event::recipient::Step;
@@ -337,7 +337,15 @@ async fn a_working_database_verifies() {
     assert_eq!((check.broadcasts, check.warned), (1, false), "below the minimum count");
     assert!(!database.event_partition_tick().await.unwrap().busy);
     assert!(!database.event_retention_tick().await.unwrap().busy);
-    let workers = database.route_worker_put("other", 4, None, "tester").await.unwrap();
-    assert_eq!((workers.slices, workers.position, workers.created), (4, 1, true));
+    let other = RouteWorkerSpec {
+        worker_name: "other",
+        slices: 4,
+        from_position: None,
+        event_domain: Some("d"),
+        actor: "tester",
+    };
+    let worker = database.route_worker_put(&other).await.unwrap();
+    assert_eq!((worker.slices, worker.position, worker.created), (4, 1, true));
+    assert_eq!(worker.event_domain.as_deref(), Some("d"));
     assert_eq!(database.route_worker_list().await.unwrap().workers.len(), 2);
 }

@@ -311,6 +311,36 @@ async fn streams_are_owed_events_in_order() {
     assert_eq!(db.text("select count(*) from towpath.stream_delivery").await, "0");
 }
 
+/// E02: a worker with a domain reads that domain only: it decides about nothing else and records nothing about
+/// it, its routes are for that domain, and the nine checks hold.
+#[tokio::test]
+async fn a_worker_may_be_for_one_domain() {
+    let db = TestDb::open().await;
+    assert_eq!(call(&db, "fn_route_worker_put('mine', 2, 0, 'tester', 'a')").await["event_domain"], "a");
+    assert_eq!(call(&db, "fn_route_worker_put('mine', 2, 0, 'tester', 'b')").await["error"], "conflict");
+    assert_eq!(call(&db, "fn_route_worker_put('x', p_event_domain => ' ')").await["error"], "invalid");
+    let put = |domain: &str| {
+        format!("fn_route_put('r', 'job', '{{\"job_kind\": \"k\"}}', {domain}, p_worker_name => 'mine')")
+    };
+    assert_eq!(call(&db, &put("'b'")).await["error"], "invalid");
+    assert_eq!(call(&db, &put("null")).await["ok"], true);
+    set_mode(&db, "live").await;
+    for domain in ["a", "b", "a"] {
+        call(&db, &format!("fn_event_emit('{domain}', 't')")).await;
+    }
+    call(&db, "fn_event_sequence()").await;
+    for slice in 0..2 {
+        let pass = call(&db, &format!("fn_route_worker_run('mine', 100, {slice}, 2)")).await;
+        assert_eq!(pass["ok"], true, "{pass}");
+    }
+    call(&db, "fn_route_worker_run('default')").await;
+    let attempts = "select string_agg(concat_ws(' ', position, decision), ', ' order by position) from towpath.route_attempt \
+                    where worker_no = (select worker_no from towpath.route_worker where worker_name = 'mine')";
+    assert_eq!(db.text(attempts).await, "1 sent, 3 sent");
+    assert_eq!(jobs(&db).await, "2");
+    assert_eq!(call(&db, "fn_event_verify()").await["passed"], true);
+}
+
 /// R08: only the administrator makes routes and subscriptions.
 #[tokio::test]
 async fn only_the_administrator_changes_routing() {

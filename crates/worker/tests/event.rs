@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use towpath_db::Attribution;
-use towpath_db::event::{Letters, NewEvent, RouteSpec};
+use towpath_db::event::{Letters, NewEvent, RouteSpec, RouteWorkerSpec};
 use towpath_model::event::route::Mode;
 use towpath_worker::MaintenanceReport;
 
@@ -125,7 +125,14 @@ async fn old_events_are_dropped_by_the_day() {
 async fn a_sleeping_cursor_keeps_its_events() {
     let place = Place::open().await;
     to(&place, "job", json!({"job_kind": "k"})).await;
-    place.admin.route_worker_put("sleeper", 2, Some(0), "tester").await.unwrap();
+    let sleeper = RouteWorkerSpec {
+        worker_name: "sleeper",
+        slices: 2,
+        from_position: Some(0),
+        event_domain: None,
+        actor: "tester",
+    };
+    place.admin.route_worker_put(&sleeper).await.unwrap();
     for n in 0..4 {
         emit(&place, json!({"n": n})).await;
     }

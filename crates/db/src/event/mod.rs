@@ -32,7 +32,7 @@ pub use read::{
 };
 pub use route::{
     ModeSet, Replay, Replayed, Route, RoutePut, RouteRetired, RouteSent, RouteSpec, RouteTest,
-    RouteWorkerPut, SecretRotated, Span,
+    RouteWorkerPut, RouteWorkerSpec, SecretRotated, Span,
 };
 pub use route_operate::{CircuitClosed, DeliveryAttempt, RouteAttempts, RouteDecision};
 pub use route_pass::{Decisions, RouteCursor, RoutePass, RouteWorker, RouteWorkers, Slice};

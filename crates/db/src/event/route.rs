@@ -211,6 +211,21 @@ impl fmt::Debug for RouteTest {
     }
 }
 
+/// A worker to register or to change.
+#[derive(Debug, Clone, Copy)]
+pub struct RouteWorkerSpec<'a> {
+    /// Its name.
+    pub worker_name: &'a str,
+    /// Into how many slices its work is cut.
+    pub slices: i32,
+    /// Where it starts; none: where it is, or for a new one at now.
+    pub from_position: Option<i64>,
+    /// The only domain a new one reads; none: every domain, or as it was registered.
+    pub event_domain: Option<&'a str>,
+    /// Who, for the record.
+    pub actor: &'a str,
+}
+
 /// The outcome of registering a worker.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RouteWorkerPut {
@@ -218,6 +233,8 @@ pub struct RouteWorkerPut {
     pub worker_name: String,
     /// Into how many slices its work is cut.
     pub slices: i32,
+    /// The only domain it reads.
+    pub event_domain: Option<String>,
     /// Where they start.
     pub position: i64,
     /// Whether it is new.
@@ -330,15 +347,10 @@ impl Database {
 
     /// Registers a worker, or cuts its work into another number of slices (E09). A new one
     /// starts at a position, or at now.
-    pub async fn route_worker_put(
-        &self,
-        worker_name: &str,
-        slices: i32,
-        from_position: Option<i64>,
-        actor: &str,
-    ) -> Result<RouteWorkerPut, Error> {
-        let sql = "select towpath.fn_route_worker_put($1, $2, $3, $4)";
-        read(self.call(sql, &[&worker_name, &slices, &from_position, &actor]).await?)
+    pub async fn route_worker_put(&self, worker: &RouteWorkerSpec<'_>) -> Result<RouteWorkerPut, Error> {
+        let sql = "select towpath.fn_route_worker_put($1, $2, $3, $4, $5)";
+        let RouteWorkerSpec { worker_name, slices, from_position, event_domain, actor } = worker;
+        read(self.call(sql, &[worker_name, slices, from_position, actor, event_domain]).await?)
     }
 }
 

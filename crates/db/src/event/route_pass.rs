@@ -69,6 +69,8 @@ pub struct RouteWorker {
     pub worker_name: String,
     /// Into how many slices its work is cut.
     pub slices: i32,
+    /// The only domain it reads.
+    pub event_domain: Option<String>,
     /// One cursor per slice.
     pub cursors: Vec<RouteCursor>,
 }

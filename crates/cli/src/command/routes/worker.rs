@@ -2,7 +2,7 @@
 
 use clap::Args;
 use towpath_db::Database;
-use towpath_db::event::RouteWorkers;
+use towpath_db::event::{RouteWorkerSpec, RouteWorkers};
 
 use crate::output::{Output, table};
 
@@ -16,6 +16,9 @@ pub(crate) struct Worker {
     /// Start after this position: a new worker, or one set back; nothing is delivered twice
     #[arg(long, value_name = "POSITION", requires = "worker")]
     from: Option<i64>,
+    /// Register it for the events of this domain only, for life
+    #[arg(long, value_name = "DOMAIN", requires = "worker")]
+    domain: Option<String>,
     /// Who, for the record; user@host if not given
     #[arg(long, value_name = "ACTOR")]
     by: Option<String>,
@@ -23,17 +26,27 @@ pub(crate) struct Worker {
 
 pub(crate) async fn run(worker: Worker, database: &Database, output: &Output) -> anyhow::Result<()> {
     let before = database.route_worker_list().await?;
-    let Some(name) = worker.worker.filter(|_| worker.slices.is_some() || worker.from.is_some()) else {
+    let Some(name) =
+        worker.worker.filter(|_| worker.slices.is_some() || worker.from.is_some() || worker.domain.is_some())
+    else {
         output.show(&before, list);
         return Ok(());
     };
     let known = before.workers.iter().find(|row| row.worker_name == name).map(|row| row.slices);
     let slices = worker.slices.or(known).unwrap_or(1);
     let actor = worker.by.unwrap_or_else(crate::command::actor);
-    let put = database.route_worker_put(&name, slices, worker.from, &actor).await?;
+    let spec = RouteWorkerSpec {
+        worker_name: &name,
+        slices,
+        from_position: worker.from,
+        event_domain: worker.domain.as_deref(),
+        actor: &actor,
+    };
+    let put = database.route_worker_put(&spec).await?;
     output.show(&put, |put| {
         let done = if put.created { "is registered" } else { "is changed" };
-        format!("{} {done}: {} slices, after position {}", put.worker_name, put.slices, put.position)
+        let of = put.event_domain.as_ref().map_or(String::new(), |domain| format!(" of the domain {domain}"));
+        format!("{} {done}: {} slices{of}, after position {}", put.worker_name, put.slices, put.position)
     });
     Ok(())
 }
@@ -46,6 +59,7 @@ fn list(workers: &RouteWorkers) -> String {
         .map(|(worker, cursor)| {
             [
                 worker.worker_name.clone(),
+                worker.event_domain.clone().unwrap_or_default(),
                 format!("{} of {}", cursor.slice + 1, worker.slices),
                 cursor.position.to_string(),
                 cursor.lag.to_string(),
@@ -54,5 +68,5 @@ fn list(workers: &RouteWorkers) -> String {
             ]
         })
         .collect();
-    table(["WORKER", "SLICE", "POSITION", "LAG", "EVENTS", "LAST RUN"], &rows)
+    table(["WORKER", "DOMAIN", "SLICE", "POSITION", "LAG", "EVENTS", "LAST RUN"], &rows)
 }
