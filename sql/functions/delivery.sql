@@ -13,8 +13,10 @@ as $$
     select coalesce(towpath._gate_refusal('event.routing.enabled'), towpath._gate_refusal('event.delivery.enabled'))
 $$;
 
--- _delivery_lost: leases that ran out become due again; the lost attempt is told and counts.
-create or replace function towpath._delivery_lost(p_now timestamptz, p_limit integer) returns integer
+-- _delivery_lost: leases that ran out become due again; the lost attempt is told and counts. What is set
+-- aside is passed by; with p_only it looks at that delivery alone.
+create or replace function towpath._delivery_lost(
+    p_now timestamptz, p_limit integer, p_aside text[], p_only uuid default null) returns integer
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
@@ -23,7 +25,8 @@ declare
 begin
     with lost as (
         select d.* from towpath.delivery d
-         where d.lease_owner is not null and d.lease_until <= p_now
+         where d.lease_owner is not null and d.lease_until <= p_now and (p_only is null or d.delivery_id = p_only)
+           and (p_aside = '{}' or d.delivery_id::text <> all (p_aside))
          order by d.lease_until limit p_limit for update skip locked),
     told as (
         insert into towpath.delivery_attempt (delivery_id, attempt, route_no, position, event_id, lease_owner,
@@ -89,14 +92,17 @@ $$;
 -- _delivery_take: leases up to p_room due deliveries of a locked target. Its routes take turns, the
 -- one after the last that was served first, so a route with a long backlog holds up no other. A
 -- delivery whose route is not live, or which waits for an earlier one of its ordering key, is moved
--- back in time instead of being looked at again and again.
+-- back in time instead of being looked at again and again. What is set aside is passed by; with
+-- p_only it looks at that delivery alone.
 create or replace function towpath._delivery_take(
     p_target towpath.delivery_target, p_routes integer[], p_room integer, p_lease_owner text, p_until timestamptz,
-    p_now timestamptz, out taken uuid[], out served_route_no integer)
+    p_now timestamptz, p_aside text[], p_only uuid default null, out taken uuid[], out served_route_no integer)
     language plpgsql
     set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set jit = off
+    set enable_seqscan = off
+    set enable_bitmapscan = off
 as $$
 begin
     taken := '{}';
@@ -111,6 +117,8 @@ begin
                select d.delivery_id, d.route_no, d.ordering_key, d.position, d.next_at
                  from towpath.delivery d
                 where d.target_no = p_target.target_no and d.route_no = n and d.lease_owner is null and d.next_at <= p_now
+                  and (p_only is null or d.delivery_id = p_only)
+                  and (p_aside = '{}' or d.delivery_id::text <> all (p_aside))
                 order by d.next_at
                 limit case when r.mode = 'live' and r.ordering = 'none' then p_room else p_room * 4 + 16 end) d),
     judged as (
@@ -152,11 +160,137 @@ begin
 end;
 $$;
 
+-- _delivery_take_each: as _delivery_take, one delivery after the other, when that raised: whoever raises is
+-- set aside, and the others go on (Q22).
+create or replace function towpath._delivery_take_each(
+    p_target towpath.delivery_target, p_routes integer[], p_room integer, p_lease_owner text, p_until timestamptz,
+    p_now timestamptz, p_aside text[], out taken uuid[], out served_route_no integer)
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _id uuid;
+    _one record;
+begin
+    taken := '{}';
+    for _id in
+        select d.delivery_id from towpath.delivery d
+         where d.target_no = p_target.target_no and d.lease_owner is null and d.next_at <= p_now
+           and d.delivery_id::text <> all (p_aside)
+         order by d.next_at limit p_room + 100
+    loop
+        exit when cardinality(taken) >= p_room;
+        begin
+            select * into _one from towpath._delivery_take(p_target, p_routes, 1, p_lease_owner, p_until, p_now, '{}', _id);
+            taken := taken || _one.taken;
+            served_route_no := coalesce(_one.served_route_no, served_route_no);
+        exception when others then
+            if towpath._error_common(sqlstate) then
+                raise;
+            end if;
+            perform towpath._loop_fault('webhook_delivery', _id::text, sqlerrm);
+        end;
+    end loop;
+end;
+$$;
+
+-- _delivery_lease: leases what is due, target by target; with p_each one delivery after the other. Answers
+-- which.
+create or replace function towpath._delivery_lease(
+    p_lease_owner text, p_limit integer, p_until timestamptz, p_now timestamptz, p_each boolean) returns uuid[]
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    set jit = off
+as $$
+declare
+    _left integer := p_limit;
+    _aside text[] := towpath._loop_aside('webhook_delivery');
+    _due record;
+    _room record;
+    _take record;
+    _claimed uuid[] := '{}';
+begin
+    for _due in
+        select t as target, l.routes
+          from towpath.delivery_target t
+          join (select l.target_no, array_agg(l.route_no) as routes from towpath._delivery_lines() l
+                 where l.next_at <= p_now group by l.target_no) l on l.target_no = t.target_no
+         where t.blocked_until <= p_now
+         order by t.served_at
+         limit 100
+           for update of t skip locked
+    loop
+        exit when _left <= 0;
+        select * into _room from towpath._delivery_room(_due.target, p_now);
+        if p_each then
+            select * into _take from towpath._delivery_take_each(_due.target, _due.routes, least(_room.room, _left),
+                                                                 p_lease_owner, p_until, p_now, _aside);
+        else
+            select * into _take from towpath._delivery_take(_due.target, _due.routes, least(_room.room, _left),
+                                                            p_lease_owner, p_until, p_now, _aside);
+        end if;
+        update towpath.delivery_target t
+           set served_at = p_now, refilled_at = p_now,
+               served_route_no = coalesce(_take.served_route_no, t.served_route_no),
+               tokens = case when _room.rate is null then 0 else _room.tokens - cardinality(_take.taken) end,
+               -- Without a whole token left there is nothing to look for before the next one.
+               blocked_until = case when _room.tokens - cardinality(_take.taken) < 1 and _room.rate is not null
+                   then p_now + interval '1 second' * (1 - _room.tokens + cardinality(_take.taken)) / _room.rate
+                   else t.blocked_until end,
+               circuit = case when t.circuit = 'open' and _take.taken <> '{}' then 'half_open' else t.circuit end
+         where t.target_no = (_due.target).target_no;
+        _claimed := _claimed || _take.taken;
+        _left := _left - cardinality(_take.taken);
+    end loop;
+    return _claimed;
+end;
+$$;
+
+-- _delivery_reap: _delivery_lost for all, and one after the other if that raises (Q22). Answers how many
+-- leases had run out.
+create or replace function towpath._delivery_reap(p_now timestamptz) returns integer
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _aside text[] := towpath._loop_aside('webhook_delivery');
+    _lost integer := 0;
+    _id uuid;
+begin
+    if not exists (select 1 from towpath.delivery d where d.lease_owner is not null and d.lease_until <= p_now) then
+        return 0;
+    end if;
+    begin
+        return towpath._delivery_lost(p_now, 100, _aside);
+    exception when others then
+        if towpath._error_common(sqlstate) then
+            raise;
+        end if;
+    end;
+    for _id in
+        select d.delivery_id from towpath.delivery d
+         where d.lease_owner is not null and d.lease_until <= p_now and d.delivery_id::text <> all (_aside)
+         order by d.lease_until limit 100
+    loop
+        begin
+            _lost := _lost + towpath._delivery_lost(p_now, 1, '{}', _id);
+        exception when others then
+            if towpath._error_common(sqlstate) then
+                raise;
+            end if;
+            perform towpath._loop_fault('webhook_delivery', _id::text, sqlerrm);
+        end;
+    end loop;
+    return _lost;
+end;
+$$;
+
 -- fn_delivery_claim: waiting -> leased, up to p_limit webhooks, with everything needed to send them.
 --
 -- Targets take turns, the one served longest ago first, and so do the routes of a target. The lease is
--- event.delivery.lease_sec long unless the caller says otherwise. body is what to send, byte for byte
--- the same at each attempt; signing_keys are the current one and, during a rotation, the previous one.
+-- event.delivery.lease_sec long unless the caller says otherwise. A delivery that raises is set aside
+-- and tried again later (Q22). body is what to send, byte for byte the same at each attempt;
+-- signing_keys are the current one and, during a rotation, the previous one.
 --
 -- Answers: {ok, deliveries: [{delivery_id, attempt, webhook_id, route_name, url, headers,
 -- timeout_seconds, body, signing_keys, generation, lease_until}], lease_seconds, lost, next_at};
@@ -170,14 +304,11 @@ as $$
 declare
     _now timestamptz := towpath.fn_now();
     _refusal jsonb := towpath._delivery_gate();
-    _left integer := least(greatest(coalesce(p_limit, 10), 1), 1000);
+    _limit integer := least(greatest(coalesce(p_limit, 10), 1), 1000);
     _lease_seconds numeric := coalesce(p_lease_seconds, towpath._config_number('event.delivery.lease_sec'));
     _until timestamptz := _now + interval '1 second' * _lease_seconds;
     _lost integer;
-    _due record;
-    _room record;
-    _take record;
-    _claimed uuid[] := '{}';
+    _claimed uuid[];
 begin
     if _refusal is not null then
         return _refusal;
@@ -189,34 +320,15 @@ begin
     if _refusal is not null then
         return _refusal;
     end if;
-    _lost := towpath._delivery_lost(_now, 100);
-    for _due in
-        select t as target, l.routes
-          from towpath.delivery_target t
-          join (select l.target_no, array_agg(l.route_no) as routes from towpath._delivery_lines() l
-                 where l.next_at <= _now group by l.target_no) l on l.target_no = t.target_no
-         where t.blocked_until <= _now
-         order by t.served_at
-         limit 100
-           for update of t skip locked
-    loop
-        exit when _left <= 0;
-        select * into _room from towpath._delivery_room(_due.target, _now);
-        select * into _take
-          from towpath._delivery_take(_due.target, _due.routes, least(_room.room, _left), p_lease_owner, _until, _now);
-        update towpath.delivery_target t
-           set served_at = _now, refilled_at = _now,
-               served_route_no = coalesce(_take.served_route_no, t.served_route_no),
-               tokens = case when _room.rate is null then 0 else _room.tokens - cardinality(_take.taken) end,
-               -- Without a whole token left there is nothing to look for before the next one.
-               blocked_until = case when _room.tokens - cardinality(_take.taken) < 1 and _room.rate is not null
-                   then _now + interval '1 second' * (1 - _room.tokens + cardinality(_take.taken)) / _room.rate
-                   else t.blocked_until end,
-               circuit = case when t.circuit = 'open' and _take.taken <> '{}' then 'half_open' else t.circuit end
-         where t.target_no = (_due.target).target_no;
-        _claimed := _claimed || _take.taken;
-        _left := _left - cardinality(_take.taken);
-    end loop;
+    _lost := towpath._delivery_reap(_now);
+    begin
+        _claimed := towpath._delivery_lease(p_lease_owner, _limit, _until, _now, false);
+    exception when others then
+        if towpath._error_common(sqlstate) then
+            raise;
+        end if;
+        _claimed := towpath._delivery_lease(p_lease_owner, _limit, _until, _now, true);
+    end;
     return jsonb_build_object('ok', true, 'lost', _lost, 'lease_seconds', _lease_seconds, 'deliveries', coalesce((
         select jsonb_agg(jsonb_build_object('delivery_id', d.delivery_id, 'attempt', d.attempts,
                    'webhook_id', format('wh_%s_%s', replace(d.event_id::text, '-', ''), d.route_no),
@@ -235,8 +347,8 @@ begin
           left join towpath.route_secret s on s.route_no = d.route_no
          where d.delivery_id = any(_claimed)), '[]'),
         -- Whoever got all it asked for comes back at once.
-        'next_at', case when _left <= 0 then _now else (
-            select min(greatest(l.next_at, t.blocked_until)) from towpath._delivery_lines() l
+        'next_at', case when cardinality(_claimed) = _limit then _now else (
+            select min(greatest(l.next_at, t.blocked_until, _now)) from towpath._delivery_lines() l
               join towpath.delivery_target t on t.target_no = l.target_no) end);
 end;
 $$;

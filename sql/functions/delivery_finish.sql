@@ -1,7 +1,7 @@
 -- How a webhook ends: delivered, tried again, or dead; and what that says about its target.
 
 -- _delivery_hold: the delivery and its locked target, if the caller still holds the attempt. The
--- target comes first, as the lock order demands.
+-- target comes first, as the lock order demands. If the end that follows raises, all of it is undone.
 create or replace function towpath._delivery_hold(
     p_delivery_id uuid, p_lease_owner text, p_attempt integer,
     out delivery towpath.delivery, out target towpath.delivery_target)
@@ -15,6 +15,8 @@ begin
     select d.* into delivery from towpath.delivery d
      where d.delivery_id = p_delivery_id and d.lease_owner = p_lease_owner and d.attempts = p_attempt
        for update;
+    -- Whoever ends it has got past what made it raise.
+    delete from towpath.loop_fault f where f.loop_name = 'webhook_delivery' and f.item = p_delivery_id::text;
 end;
 $$;
 

@@ -36,7 +36,8 @@ exception when lock_not_available then
 end;
 $$;
 
--- fn_event_partition_tick: the partitions of today and the days ahead, and of the next positions.
+-- fn_event_partition_tick: the partitions of today and the days ahead, and of the next positions. One that
+-- cannot be made is set aside until the next try is due (Q22).
 --
 -- Answers: {ok, created: [name], deferred: [{partition, reason}], busy}.
 create or replace function towpath.fn_event_partition_tick() returns jsonb
@@ -44,7 +45,9 @@ create or replace function towpath.fn_event_partition_tick() returns jsonb
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    _today timestamptz := date_trunc('day', towpath.fn_now(), 'UTC');
+    _now timestamptz := towpath.fn_now();
+    _today timestamptz := date_trunc('day', _now, 'UTC');
+    _aside text[] := towpath._loop_aside('event_partitions');
     _rows bigint := towpath._event_partition_rows();
     _first bigint := towpath._event_last_position() / _rows;
     _part record;
@@ -65,19 +68,29 @@ begin
         select t.name, t.name || '_p' || lpad(n::text, 10, '0'), (n * _rows)::text, ((n + 1) * _rows)::text
           from unnest(array['event_position', 'route_attempt']) as t(name), generate_series(_first, _first + 3) n
     loop
-        _outcome := towpath._event_partition_add(_part.parent, _part.name, _part.low, _part.high);
+        continue when _part.name = any(_aside);
+        begin
+            _outcome := towpath._event_partition_add(_part.parent, _part.name, _part.low, _part.high);
+        exception when others then
+            if towpath._error_passing(sqlstate) then
+                raise;
+            end if;
+            perform towpath._loop_fault('event_partitions', _part.name, sqlerrm);
+            _outcome := 'failed';
+        end;
         if _outcome = 'created' then
             _created := _created || to_jsonb(_part.name);
         elsif _outcome <> 'exists' then
             _deferred := _deferred || jsonb_build_object('partition', _part.name, 'reason', _outcome);
         end if;
     end loop;
+    perform towpath._loop_over('event_partitions', _now);
     return jsonb_build_object('ok', true, 'created', _created, 'deferred', _deferred, 'busy', false);
 end;
 $$;
 
 -- _event_keep_from: the lowest position somebody still needs: one after the lowest cursor, or that
--- of the oldest open dead letter or unfinished delivery.
+-- of the oldest open dead letter, unfinished delivery or event that routing has set aside.
 create or replace function towpath._event_keep_from() returns bigint
     language sql stable
     set search_path = pg_catalog, pg_temp
@@ -85,8 +98,12 @@ as $$
     select least(
         (select min(c.position) + 1 from towpath.route_worker w cross join lateral towpath._route_cursors(w.worker_no) c),
         (select min(d.position) from towpath.route_dead_letter d where d.resolved_at is null),
-        (select min(d.position) from towpath.delivery d),
+        (select min(d.position) from towpath.delivery d
+          where d.delivery_id::text <> all (array(select f.item from towpath.loop_fault f
+                                                   where f.loop_name = 'webhook_delivery' and f.state = 'dropped'))),
         (select min(d.position) from towpath.stream_delivery d),
+        (select min(split_part(f.item, '/', 2)::bigint) from towpath.loop_fault f
+          where f.loop_name = 'routing' and f.state = 'waiting'),
         towpath._event_last_position() + 1)
 $$;
 
@@ -94,7 +111,7 @@ $$;
 -- p_keep_from. The share lock waits for writers that are still open in this partition and keeps new
 -- ones out, so the count is final. A default is replaced by an empty one.
 --
--- Returns dropped, needed, locked.
+-- Returns dropped, needed, locked, failed (and set aside).
 create or replace function towpath._event_partition_drop(p_name text, p_keep_from bigint) returns text
     language plpgsql
     set search_path = pg_catalog, pg_temp
@@ -104,6 +121,9 @@ declare
     _range record;
     _numbered bigint;
 begin
+    if p_name = any(towpath._loop_aside('event_retention')) then
+        return 'failed';
+    end if;
     execute format('lock table towpath.%I in share mode', p_name);
     execute format('select (select count(*) from towpath.%1$I) as events, '
                    '(select event_id from towpath.%1$I order by event_id limit 1) as low, '
@@ -123,27 +143,92 @@ begin
             return 'needed';
         end if;
     end if;
-    perform towpath._partition_replace('event_outbox', p_name);
-    return 'dropped';
+    return towpath._partition_replace('event_outbox', p_name);
 exception when lock_not_available then
     return 'locked';
+when others then
+    if towpath._error_passing(sqlstate) then
+        raise;
+    end if;
+    perform towpath._loop_fault('event_retention', p_name, sqlerrm);
+    return 'failed';
 end;
 $$;
 
 -- _partition_replace: detaches and drops a partition; a default gets an empty successor. The parent
--- is locked from here to the commit, so nothing slow may follow.
-create or replace function towpath._partition_replace(p_table text, p_name text) returns void
+-- is locked from here to the commit, so nothing slow may follow. A partition that cannot be dropped,
+-- because something else depends on it, stays detached and set aside: its rows are out of the way, and
+-- fn_event_retention_tick tries again (Q22).
+--
+-- Returns dropped, locked, failed (and set aside).
+create or replace function towpath._partition_replace(p_table text, p_name text) returns text
     language plpgsql
     set search_path = pg_catalog, pg_temp
     set lock_timeout = '300ms'
 as $$
+declare
+    _now timestamptz := towpath.fn_now();
 begin
+    if p_name = any(towpath._loop_aside('event_retention')) then
+        return 'failed';
+    end if;
     execute format('alter table towpath.%I detach partition towpath.%I', p_table, p_name);
-    execute format('drop table towpath.%I', p_name);
-    if p_name = p_table || '_default' then
+    if p_name <> p_table || '_default' then
+        perform towpath._partitions_drop(array[p_name]);
+    else
+        execute format('drop table towpath.%I', p_name);
         execute format('create table towpath.%I partition of towpath.%I default', p_name, p_table);
         perform towpath._event_no_truncate(p_name);
     end if;
+    perform towpath._loop_over('event_retention', _now, array[p_name]);
+    return 'dropped';
+exception when lock_not_available then
+    return 'locked';
+when others then
+    if towpath._error_passing(sqlstate) then
+        raise;
+    end if;
+    perform towpath._loop_fault('event_retention', p_name, sqlerrm);
+    return 'failed';
+end;
+$$;
+
+-- _partitions_drop: drops detached partitions; one that cannot be dropped is set aside.
+create or replace function towpath._partitions_drop(p_names text[]) returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    set lock_timeout = '300ms'
+as $$
+declare
+    _now timestamptz := towpath.fn_now();
+    _name text;
+begin
+    foreach _name in array p_names loop
+        begin
+            execute format('drop table if exists towpath.%I', _name);
+        exception when others then
+            if towpath._error_passing(sqlstate) then
+                raise;
+            end if;
+            perform towpath._loop_fault('event_retention', _name, sqlerrm);
+        end;
+    end loop;
+    perform towpath._loop_over('event_retention', _now, p_names);
+end;
+$$;
+
+-- _partitions_drop_again: drops what was detached and could not be dropped, if its next try is due.
+create or replace function towpath._partitions_drop_again() returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform towpath._partitions_drop(array(
+        select d from unnest(towpath._loop_due('event_retention')) d
+         where not exists (select 1 from pg_inherits i where i.inhrelid = to_regclass('towpath.' || quote_ident(d)))));
+exception when lock_not_available then
+    -- Somebody reads it; the next pass comes soon.
+    return;
 end;
 $$;
 
@@ -163,21 +248,23 @@ begin
         select p.relname as parent, c.relname as name
           from pg_inherits i join pg_class c on c.oid = i.inhrelid join pg_class p on p.oid = i.inhparent
          where i.inhparent in ('towpath.event_position'::regclass, 'towpath.route_attempt'::regclass)
+           and c.relname ~ '_(default|p[0-9]{10})$'
          order by c.relname
     loop
         if _part.name like '%\_default' then
-            execute format('select max(position) < %s from towpath.%I', p_kept_from, _part.name) into _old;
+            begin
+                execute format('select max(position) < %s from towpath.%I', p_kept_from, _part.name) into _old;
+            exception when lock_not_available then
+                _old := false;
+            end;
         else
             _old := (right(_part.name, 10)::bigint + 1) * towpath._event_partition_rows() <= p_kept_from;
         end if;
-        if _old then
-            perform towpath._partition_replace(_part.parent, _part.name);
+        if _old and towpath._partition_replace(_part.parent, _part.name) = 'dropped' then
             _dropped := _dropped || _part.name;
         end if;
     end loop;
     return _dropped;
-exception when lock_not_available then
-    return '{}';
 end;
 $$;
 
@@ -210,20 +297,19 @@ declare
 begin
     select min(c.relname) into _name from pg_inherits i join pg_class c on c.oid = i.inhrelid
      where i.inhparent = 'towpath.delivery_attempt'::regclass and c.relname ~ '_p[0-9]{8}$'
-       and (right(c.relname, 8)::date + 1)::timestamp at time zone 'UTC' <= p_before;
-    if _name is null then
+       and (right(c.relname, 8)::date + 1)::timestamp at time zone 'UTC' <= p_before
+       and c.relname <> all (towpath._loop_aside('event_retention'));
+    if _name is null or towpath._partition_replace('delivery_attempt', _name) <> 'dropped' then
         return '{}';
     end if;
-    perform towpath._partition_replace('delivery_attempt', _name);
     return array[_name];
-exception when lock_not_available then
-    return '{}';
 end;
 $$;
 
 -- fn_event_retention_tick: drops one old partition of events, and what is left without events: positions,
 -- attempts, and the history of deliveries. The oldest partition goes first; if somebody
--- needs one of its events, nothing younger goes either.
+-- needs one of its events, nothing younger goes either. What cannot be dropped is set aside, and the
+-- rest goes on (Q22).
 --
 -- Answers: {ok, dropped: [name], kept_from, keep_from, held: {partition, reason}, more, busy}.
 create or replace function towpath.fn_event_retention_tick() returns jsonb
@@ -247,6 +333,7 @@ begin
     if not pg_try_advisory_xact_lock(7304, 1) then
         return jsonb_build_object('ok', true, 'busy', true);
     end if;
+    perform towpath._partitions_drop_again();
     select min(c.relname), count(*) into _name, _left
       from pg_inherits i join pg_class c on c.oid = i.inhrelid
      where i.inhparent = 'towpath.event_outbox'::regclass and c.relname ~ '_p[0-9]{8}$'

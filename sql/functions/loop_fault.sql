@@ -16,6 +16,12 @@ create or replace function towpath._error_passing(p_sqlstate text) returns boole
     language sql immutable parallel safe
     return left(p_sqlstate, 2) in ('08', '40', '53', '57', '58') or p_sqlstate in ('55P03', '55006', '25006');
 
+-- _error_common: whether an error would meet every item of a loop: a passing one, or one of the code itself (class 42: a
+-- function or a table is missing, or a right). Setting items aside for it would set aside all of them.
+create or replace function towpath._error_common(p_sqlstate text) returns boolean
+    language sql immutable parallel safe
+    return towpath._error_passing(p_sqlstate) or left(p_sqlstate, 2) = '42';
+
 -- _loop_aside: the items that a loop passes by for now.
 create or replace function towpath._loop_aside(p_loop text) returns text[]
     language sql stable
@@ -40,15 +46,25 @@ begin
 end;
 $$;
 
+-- _loop_due: the items that were set aside and whose next try has come, at most p_limit. For loops that have moved past
+-- an item and do not meet it again by themselves.
+create or replace function towpath._loop_due(p_loop text, p_limit integer default 1000) returns text[]
+    language sql stable
+    return array(select f.item from towpath.loop_fault f
+                  where f.loop_name = p_loop and f.state = 'waiting' and f.next_try_at <= towpath.fn_now()
+                  order by f.first_at limit p_limit);
+
 -- _loop_over: after a pass that left nothing out, items whose next try was due have been tried and did not fail again,
--- or are there no more.
-create or replace function towpath._loop_over(p_loop text, p_began timestamptz) returns void
+-- or are there no more. With p_items only these.
+create or replace function towpath._loop_over(p_loop text, p_began timestamptz, p_items text[] default null)
+    returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
 begin
     delete from towpath.loop_fault f
-     where f.loop_name = p_loop and f.state = 'waiting' and f.next_try_at <= p_began;
+     where f.loop_name = p_loop and f.state = 'waiting' and f.next_try_at <= p_began
+       and (p_items is null or f.item = any(p_items));
 end;
 $$;
 

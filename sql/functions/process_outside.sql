@@ -3,7 +3,8 @@
 
 -- fn_process_due: processes of a kind whose time has come, with their attempts and facts. Each is
 -- given to one caller for p_lease_seconds; if that caller does not decide, another gets it.
--- An attempt whose lease ran out is lost by then.
+-- An attempt whose lease ran out is lost by then. A process that raises is set aside, and the others are
+-- given (Q22).
 --
 -- Answers: {ok, processes: [answer of fn_process_show, with generation]}; gate_closed, not_found, invalid.
 create or replace function towpath.fn_process_due(
@@ -15,6 +16,7 @@ as $$
 declare
     _refusal jsonb := towpath._gate_refusal('process.enabled');
     _now timestamptz := towpath.fn_now();
+    _aside text[] := towpath._loop_aside('process_supervise');
     _process towpath.process;
     _due jsonb := '[]';
 begin
@@ -33,14 +35,22 @@ begin
         select * from towpath.process p
          where p.finished_at is null and not p.in_database and p.process_kind = p_process_kind
            and p.next_check_at <= _now and p.deadline_at > _now
+           and (_aside = '{}' or p.process_id::text <> all (_aside))
          order by p.next_check_at limit least(greatest(coalesce(p_limit, 10), 1), 100) for update skip locked
     loop
-        perform towpath._process_expire(_process, _now);
-        perform towpath._process_check(_process, case when _process.state = 'held' then _process.deadline_at
-            else _now + make_interval(secs => coalesce(p_lease_seconds, 30)) end);
-        if _process.state = 'open' then
-            _due := _due || jsonb_build_array(towpath.fn_process_show(_process.process_id) - 'ok');
-        end if;
+        begin
+            perform towpath._process_expire(_process, _now);
+            perform towpath._process_check(_process, case when _process.state = 'held' then _process.deadline_at
+                else _now + make_interval(secs => coalesce(p_lease_seconds, 30)) end);
+            if _process.state = 'open' then
+                _due := _due || jsonb_build_array(towpath.fn_process_show(_process.process_id) - 'ok');
+            end if;
+        exception when others then
+            if towpath._error_passing(sqlstate) then
+                raise;
+            end if;
+            perform towpath._loop_fault('process_supervise', _process.process_id::text, sqlerrm);
+        end;
     end loop;
     return jsonb_build_object('ok', true, 'processes', _due);
 end;
@@ -112,6 +122,7 @@ begin
         perform towpath._process_end(_process, case _do when 'succeed' then 'succeeded' when 'give_up' then 'gave_up'
             else 'invalid' end, null, p_decision->'detail', 'supervisor', _now);
     end if;
+    delete from towpath.loop_fault f where f.loop_name = 'process_supervise' and f.item = p_process_id::text;
     return jsonb_build_object('ok', true, 'process_id', p_process_id, 'attempt_no', _attempt_no,
         'state', (select p.state from towpath.process p where p.process_id = p_process_id),
         'generation', (select max(f.fact_no) from towpath.process_fact f where f.process_id = p_process_id));

@@ -144,7 +144,8 @@ $$;
 -- p_limit (1,000), and at as many that are supervised elsewhere but past their deadline (P07). It
 -- reads one index of what is due, so open processes that wait cost nothing. Any number of nodes may
 -- scan at once: each skips what another holds. One process that fails is recorded and comes back
--- later; a cancelled statement ends the pass after that.
+-- later; a cancelled statement ends the pass after that. One that not even that can be recorded of is
+-- set aside (Q22).
 --
 -- Answers: {ok, checked, failed, more: whether to come back at once, next_check_at: of the first one that
 -- waits}; gate_closed.
@@ -158,6 +159,7 @@ declare
     _refusal jsonb := towpath._gate_refusal('process.enabled');
     _now timestamptz := towpath.fn_now();
     _limit integer := least(greatest(coalesce(p_limit, 100), 1), 1000);
+    _aside text[] := towpath._loop_aside('process_scan');
     _process towpath.process;
     _checked integer := 0;
     _failed integer := 0;
@@ -168,11 +170,12 @@ begin
     for _process in
         select * from (select * from towpath.process p
                         where p.finished_at is null and p.in_database and p.next_check_at <= _now
+                          and (_aside = '{}' or p.process_id::text <> all (_aside))
                         order by p.next_check_at limit _limit for update skip locked) due
         union all
         select * from (select * from towpath.process p
                         where p.finished_at is null and not p.in_database and p.deadline_at <= _now
-                          and p.next_check_at <= _now
+                          and p.next_check_at <= _now and (_aside = '{}' or p.process_id::text <> all (_aside))
                         order by p.deadline_at limit _limit for update skip locked) over
     loop
         _checked := _checked + 1;
@@ -187,8 +190,17 @@ begin
                 'towpath.fn_process_scan', _process.process_id, null, jsonb_build_object('process_kind', _process.process_kind));
             return jsonb_build_object('ok', true, 'checked', _checked, 'failed', _failed + 1, 'more', true,
                                       'next_check_at', null);
+        when others then
+            if towpath._error_passing(sqlstate) then
+                raise;
+            end if;
+            _failed := _failed + 1;
+            perform towpath._loop_fault('process_scan', _process.process_id::text, sqlerrm);
         end;
     end loop;
+    if _checked < _limit then
+        perform towpath._loop_over('process_scan', _now);
+    end if;
     return jsonb_build_object('ok', true, 'checked', _checked, 'failed', _failed, 'more', _checked >= _limit,
         'next_check_at', (select min(p.next_check_at) from towpath.process p
                            where p.finished_at is null and p.in_database and p.next_check_at > _now));

@@ -140,10 +140,33 @@ begin
 end;
 $$;
 
+-- _event_count_each: counts events one by one; whoever raises is set aside, and the others are counted.
+create or replace function towpath._event_count_each(p_positions bigint[]) returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _position bigint;
+    _now timestamptz := towpath.fn_now();
+begin
+    foreach _position in array p_positions loop
+        begin
+            perform towpath._event_count(_position - 1, _position);
+        exception when others then
+            if towpath._error_common(sqlstate) then
+                raise;
+            end if;
+            perform towpath._loop_fault('event_counting', _position::text, sqlerrm);
+        end;
+    end loop;
+    perform towpath._loop_over('event_counting', _now, p_positions::text[]);
+end;
+$$;
+
 -- fn_event_counter_fold: counts up to p_limit events that have not been counted, by hour, domain and
 -- type, and forgets hours older than two days (R03). The counter has a cursor of its own: each event
 -- counts once, however many workers route it, however often a cursor is set back, and whether or
--- not routing is switched on.
+-- not routing is switched on. An event that raises is set aside and counted later (Q22).
 --
 -- Answers: {ok, folded, more, busy}.
 create or replace function towpath.fn_event_counter_fold(p_limit integer default 10000) returns jsonb
@@ -163,8 +186,16 @@ begin
     select greatest(c.position, r.kept_from - 1) into _from
       from towpath.event_resolution_cursor c, towpath.event_retention r;
     _to := least(_last, _from + _limit);
+    perform towpath._event_count_each(towpath._loop_due('event_counting')::bigint[]);
     if _to > _from then
-        perform towpath._event_count(_from, _to);
+        begin
+            perform towpath._event_count(_from, _to);
+        exception when others then
+            if towpath._error_common(sqlstate) then
+                raise;
+            end if;
+            perform towpath._event_count_each(array(select n from generate_series(_from + 1, _to) n));
+        end;
         update towpath.event_resolution_cursor c set position = _to;
         delete from towpath.event_resolution_hour h where h.hour_at < towpath.fn_now() - interval '2 days';
     end if;

@@ -134,11 +134,12 @@ $$;
 create or replace function towpath._route_trouble(p_sqlstate text) returns boolean
     language sql immutable
     set search_path = pg_catalog, pg_temp
-as $$ select left(p_sqlstate, 2) in ('08', '25', '40', '53', '55', '57', '58', 'XX') $$;
+as $$ select left(p_sqlstate, 2) in ('08', '25', '40', '42', '53', '55', '57', '58', 'XX') $$;
 
 -- _route_apply: carries out a batch, and what cannot be carried out is dead-lettered (E06). The
 -- batch is tried as a whole; if it fails, its halves are, down to the one event that is to
--- blame: one subtransaction when all is well, a few dozen when one of a thousand is not.
+-- blame: one subtransaction when all is well, a few dozen when one of a thousand is not. If not
+-- even the dead letter can be written, the event is set aside (Q22).
 --
 -- Returns how many failed.
 create or replace function towpath._route_apply(p_work towpath._route_work[], p_now timestamptz) returns integer
@@ -160,11 +161,117 @@ begin
         end if;
     end;
     if cardinality(p_work) = 1 then
-        perform towpath._route_fail(p_work[1], format('%s (%s)',
-            coalesce(towpath._route_job_problem(p_work[1]), _error), _state), p_now);
+        begin
+            perform towpath._route_fail(p_work[1], format('%s (%s)',
+                coalesce(towpath._route_job_problem(p_work[1]), _error), _state), p_now);
+        exception when others then
+            if towpath._error_common(sqlstate) then
+                raise;
+            end if;
+            perform towpath._loop_fault('routing', towpath._route_item(p_work[1].worker_name, p_work[1].position),
+                                        format('%s; no dead letter: %s', _error, sqlerrm));
+        end;
         return 1;
     end if;
     return towpath._route_apply(p_work[1:_half], p_now) + towpath._route_apply(p_work[_half + 1:], p_now);
+end;
+$$;
+
+-- _route_item: what a set aside event is called: the worker and the position.
+create or replace function towpath._route_item(p_worker_name text, p_position bigint) returns text
+    language sql immutable
+    return p_worker_name || '/' || p_position;
+
+-- _route_span: decides about the events of a slice between two positions, carries the decisions out and
+-- records each. The gate of the job substrate stops it before it writes anything. counts are, in this
+-- order: events, broadcasts, sent, dry_run, disabled, skipped, failed, and what is to be delivered.
+create or replace function towpath._route_span(
+    p_worker towpath.route_worker, p_slice integer, p_after bigint, p_to bigint, p_now timestamptz,
+    out counts bigint[], out refusal jsonb)
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _work towpath._route_work[] := towpath._route_batch(p_worker, p_slice, p_after, p_to);
+    _jobs bigint;
+begin
+    select count(*) filter (where w.decision = 'sent' and w.target_kind = 'job'),
+           array[count(distinct w.position), count(distinct w.position) filter (where w.step = 5),
+                 count(*) filter (where w.decision = 'sent'), count(*) filter (where w.decision = 'dry_run'),
+                 count(*) filter (where w.decision = 'disabled'), count(*) filter (where w.decision = 'skipped'),
+                 0, count(*) filter (where w.decision = 'sent' and w.target_kind <> 'job')]
+      into _jobs, counts from unnest(_work) w;
+    if _jobs > 0 then
+        refusal := towpath._gate_refusal('queue.job_substrate.enabled');
+    end if;
+    if refusal is null and counts[1] > 0 then
+        counts[7] := towpath._route_apply(_work, p_now);
+        counts[3] := counts[3] - counts[7];
+    end if;
+end;
+$$;
+
+-- _route_each: as _route_span, event by event, when that raised: whoever raises is set aside, and the
+-- others go on (Q22). reached is the last position that was dealt with, before a gate was found closed.
+create or replace function towpath._route_each(
+    p_worker towpath.route_worker, p_slice integer, p_after bigint, p_to bigint, p_now timestamptz,
+    out counts bigint[], out reached bigint)
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _position bigint;
+    _one record;
+begin
+    counts := '{0,0,0,0,0,0,0,0}';
+    reached := p_to;
+    for _position in
+        select p.position from towpath.event_position p
+         where p.position > p_after and p.position <= p_to
+           and (p_worker.slices = 1 or abs(p.key_hash::bigint) % p_worker.slices = p_slice)
+         order by p.position
+    loop
+        begin
+            select * into _one from towpath._route_span(p_worker, p_slice, _position - 1, _position, p_now);
+            if _one.refusal is not null then
+                reached := _position - 1;
+                return;
+            end if;
+            counts := array(select c.a + c.b from unnest(counts, _one.counts) with ordinality as c(a, b, nth) order by c.nth);
+        exception when others then
+            if towpath._error_common(sqlstate) then
+                raise;
+            end if;
+            perform towpath._loop_fault('routing', towpath._route_item(p_worker.worker_name, _position), sqlerrm);
+        end;
+    end loop;
+end;
+$$;
+
+-- _route_again: tries the events again that were set aside and whose next try is due. What was decided
+-- about them already is left alone.
+create or replace function towpath._route_again(p_worker towpath.route_worker, p_due text[], p_now timestamptz)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _item text;
+    _position bigint;
+    _done record;
+begin
+    -- Whatever slice it belongs to.
+    p_worker.slices := 1;
+    for _item in
+        select f.item from towpath.loop_fault f
+         where f.loop_name = 'routing' and f.item = any(p_due) for update skip locked
+    loop
+        _position := split_part(_item, '/', 2)::bigint;
+        select * into _done from towpath._route_each(p_worker, 0, _position - 1, _position, p_now);
+        if _done.reached = _position then
+            perform towpath._loop_over('routing', p_now, array[_item]);
+        end if;
+    end loop;
 end;
 $$;
 
@@ -176,7 +283,8 @@ $$;
 -- worked on is taken again and again. Positions are dense, so a pass looks at p_batch_limit times the
 -- number of slices and finds about p_batch_limit of its own. Both gates are read here (E04);
 -- the gate of the job substrate stops a pass that would write jobs, before it writes anything.
--- In the answer more speaks of this slice alone.
+-- An event that makes the pass raise is set aside and tried again later; the others go on (Q22). In
+-- the answer more speaks of this slice alone.
 --
 -- Answers: {ok, worker_name, slice, slices, from_position, position, last_position, events,
 -- decisions: {sent, dry_run, disabled, skipped, failed}, broadcasts, more, busy}; gate_closed,
@@ -200,9 +308,8 @@ declare
     _mark towpath.route_cursor_mark;
     _from bigint;
     _to bigint;
-    _work towpath._route_work[];
-    _failed integer := 0;
-    _count record;
+    _due text[];
+    _done record;
     _summary jsonb;
 begin
     if _refusal is not null then
@@ -220,6 +327,10 @@ begin
     if p_slices <> _worker.slices or p_slice not between 0 and _worker.slices - 1 then
         return jsonb_build_object('ok', false, 'error', 'conflict', 'worker_name', p_worker_name,
             'slices', _worker.slices, 'detail', format('the worker has %s slices', _worker.slices));
+    end if;
+    _due := array(select d from unnest(towpath._loop_due('routing')) d where starts_with(d, p_worker_name || '/'));
+    if _due <> '{}' then
+        perform towpath._route_again(_worker, _due, _now);
     end if;
     _last := towpath._event_last_position();
     -- A look without a lock first: a lock writes, and an idle worker should not.
@@ -252,33 +363,28 @@ begin
         return towpath._route_idle(_worker, _cursor.slice, _last, false);
     end if;
 
-    _work := towpath._route_batch(_worker, _cursor.slice, _from, _to);
-    select count(*) filter (where w.decision = 'sent') as sent,
-           count(*) filter (where w.decision = 'dry_run') as dry_run,
-           count(*) filter (where w.decision = 'disabled') as disabled,
-           count(*) filter (where w.decision = 'skipped') as skipped,
-           count(*) filter (where w.decision = 'sent' and w.target_kind = 'job') as jobs,
-           count(*) filter (where w.decision = 'sent' and w.target_kind <> 'job') as deliveries,
-           count(distinct w.position) as events,
-           count(distinct w.position) filter (where w.step = 5) as broadcasts
-      into _count from unnest(_work) w;
-    if _count.jobs > 0 then
-        _refusal := towpath._gate_refusal('queue.job_substrate.enabled');
-        if _refusal is not null then
-            return _refusal;
+    begin
+        select s.counts, s.refusal, _to as reached into _done
+          from towpath._route_span(_worker, _cursor.slice, _from, _to, _now) s;
+    exception when others then
+        if towpath._error_common(sqlstate) then
+            raise;
         end if;
+        select e.counts, null::jsonb as refusal, e.reached into _done
+          from towpath._route_each(_worker, _cursor.slice, _from, _to, _now) e;
+    end;
+    if _done.refusal is not null then
+        return _done.refusal;
     end if;
-    if _count.events > 0 then
-        _failed := towpath._route_apply(_work, _now);
-    end if;
-    _summary := jsonb_build_object('from_position', _mark.position, 'position', _to, 'events', _count.events,
-        'decisions', jsonb_build_object('sent', _count.sent - _failed, 'dry_run', _count.dry_run,
-            'disabled', _count.disabled, 'skipped', _count.skipped, 'failed', _failed),
-        'broadcasts', _count.broadcasts);
+    _to := _done.reached;
+    _summary := jsonb_build_object('from_position', _mark.position, 'position', _to, 'events', _done.counts[1],
+        'decisions', jsonb_build_object('sent', _done.counts[3], 'dry_run', _done.counts[4],
+            'disabled', _done.counts[5], 'skipped', _done.counts[6], 'failed', _done.counts[7]),
+        'broadcasts', _done.counts[2]);
     insert into towpath.route_cursor_mark (cursor_no, position, runs, events, last_run_at, last_summary)
-    values (_cursor.cursor_no, _to, _mark.runs + 1, _mark.events + _count.events, _now, _summary);
+    values (_cursor.cursor_no, _to, _mark.runs + 1, _mark.events + _done.counts[1], _now, _summary);
     delete from towpath.route_cursor_mark m where m.cursor_no = _cursor.cursor_no and m.mark_no = _mark.mark_no;
-    if _count.deliveries > 0 and towpath._gate_open('queue.notify.enabled') then
+    if _done.counts[8] > 0 and towpath._gate_open('queue.notify.enabled') then
         perform pg_notify('towpath_delivery', '');
     end if;
     return jsonb_build_object('ok', true, 'worker_name', p_worker_name, 'slice', _cursor.slice,

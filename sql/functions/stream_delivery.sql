@@ -37,8 +37,68 @@ begin
 end;
 $$;
 
+-- _stream_delivery_lease: leases up to p_limit streams that are owed something; leases that ran out are taken
+-- over. What is set aside is passed by; with p_only it looks at that stream alone. Answers which.
+create or replace function towpath._stream_delivery_lease(
+    p_lease_owner text, p_limit integer, p_until timestamptz, p_now timestamptz, p_aside text[],
+    p_only integer default null) returns integer[]
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _claimed integer[];
+begin
+    with due as (
+        select s.route_stream_no from towpath.route_stream s
+          join towpath.outbound_route r on r.route_no = s.route_no and r.mode = 'live'
+         where s.next_at <= p_now and (s.lease_owner is null or s.lease_until <= p_now)
+           and (p_only is null or s.route_stream_no = p_only) and s.route_stream_no::text <> all (p_aside)
+           and exists (select 1 from towpath.stream_delivery d where d.route_stream_no = s.route_stream_no)
+         order by s.next_at
+         limit p_limit
+           for update of s skip locked),
+    leased as (
+        update towpath.route_stream s
+           set lease_owner = p_lease_owner, lease_until = p_until, attempts = s.attempts + 1, next_at = p_now
+          from due d where s.route_stream_no = d.route_stream_no
+        returning s.route_stream_no)
+    select coalesce(array_agg(l.route_stream_no), '{}') into _claimed from leased l;
+    return _claimed;
+end;
+$$;
+
+-- _stream_delivery_lease_each: the same, one stream after the other, when that raised: whoever raises is set
+-- aside, and the others go on (Q22).
+create or replace function towpath._stream_delivery_lease_each(
+    p_lease_owner text, p_limit integer, p_until timestamptz, p_now timestamptz, p_aside text[]) returns integer[]
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _no integer;
+    _claimed integer[] := '{}';
+begin
+    for _no in
+        select s.route_stream_no from towpath.route_stream s
+         where s.next_at <= p_now and s.route_stream_no::text <> all (p_aside) order by s.next_at
+    loop
+        exit when cardinality(_claimed) >= p_limit;
+        begin
+            _claimed := _claimed || towpath._stream_delivery_lease(p_lease_owner, 1, p_until, p_now, '{}', _no);
+        exception when others then
+            if towpath._error_common(sqlstate) then
+                raise;
+            end if;
+            perform towpath._loop_fault('stream_delivery', _no::text, sqlerrm);
+        end;
+    end loop;
+    return _claimed;
+end;
+$$;
+
 -- fn_stream_delivery_claim: up to p_limit streams that are owed something, each with its next events
--- in order (100 at most), under one lease each. Leases that ran out are taken over.
+-- in order (100 at most), under one lease each. Leases that ran out are taken over. A stream that raises
+-- is set aside and tried again later (Q22).
 --
 -- Answers: {ok, streams: [{route_stream_no, attempt, route_name, project, stream, producer, last_number,
 -- events: [{number, body}]}], next_at}; gate_closed, invalid.
@@ -50,6 +110,9 @@ as $$
 declare
     _now timestamptz := towpath.fn_now();
     _refusal jsonb := towpath._delivery_gate();
+    _limit integer := least(greatest(coalesce(p_limit, 10), 1), 100);
+    _until timestamptz := _now + p_lease_seconds * interval '1 second';
+    _aside text[] := towpath._loop_aside('stream_delivery');
     _claimed integer[];
 begin
     if _refusal is not null then
@@ -62,21 +125,14 @@ begin
     if _refusal is not null then
         return _refusal;
     end if;
-    with due as (
-        select s.route_stream_no from towpath.route_stream s
-          join towpath.outbound_route r on r.route_no = s.route_no and r.mode = 'live'
-         where s.next_at <= _now and (s.lease_owner is null or s.lease_until <= _now)
-           and exists (select 1 from towpath.stream_delivery d where d.route_stream_no = s.route_stream_no)
-         order by s.next_at
-         limit least(greatest(coalesce(p_limit, 10), 1), 100)
-           for update of s skip locked),
-    leased as (
-        update towpath.route_stream s
-           set lease_owner = p_lease_owner, lease_until = _now + p_lease_seconds * interval '1 second',
-               attempts = s.attempts + 1, next_at = _now
-          from due d where s.route_stream_no = d.route_stream_no
-        returning s.route_stream_no)
-    select coalesce(array_agg(l.route_stream_no), '{}') into _claimed from leased l;
+    begin
+        _claimed := towpath._stream_delivery_lease(p_lease_owner, _limit, _until, _now, _aside);
+    exception when others then
+        if towpath._error_common(sqlstate) then
+            raise;
+        end if;
+        _claimed := towpath._stream_delivery_lease_each(p_lease_owner, _limit, _until, _now, _aside);
+    end;
     return jsonb_build_object('ok', true, 'streams', coalesce((
         select jsonb_agg(jsonb_build_object('route_stream_no', s.route_stream_no, 'attempt', s.attempts,
                    'route_name', r.route_name, 'project', s.project, 'stream', s.stream, 'producer', s.producer,
@@ -90,8 +146,10 @@ begin
                  from (select * from towpath.stream_delivery x where x.route_stream_no = s.route_stream_no
                         order by x.number limit 100) d) e
          where s.route_stream_no = any(_claimed)), '[]'),
-        'next_at', (select min(greatest(s.next_at, coalesce(s.lease_until, s.next_at))) from towpath.route_stream s
-                     where s.route_stream_no <> all (_claimed)
+        -- A stream that was never appended to is due since for ever, and one whose route is off is not due at all.
+        'next_at', (select min(greatest(s.next_at, s.lease_until, _now)) from towpath.route_stream s
+                      join towpath.outbound_route r on r.route_no = s.route_no and r.mode = 'live'
+                     where s.route_stream_no <> all (_claimed) and s.route_stream_no::text <> all (_aside)
                        and exists (select 1 from towpath.stream_delivery d where d.route_stream_no = s.route_stream_no)));
 end;
 $$;
@@ -177,6 +235,8 @@ begin
        set producer = case when p_restored then gen_random_uuid() else s.producer end, lease_owner = null,
            lease_until = null, next_at = _next, failures = _failures, last_error = _error
      where s.route_stream_no = p_route_stream_no;
+    -- Whoever ends it has got past what made it raise.
+    delete from towpath.loop_fault f where f.loop_name = 'stream_delivery' and f.item = p_route_stream_no::text;
     return jsonb_build_object('ok', true, 'appended', _appended, 'dead', _dead, 'next_at', _next);
 end;
 $$;

@@ -61,6 +61,20 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether it says something about the moment and not about what was asked: a closed gate, no connection,
+    /// a deadlock, no disk. The same classes as `towpath._error_passing`.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Error::GateClosed { .. } | Error::Unreachable(_) => true,
+            Error::Postgres(error) => error.code().is_none_or(|state| {
+                let (state, class) = (state.code(), &state.code()[..2]);
+                ["08", "40", "53", "57", "58"].contains(&class)
+                    || ["55P03", "55006", "25006"].contains(&state)
+            }),
+            _ => false,
+        }
+    }
+
     /// Turns a refusal of a function into the variant a caller reacts to.
     pub(crate) fn refused(answer: &serde_json::Value) -> Error {
         let text = |field: &str| answer[field].as_str().unwrap_or_default().to_owned();

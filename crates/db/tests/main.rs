@@ -28,6 +28,7 @@ mod job_run;
 mod job_sqlx;
 mod job_view;
 mod loop_fault;
+mod loop_fault_event;
 mod metrics;
 mod migrate;
 mod operate;

@@ -22,3 +22,5 @@ pub(crate) const RESEND_KEY_MAX: usize = 256;
 pub(crate) const RECORD_TRIES: u32 = 7;
 /// The first of these waits; each is twice the one before.
 pub(crate) const RECORD_WAIT_MIN: Duration = Duration::from_millis(200);
+/// The longest pause a provider can ask for: a day, as with webhooks. Longer ones are cut to it.
+pub(crate) const RETRY_AFTER_MAX: Duration = Duration::from_secs(86_400);

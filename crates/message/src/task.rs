@@ -160,7 +160,10 @@ impl<M: DeserializeOwned + Send + Sync + 'static> Task<M> {
         Err(match (outcome, retry_after_seconds) {
             (Outcome::Permanent, _) => Failure::permanent(message),
             (Outcome::Uncertain, _) if !key_honoured => Failure::permanent(message),
-            (_, Some(seconds)) => Failure::retry_after(message, Duration::from_secs_f64(seconds.max(0.0))),
+            (_, Some(seconds)) => {
+                let wait = Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(limits::RETRY_AFTER_MAX);
+                Failure::retry_after(message, wait.min(limits::RETRY_AFTER_MAX))
+            }
             (_, None) => Failure::retry(message),
         })
     }

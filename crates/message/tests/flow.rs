@@ -152,3 +152,34 @@ async fn a_closed_gate_stops_what_has_not_begun() {
     assert_eq!(place.facts(process_id).await, "started, scheduled 1, begun 1, succeeded 1");
     assert_eq!(provider.delivered("late@example.org").len(), 1);
 }
+
+/// Q22: a message that cannot be prepared fails by itself, visibly; those after it are sent.
+#[tokio::test]
+async fn a_message_that_cannot_be_prepared_holds_up_no_other() {
+    let provider = Provider::start().await;
+    let place = Place::open(http(&provider)).await;
+    let bad = place.email("bad@example.org").await;
+    place
+        .db
+        .execute(
+            "create function public.planted() returns trigger language plpgsql as \
+             $$ begin raise exception 'planted'; end $$; \
+             create trigger planted before insert on comms.send_email_task_frozen for each row \
+             when (new.send_email_task_id = 1) execute function public.planted()",
+        )
+        .await;
+    let mut good = vec![];
+    for n in 0..3 {
+        good.push(place.email(&format!("good{n}@example.org")).await);
+    }
+    place.work().await;
+    for (n, process_id) in good.into_iter().enumerate() {
+        assert_eq!(place.facts(process_id).await, "started, scheduled 1, begun 1, succeeded 1");
+        assert_eq!(provider.delivered(&format!("good{n}@example.org")).len(), 1);
+    }
+    assert_eq!(place.facts(bad).await, "started, scheduled 1, failed 1, scheduled 2");
+    assert!(place.errors().await[0].contains("planted"), "{:?}", place.errors().await);
+    place.db.execute("drop trigger planted on comms.send_email_task_frozen").await;
+    place.work_after(11).await;
+    assert_eq!(place.facts(bad).await, "started, scheduled 1, failed 1, scheduled 2, begun 2, succeeded 2");
+}

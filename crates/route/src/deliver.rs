@@ -10,12 +10,14 @@ use jiff::Timestamp;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use towpath_db::event::{Delivery, DeliveryLease, Unended};
+use towpath_db::event::{
+    Delivery, DeliveryFailure, DeliveryLease, DeliveryOutcome, FailureClass, Unended, UnreadableDelivery,
+};
 use towpath_db::job::LeaseOwner;
 use towpath_db::{Database, Error};
 
 use crate::numbers::Numbers;
-use crate::trouble::{Trouble, jittered};
+use crate::trouble::{Trouble, jittered, set_aside};
 use crate::wake::Wake;
 use crate::webhook::{self, Report, Request, Sender};
 use crate::{fail_point, limits};
@@ -87,7 +89,12 @@ impl Deliver {
             self.numbers.lost(claimed.lost);
             tracing::warn!(lost = claimed.lost, "leases of deliveries ran out; they are sent again");
         }
-        let full = claimed.deliveries.len() == wanted;
+        let full = claimed.deliveries.len() + claimed.unreadable.len() == wanted;
+        for UnreadableDelivery { lease, route_name, why } in claimed.unreadable {
+            let failure = DeliveryFailure { class: FailureClass::Setup, error: why, retry_after: None };
+            let report = Report { outcome: DeliveryOutcome::default(), failure: Some(failure) };
+            self.end(lease, claimed.lease, &route_name, &report).await;
+        }
         for delivery in claimed.deliveries {
             fail_point::hit("delivery.after_claim");
             let permit = self.room.clone().try_acquire_owned();
@@ -127,7 +134,7 @@ impl Deliver {
         };
         self.numbers.webhook(report.failure.is_none(), began.elapsed());
         fail_point::hit("delivery.after_send");
-        self.end(delivery.lease, &delivery.route_name, &report).await;
+        self.end(delivery.lease, lease, &delivery.route_name, &report).await;
         fail_point::hit("delivery.after_end");
     }
 
@@ -141,9 +148,11 @@ impl Deliver {
         }
     }
 
-    /// Tells the database how it ended, again and again until it heard.
-    async fn end(&self, mut lease: DeliveryLease, route: &str, report: &Report) {
+    /// Tells the database how it ended, again and again until it heard, or until the lease has run out
+    /// and somebody else has the delivery.
+    async fn end(&self, mut lease: DeliveryLease, lasts: Duration, route: &str, report: &Report) {
         let mut trouble = Trouble::with("recording how a webhook ended");
+        let began = Instant::now();
         loop {
             let told = match &report.failure {
                 None => lease.succeed(&self.database, &report.outcome).await,
@@ -167,10 +176,11 @@ impl Deliver {
             match error {
                 // It was heard the first time, or somebody else has it by now.
                 Error::LeaseLost(_) => return,
-                Error::Invalid(words) => {
-                    tracing::error!(route, "how a webhook ended could not be recorded: {words}");
-                    return;
+                error if !error.is_passing() => {
+                    let item = again.delivery_id().to_string();
+                    return set_aside(&self.database, "webhook_delivery", &item, &error).await;
                 }
+                _ if began.elapsed() > lasts => return,
                 error => tokio::time::sleep(trouble.met(&error)).await,
             }
             lease = again;

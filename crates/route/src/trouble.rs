@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use towpath_db::Error;
+use towpath_db::{Database, Error};
 
 use crate::limits;
 
@@ -46,6 +46,14 @@ impl Trouble {
             return jittered(limits::REFUSED_WAIT);
         }
         jittered((limits::RETRY_MIN * 2_u32.pow(self.count.min(5))).min(limits::RETRY_MAX))
+    }
+}
+
+/// Sets an item aside that the database raises about, so that it is neither tried again at once nor forgotten.
+pub(crate) async fn set_aside(database: &Database, what: &'static str, item: &str, error: &Error) {
+    tracing::error!("{what}: {item} is set aside: {error}; see: towpath fault list");
+    if let Err(error) = database.loop_fault_record(what, item, &error.to_string()).await {
+        tracing::warn!("{what}: that {item} is set aside could not be recorded: {error}");
     }
 }
 

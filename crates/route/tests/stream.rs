@@ -22,13 +22,13 @@ async fn route(db: &TestDb) {
     call(db, "fn_route_mode_set('orders', 'live', 'tester', 'a test')").await;
 }
 
-fn store() -> (tempfile::TempDir, Arc<Embedded>) {
+pub(crate) fn store() -> (tempfile::TempDir, Arc<Embedded>) {
     let dir = tempfile::tempdir().unwrap();
     let store = Embedded::open(embedded::Config::new(dir.path().join("streams"))).unwrap();
     (dir, Arc::new(store))
 }
 
-async fn start(db: &TestDb, store: &Arc<Embedded>) -> Running {
+pub(crate) async fn start(db: &TestDb, store: &Arc<Embedded>) -> Running {
     let (database, _) = db.database_as("towpath_router").await;
     let role = Role::new(database, Config::default()).unwrap().streams(Arc::new(Local::new(store.clone())));
     Running::of(role, CancellationToken::new())

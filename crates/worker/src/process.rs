@@ -5,13 +5,15 @@
 //! anywhere, and any number of them may run: a decision counts only if nothing has become known
 //! since the facts were read, and at most one attempt is outstanding.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 use towpath_db::process::{Decision, ProcessWhole};
+use towpath_db::task::NewTaskError;
 use towpath_db::{Database, Error};
 use towpath_model::id::ProcessId;
 use towpath_model::message::{Keys, Outcome};
@@ -62,15 +64,38 @@ impl<D: Fn(&ProcessWhole) -> Decision> Supervisor<D> {
         );
         let due = due.await?;
         for whole in &due {
-            let (process_id, decision) = (whole.process.process_id, (self.decide)(whole));
+            let process_id = whole.process.process_id;
+            // A panic of one decision must not end the supervision of the others.
+            let decided = catch_unwind(AssertUnwindSafe(|| (self.decide)(whole)));
+            let Ok(decision) = decided else {
+                self.set_aside(process_id, "the decision panicked").await;
+                continue;
+            };
             match self.database.process_decide(process_id, whole.process.generation, &decision).await {
                 Ok(_) => {}
                 // More is known by now: whoever learned it made the process due again.
                 Err(Error::Conflict(why)) => tracing::debug!(%process_id, "decided too late: {why}"),
-                Err(error) => return Err(error),
+                Err(error) if error.is_passing() => return Err(error),
+                Err(error) => self.set_aside(process_id, &error.to_string()).await,
             }
         }
         Ok(due.len())
+    }
+
+    /// The process is due again when its lease has run out; meanwhile the others go on.
+    async fn set_aside(&self, process_id: ProcessId, why: &str) {
+        tracing::error!(%process_id, kind = self.process_kind, "a decision failed: {why}");
+        let error = NewTaskError {
+            kind: "supervisor",
+            message: why,
+            job: None,
+            task_type: None,
+            function_name: None,
+            context: &json!({ "process_id": process_id, "process_kind": self.process_kind }),
+        };
+        if let Err(error) = self.database.task_error_record(&error).await {
+            tracing::warn!(%process_id, "that a decision failed could not be recorded: {error}");
+        }
     }
 }
 
@@ -101,7 +126,7 @@ pub fn retry(whole: &ProcessWhole, backoff: Duration) -> Decision {
 }
 
 fn give_up(why: &str) -> Decision {
-    Decision::GiveUp { detail: serde_json::json!({ "why": why }) }
+    Decision::GiveUp { detail: json!({ "why": why }) }
 }
 
 /// The payload of an attempt's job. What the kind calls its ref is in `more`.

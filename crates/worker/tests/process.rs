@@ -72,6 +72,34 @@ async fn a_decision_on_old_facts_is_refused() {
     );
 }
 
+/// Q22: a decision that panics, or that the database refuses, is recorded; the processes after it are decided.
+#[tokio::test]
+async fn a_bad_decision_holds_up_no_other_process() {
+    let place = Place::open().await;
+    example::install(&place.admin).await.unwrap();
+    for reference in ["panics", "refused", "sound"] {
+        place.admin.process_start(&parcel(reference)).await.unwrap();
+    }
+    let supervisor =
+        Supervisor::new(place.worker.clone(), "shop.ship_parcel", |whole| match &*whole.process.reference {
+            "panics" => panic!("a planted panic"),
+            "refused" => Decision::Succeed { detail: serde_json::json!({ "password": "x" }) },
+            _ => retry(whole, Duration::ZERO),
+        });
+    assert_eq!(supervisor.run_once().await.unwrap(), 3);
+    let attempts = "select string_agg(p.ref, ' ') from towpath.process p join towpath.process_attempt a using (process_id)";
+    assert_eq!(place.db.text(attempts).await, "sound");
+    let errors = "select string_agg(p.ref, ' ' order by p.ref) from towpath.task_error join towpath.process p using (process_id) \
+                  where kind = 'supervisor'";
+    assert_eq!(place.db.text(errors).await, "panics refused");
+    // Each is asked about again when its turn has come.
+    place.db.advance(Duration::from_secs(31)).await;
+    let sound =
+        Supervisor::new(place.worker.clone(), "shop.ship_parcel", |whole| retry(whole, Duration::ZERO));
+    sound.run_once().await.unwrap();
+    assert_eq!(place.db.text("select count(distinct process_id) from towpath.process_attempt").await, "3");
+}
+
 fn parcel(reference: &str) -> NewProcess<'_> {
     NewProcess { process_kind: "shop.ship_parcel", reference, ..NewProcess::default() }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Deserialize;
+use serde_json::Value;
 use towpath_model::id::DeliveryId;
 use towpath_model::job::Attempt;
 use uuid::Uuid;
@@ -50,11 +51,24 @@ pub struct Delivery {
     pub signing_keys: Vec<String>,
 }
 
+/// A delivery of which no request can be made: what its route says cannot be read.
+#[derive(Debug)]
+pub struct UnreadableDelivery {
+    /// Proof of owning this attempt, to end it.
+    pub lease: DeliveryLease,
+    /// The route that made it.
+    pub route_name: String,
+    /// What cannot be read.
+    pub why: String,
+}
+
 /// What a claim found.
 #[derive(Debug)]
 pub struct Claimed {
     /// To be sent now.
     pub deliveries: Vec<Delivery>,
+    /// Never to be sent: each fails by itself, and the others go on.
+    pub unreadable: Vec<UnreadableDelivery>,
     /// Attempts of others whose lease had run out; they are due again.
     pub lost: i64,
     /// When the next one becomes due.
@@ -143,18 +157,24 @@ pub struct Unended {
 
 #[derive(Deserialize)]
 struct ClaimAnswer {
-    deliveries: Vec<Row>,
+    deliveries: Vec<Value>,
     lost: i64,
     next_at: Option<Timestamp>,
     lease_seconds: f64,
 }
 
+/// What the database itself says of a delivery.
 #[derive(Deserialize)]
-struct Row {
+struct Head {
     delivery_id: DeliveryId,
     attempt: Attempt,
-    webhook_id: String,
     route_name: String,
+}
+
+/// What is to be sent; url, headers and timeout are as somebody wrote them into the route.
+#[derive(Deserialize)]
+struct Row {
+    webhook_id: String,
     position: i64,
     event_id: Uuid,
     generation: i32,
@@ -166,15 +186,11 @@ struct Row {
 }
 
 impl Row {
-    fn with_lease(self, owner: &LeaseOwner) -> Delivery {
+    fn with_lease(self, lease: DeliveryLease, route_name: String) -> Delivery {
         Delivery {
-            lease: DeliveryLease {
-                delivery_id: self.delivery_id,
-                owner: owner.clone(),
-                attempt: self.attempt,
-            },
+            lease,
             webhook_id: self.webhook_id,
-            route_name: self.route_name,
+            route_name,
             position: self.position,
             event_id: self.event_id,
             generation: self.generation,
@@ -192,9 +208,21 @@ impl Database {
     pub async fn delivery_claim(&self, owner: &LeaseOwner, limit: i32) -> Result<Claimed, Error> {
         let sql = "select towpath.fn_delivery_claim($1, $2)";
         let answer: ClaimAnswer = read(self.call(sql, &[&owner.as_str(), &limit]).await?)?;
-        let deliveries = answer.deliveries.into_iter().map(|row| row.with_lease(owner)).collect();
+        let (mut deliveries, mut unreadable) = (vec![], vec![]);
+        for row in answer.deliveries {
+            let Head { delivery_id, attempt, route_name } = Head::deserialize(&row)
+                .map_err(|error| Error::Unreadable(format!("a delivery ({error})")))?;
+            let lease = DeliveryLease { delivery_id, owner: owner.clone(), attempt };
+            match serde_json::from_value::<Row>(row) {
+                Ok(row) => deliveries.push(row.with_lease(lease, route_name)),
+                Err(error) => {
+                    let why = format!("the target of the route cannot be read: {error}");
+                    unreadable.push(UnreadableDelivery { lease, route_name, why });
+                }
+            }
+        }
         let lease = Duration::from_secs_f64(answer.lease_seconds);
-        Ok(Claimed { deliveries, lost: answer.lost, next_at: answer.next_at, lease })
+        Ok(Claimed { deliveries, unreadable, lost: answer.lost, next_at: answer.next_at, lease })
     }
 }
 

@@ -22,6 +22,7 @@ mod subscription;
 pub use dead_letter::{LetterReplayed, Letters, LettersReplayed, RouteDeadLetter, RouteDeadLetterPage};
 pub use delivery::{
     AfterDelivery, Claimed, Delivery, DeliveryFailure, DeliveryLease, DeliveryOutcome, FailureClass, Unended,
+    UnreadableDelivery,
 };
 pub use emit::{Emitted, emit, emit_many};
 pub use maintain::{BroadcastCheck, BroadcastUsed, Check, EventHealth, Extent, Verified};

@@ -126,6 +126,11 @@ impl Database {
 }
 
 impl StreamDelivery {
+    /// The number by which the database knows the route's stream.
+    pub fn route_stream_no(&self) -> i32 {
+        self.route_stream_no
+    }
+
     /// Ends the lease and says how far it came.
     pub async fn end(self, database: &Database, outcome: &StreamOutcome) -> Result<(), UnendedStream> {
         let sql = "select towpath.fn_stream_delivery_end($1, $2, $3, $4, $5, $6, $7)";

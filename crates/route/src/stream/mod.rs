@@ -24,7 +24,7 @@ pub use local::Local;
 pub use remote::Remote;
 
 use crate::numbers::Numbers;
-use crate::trouble::Trouble;
+use crate::trouble::{Trouble, set_aside};
 use crate::wake::Wake;
 use crate::{fail_point, limits};
 
@@ -121,6 +121,7 @@ impl Sender<'_> {
             );
         }
         let mut trouble = Trouble::with("recording how appends ended");
+        let began = Instant::now();
         loop {
             let Err(UnendedStream { error, delivery: again }) = delivery.end(self.database, &outcome).await
             else {
@@ -128,7 +129,12 @@ impl Sender<'_> {
             };
             match error {
                 Error::LeaseLost(_) => return,
-                Error::Invalid(words) => return tracing::error!("appends could not be recorded: {words}"),
+                // The other streams wait for this one.
+                error if !error.is_passing() => {
+                    let item = again.route_stream_no().to_string();
+                    return set_aside(self.database, "stream_delivery", &item, &error).await;
+                }
+                _ if began.elapsed() > limits::STREAM_LEASE => return,
                 error => tokio::time::sleep(trouble.met(&error)).await,
             }
             delivery = again;
