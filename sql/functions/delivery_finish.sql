@@ -83,7 +83,8 @@ begin
     insert into towpath.delivery_attempt (delivery_id, attempt, route_no, position, event_id, lease_owner, ended_at,
         outcome, status_code, duration_ms, address, error, answer)
     values (p_delivery.delivery_id, p_delivery.attempts, p_delivery.route_no, p_delivery.position, p_delivery.event_id,
-        p_delivery.lease_owner, p_now, p_outcome, p_status_code, p_duration_ms, p_address, p_error, left(p_answer, 2000));
+        p_delivery.lease_owner, p_now, p_outcome, p_status_code, p_duration_ms, p_address, p_error,
+        left(towpath._text_masked(left(p_answer, 2000)), 2000));
     perform towpath._delivery_next(p_delivery, p_now);
 end;
 $$;

@@ -402,12 +402,6 @@ begin
 end;
 $$;
 
--- _error_text: an error as it is stored: never blank, never huge.
-create or replace function towpath._error_text(p_error text) returns text
-    language sql immutable parallel safe
-    set search_path = pg_catalog, pg_temp
-as $$ select case when coalesce(btrim(p_error), '') = '' then 'no error text given' else left(p_error, 8000) end $$;
-
 -- _job_close: any live state -> cancelled | dead_letter. The rows of job_live are locked and
 -- their ready rows gone. Does not look at children; its callers do.
 --

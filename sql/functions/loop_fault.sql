@@ -38,7 +38,7 @@ declare
     _now timestamptz := towpath.fn_now();
 begin
     insert into towpath.loop_fault as f (loop_name, item, error, first_at, last_at, next_try_at)
-    values (p_loop, left(coalesce(p_item, ''), 500), left(towpath._text_masked(towpath._error_text(p_error)), 2000),
+    values (p_loop, left(coalesce(p_item, ''), 500), left(towpath._error_text(p_error), 2000),
             _now, _now, _now + interval '10 seconds')
     on conflict (loop_name, item) do update
        set error = excluded.error, times = least(f.times, 1000000) + 1, last_at = _now,

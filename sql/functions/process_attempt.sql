@@ -169,8 +169,8 @@ as $$
                 when p_error->>'outcome' in ('transient', 'permanent') then p_error->>'outcome'
                 else 'uncertain' end,
            jsonb_strip_nulls(jsonb_build_object(
-               'message', left(towpath._text_masked(towpath._error_text(
-                   case when jsonb_typeof(p_error) = 'object' then p_error->>'message' else p_error #>> '{}' end)), 1000),
+               'message', left(towpath._error_text(
+                   case when jsonb_typeof(p_error) = 'object' then p_error->>'message' else p_error #>> '{}' end), 1000),
                'code', left(p_error->>'code', 100),
                'transport', left(p_error->>'transport', 100),
                'retry_after_seconds', case when jsonb_typeof(p_error->'retry_after_seconds') = 'number'

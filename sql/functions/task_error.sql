@@ -1,25 +1,5 @@
 -- Task errors: what went wrong, where, and about what.
 
--- _text_masked: an error text without what looks like a credential. Providers and drivers put
--- such things into their messages; a table that is kept for ever must not hold them.
-create or replace function towpath._text_masked(p_text text) returns text
-    language plpgsql immutable
-    set search_path = pg_catalog, pg_temp
-as $$
-begin
-    return regexp_replace(regexp_replace(regexp_replace(regexp_replace(p_text,
-        -- scheme://user:password@host
-        '(://[^:/@\s]+:)[^@\s]+@', '\1***@', 'g'),
-        -- Authorization: Bearer … and Basic …
-        '\m(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}', '\1 ***', 'gi'),
-        -- password=…, "api_key": "…", token: …
-        '((password|passwd|secret|token|api[_-]?key|authorization)["'']?\s*[:=]\s*["'']?)(?!bearer|basic)[^\s,;"''&}]+',
-        '\1***', 'gi'),
-        -- keys that say what they are: re_…, sk_…, whsec_…
-        '\m(re|sk|pk|whsec|xox[a-z])_[A-Za-z0-9_]{12,}', '\1_***', 'g');
-end;
-$$;
-
 -- _task_error: records an error from inside the database. Never fails for what it is given.
 create or replace function towpath._task_error(
     p_kind text, p_message text, p_job_id uuid, p_job_attempt integer, p_task_type text, p_function_name text,
@@ -36,7 +16,7 @@ begin
     end if;
     insert into towpath.task_error (kind, message, job_id, job_attempt, task_type, function_name, process_id,
                                     attempt_no, context)
-    values (p_kind, left(towpath._text_masked(towpath._error_text(p_message)), 4000), p_job_id, p_job_attempt,
+    values (p_kind, left(towpath._error_text(p_message), 4000), p_job_id, p_job_attempt,
             left(p_task_type, 200), left(p_function_name, 200), p_process_id, p_attempt_no, _context)
     returning task_error_id into _id;
     return _id;

@@ -1,7 +1,8 @@
 //! Log lines, to standard error: data alone goes to standard output.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 
+use towpath_model::mask::masked;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -16,10 +17,25 @@ pub(crate) fn parse_level(text: &str) -> Result<Targets, String> {
 
 /// Starts logging for the rest of the process.
 pub(crate) fn start(settings: &Settings) {
-    let layer = fmt::layer().with_writer(std::io::stderr).with_target(false);
+    let layer = fmt::layer().with_writer(|| Masked(std::io::stderr())).with_target(false);
     let layer = match settings.log_format {
         LogFormat::Text => layer.with_ansi(std::io::stderr().is_terminal()).boxed(),
         LogFormat::Json => layer.json().flatten_event(true).boxed(),
     };
     tracing_subscriber::registry().with(layer.with_filter(settings.log_level.clone())).init();
+}
+
+/// Takes credentials out of what is written through it: errors of drivers and providers are logged in many
+/// places, and a line is written whole.
+struct Masked<W>(W);
+
+impl<W: Write> Write for Masked<W> {
+    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        self.0.write_all(masked(&String::from_utf8_lossy(line)).as_bytes())?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
 }

@@ -29,6 +29,7 @@ mod job_sqlx;
 mod job_view;
 mod loop_fault;
 mod loop_fault_event;
+mod mask;
 mod metrics;
 mod migrate;
 mod operate;

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use towpath_model::mask::masked;
 use towpath_model::message::{Keys, NotSent, Outcome};
 use towpath_worker::task::{Called, Trouble, call, gate_closed, record};
 use towpath_worker::{Builder, Context, Failure, Options, Result};
@@ -152,6 +153,7 @@ impl<M: DeserializeOwned + Send + Sync + 'static> Task<M> {
     /// Tells the error-handler, which takes over. Without one the job's own retries are all there
     /// is, and they send nothing again that may have been sent.
     async fn not_sent(&self, not_sent: NotSent) -> Result {
+        let not_sent = NotSent { message: masked(&not_sent.message).into_owned(), ..not_sent };
         if let Some(handler) = self.handler("error_handler") {
             let told = json!({ "original_payload": self.payload, "error": not_sent });
             return self.tell(handler, told).await;

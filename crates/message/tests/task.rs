@@ -217,3 +217,28 @@ async fn the_worker_enqueues_nothing() {
     shop.run().await;
     assert_eq!(shop.place.db.text("select count(*) from towpath.job_queue").await, "1");
 }
+
+/// D9: an error handler, `last_error` and `task_error` get a provider's and a handler's words without credentials.
+#[tokio::test]
+async fn no_credential_reaches_an_error_handler() {
+    let shop = Shop::open().await;
+    let leak = "kaboom token=hunter2abc at smtp://me:hunter2abc@mail with Bearer hunter2abc";
+    let says = json!({"before_says": {"success": false, "error": leak}});
+    shop.email("ann@example.org", says.clone()).await;
+    let mut alone =
+        json!({"task_type": "email", "recipient": "ann@example.org", "before_handler": "shop.before"});
+    alone.as_object_mut().unwrap().extend(says.as_object().cloned().unwrap());
+    shop.enqueue("email", &alone).await;
+    let work = json!({"db_function": "shop.work", "says": {"success": false, "error": leak}});
+    shop.enqueue("db_function", &work).await;
+    shop.run().await;
+    let (_, told) =
+        shop.seen().await.into_iter().find(|(who, _)| who == "error").expect("the error handler ran");
+    let told = told["error"]["message"].as_str().unwrap().to_owned();
+    assert!(told.contains("token=***") && !told.contains("hunter2abc"), "{told}");
+    let kept = "select string_agg(last_error, ' ') from towpath.job_queue where state = 'retry_waiting'";
+    let kept = shop.place.db.text(kept).await;
+    assert!(kept.matches("token=***").count() == 2 && !kept.contains("hunter2abc"), "{kept}");
+    let errors = shop.place.errors().await;
+    assert!(errors.len() == 3 && !errors.concat().contains("hunter2abc"), "{errors:?}");
+}

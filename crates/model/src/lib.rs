@@ -20,6 +20,7 @@ pub mod id;
 pub mod job;
 pub mod job_state;
 pub mod label;
+pub mod mask;
 pub mod message;
 pub mod metrics;
 pub mod nearest;

@@ -8,13 +8,14 @@
 use serde_json::{Value, json};
 use towpath_db::task::NewTaskError;
 use towpath_model::function_result::Verdict;
+use towpath_model::mask::masked;
 
 use crate::{Builder, Context, Failure, Options, Result, limits};
 
 /// The task type whose payload names a function.
 pub const DB_FUNCTION: &str = "db_function";
 
-/// How a call by name ended. Everything but `Done` and `Closed` has been recorded.
+/// How a call by name ended. Everything but `Done` and `Closed` has been recorded, and holds no credentials.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Called {
     /// The function did it; its data.
@@ -78,10 +79,10 @@ pub async fn call(context: &Context, name: &str, payload: &Value, about: &Value)
         Ok(result) if result.more.contains_key("refusal") => Called::Refused(refusal(name, result.verdict())),
         Ok(result) => match result.verdict() {
             Verdict::Done(data) => return Called::Done(data),
-            Verdict::Invalid(message) => Called::Invalid(message),
-            Verdict::Failed(error) => Called::Failed(error),
+            Verdict::Invalid(message) => Called::Invalid(masked(&message).into_owned()),
+            Verdict::Failed(error) => Called::Failed(masked(&error).into_owned()),
         },
-        Err(error) => Called::Failed(error.to_string()),
+        Err(error) => Called::Failed(masked(&error.to_string()).into_owned()),
     };
     let (kind, message) = match &called {
         Called::Invalid(message) => ("validation", message),

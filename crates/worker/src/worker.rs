@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use towpath_db::Database;
 use towpath_db::job::LeaseOwner;
+use towpath_model::mask::masked;
 use towpath_model::metrics::Register;
 use towpath_trace::{Side, Span, Tracer};
 
@@ -253,7 +254,7 @@ fn end(mut span: Span, result: &Result) {
     }
     span.set("towpath.job.outcome", outcome(result));
     if let Err(failure) = result {
-        span.fail(|| failure.error.clone());
+        span.fail(|| masked(&failure.error).into_owned());
     }
 }
 

@@ -62,6 +62,7 @@ pub const SOURCES: &[Source] = sources! {
     "functions/schema.sql",
     "functions/config.sql",
     "functions/value.sql",
+    "functions/error_text.sql",
     "functions/payload.sql",
     "functions/filter.sql",
     "functions/loop_fault.sql",
