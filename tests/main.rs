@@ -18,6 +18,7 @@ mod message_crash;
 mod metrics;
 mod migrate;
 mod old;
+mod payload_cli;
 mod private_files;
 mod process_new;
 mod progress;

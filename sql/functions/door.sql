@@ -57,7 +57,7 @@ as $$
         when 'invalid' then case
             when p_field = 'executor' then
                 'Leave executor out to use the one that works on this kind; towpath executor list shows them.'
-            when p_field = 'payload' then 'Keep the data elsewhere and pass a reference to it.'
+            when p_field = 'payload' then 'Store the data with towpath.payload_put and pass its reference in payload_ref.'
             end
     end
 $$;

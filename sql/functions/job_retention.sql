@@ -3,7 +3,7 @@
 -- Partition changes need short exclusive locks. They are asked for with a lock timeout, so that
 -- a long reader (pg_dump) makes them wait for the next tick instead of making the queue wait.
 
--- _job_partition_ensure: makes the partitions of one day, for job or job_run. Rows of the day that
+-- _job_partition_ensure: makes the partition of one day, for job, job_run or payload. Rows of the day that
 -- fell into the default partition are moved, if they are few; otherwise they stay there and
 -- retention deletes them in steps.
 --
@@ -18,6 +18,7 @@ declare
     _name text := p_table || '_p' || to_char(p_day at time zone 'UTC', 'YYYYMMDD');
     _from uuid := towpath._uuid7_floor(p_day);
     _to uuid := towpath._uuid7_floor(p_day + interval '1 day');
+    _key text := case p_table when 'payload' then 'payload_id' else 'job_id' end;
     _rows bigint;
     _column record;
 begin
@@ -26,8 +27,8 @@ begin
     end if;
     -- Locked first: nothing may enter the range while the rows move.
     execute format('lock table towpath.%I in access exclusive mode', p_table || '_default');
-    execute format('select count(*) from (select 1 from towpath.%I where job_id >= %L and job_id < %L limit %s) x',
-                   p_table || '_default', _from, _to, p_move_limit + 1) into _rows;
+    execute format('select count(*) from (select 1 from towpath.%I where %I >= %L and %I < %L limit %s) x',
+                   p_table || '_default', _key, _from, _key, _to, p_move_limit + 1) into _rows;
     if _rows > p_move_limit then
         return 'crowded';
     end if;
@@ -40,8 +41,8 @@ begin
         execute format('alter table towpath.%I alter column %I set statistics %s', _name, _column.attname, _column.target);
     end loop;
     if _rows > 0 then
-        execute format('with m as (delete from towpath.%I where job_id >= %L and job_id < %L returning *) '
-                       'insert into towpath.%I select * from m', p_table || '_default', _from, _to, _name);
+        execute format('with m as (delete from towpath.%I where %I >= %L and %I < %L returning *) '
+                       'insert into towpath.%I select * from m', p_table || '_default', _key, _from, _key, _to, _name);
     end if;
     execute format('alter table towpath.%I attach partition towpath.%I for values from (%L) to (%L)',
                    p_table, _name, _from, _to);
@@ -79,7 +80,7 @@ begin
     end if;
     for _i in 1..towpath._config_number('queue.retention.partitions_ahead_days')::integer loop
         _day := _today + _i * interval '1 day';
-        foreach _table in array array['job', 'job_run'] loop
+        foreach _table in array array['job', 'job_run', 'payload'] loop
             _outcome := towpath._job_partition_ensure(_table, _day, coalesce(p_move_limit, 50000));
             if _outcome in ('created', 'moved') then
                 _created := _created || to_jsonb(_table || '_p' || to_char(_day at time zone 'UTC', 'YYYYMMDD'));

@@ -559,6 +559,39 @@ create table towpath.job_edge (
 -- job_edge_child_idx: job_queue.blocked_by and fn_job_why look up the parents of a job.
 create index job_edge_child_idx on towpath.job_edge (child_id);
 
+-- Payloads ----------------------------------------------------------------------------------
+
+-- The keys of projects that store their payloads encrypted, wrapped by a master key that is in no
+-- database. The newest key of a project encrypts; older ones still decrypt. An erased key stays as a row
+-- without its key: what it encrypted is gone, and the project still stores nothing in the clear.
+create table towpath.payload_key (
+    key_id     bigint      generated always as identity primary key,
+    project    text        not null,
+    wrapped    bytea,
+    created_at timestamptz not null default towpath.fn_now(),
+    created_by text        not null,
+    erased_at  timestamptz,
+    erased_by  text,
+    constraint payload_key_wrapped_unless_erased_check check ((wrapped is null) = (erased_at is not null)),
+    constraint payload_key_erased_who_and_when_check check ((erased_at is null) = (erased_by is null))
+);
+-- payload_key_project_idx: _payload_key finds the newest key of a project.
+create index payload_key_project_idx on towpath.payload_key (project, key_id);
+
+-- Data that jobs name instead of carrying it, partitioned by day of its uuid v7 id: retention drops
+-- whole days. Without key_id it is in the clear.
+create table towpath.payload (
+    payload_id   uuid        not null,
+    project      text        not null,
+    key_id       bigint,
+    content_type text        not null,
+    data         bytea       not null,
+    created_at   timestamptz not null,
+    created_by   text        not null,
+    constraint payload_pk primary key (payload_id)
+) partition by range (payload_id);
+create table towpath.payload_default partition of towpath.payload default;
+
 -- Schedules ---------------------------------------------------------------------------------
 
 -- A periodic job. Cron arithmetic happens outside; the row holds the next tick and is the
@@ -600,4 +633,6 @@ insert into towpath.config (key, kind, value, default_value, min_value, max_valu
     ('queue.retention.partitions_ahead_days', 'number', '7', '7', 1, 31,
      'how many days ahead partitions are made'),
     ('queue.retention.chart_days', 'number', '7', '7', 1, 90,
-     'how long per-minute counts are kept for charts');
+     'how long per-minute counts are kept for charts'),
+    ('payload.retention.drop_after_days', 'number', '30', '30', 1, 3650,
+     'days of stored payloads older than this are dropped, except what unfinished jobs name');

@@ -3,6 +3,7 @@
 mod events;
 mod example;
 mod meddler;
+mod payload;
 mod refusal;
 mod work;
 

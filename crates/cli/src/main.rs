@@ -7,6 +7,7 @@ mod door;
 mod fanout;
 mod input;
 mod logging;
+mod master_key;
 mod messages;
 mod metrics;
 mod moment;

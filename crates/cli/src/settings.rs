@@ -97,6 +97,9 @@ pub(crate) struct Settings {
         requires = "admin_password"
     )]
     pub(crate) viewer_password: Option<String>,
+    /// File with the master key of encrypted payloads, mode 0600 [default: none]
+    #[arg(long, global = true, env = "TOWPATH_PAYLOAD_MASTER_KEY_FILE", value_name = "FILE")]
+    pub(crate) payload_master_key_file: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) roles: RoleSettings,
     #[command(flatten)]

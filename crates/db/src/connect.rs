@@ -1,6 +1,7 @@
 //! The way to a database: a pool, opened once, with errors that say what to do.
 
 use std::str::FromStr;
+use std::sync::Arc;
 
 use deadpool_postgres::{Manager, ManagerConfig, Pool, QueueMode, RecyclingMethod, Runtime, Timeouts};
 use serde_json::Value;
@@ -8,6 +9,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use towpath_model::doctor::SERVER_MAJOR_MIN;
+use towpath_model::payload::MasterKeys;
 
 use crate::job::Numbers;
 use crate::{Error, limits, tls};
@@ -19,6 +21,7 @@ pub struct Database {
     config: Config,
     tls: MakeRustlsConnect,
     numbers: Numbers,
+    master_keys: Option<Arc<MasterKeys>>,
 }
 
 impl Database {
@@ -45,7 +48,18 @@ impl Database {
     /// The same database by another way, counted with this one.
     pub(crate) async fn again(&self, config: Config) -> Result<Database, Error> {
         let opened = Database::open(config, self.tls.clone()).await?;
-        Ok(Database { numbers: self.numbers.clone(), ..opened })
+        Ok(Database { numbers: self.numbers.clone(), master_keys: self.master_keys.clone(), ..opened })
+    }
+
+    /// The same database, able to read and store payloads of projects that encrypt them.
+    pub fn with_master_keys(mut self, keys: MasterKeys) -> Database {
+        self.master_keys = Some(Arc::new(keys));
+        self
+    }
+
+    /// What unwraps the keys of projects.
+    pub(crate) fn master_keys(&self) -> Option<&MasterKeys> {
+        self.master_keys.as_deref()
     }
 
     async fn open(config: Config, tls: MakeRustlsConnect) -> Result<Database, Error> {
@@ -71,7 +85,7 @@ impl Database {
         })?;
         refuse_old_server(&client).await?;
         drop(client);
-        Ok(Database { pool, config, tls, numbers: Numbers::default() })
+        Ok(Database { pool, config, tls, numbers: Numbers::default(), master_keys: None })
     }
 
     /// A connection of the pool, for this crate's own calls.

@@ -25,6 +25,11 @@ impl TokenHash {
     pub fn of(word: &str) -> TokenHash {
         TokenHash(Sha256::digest(word.as_bytes()).into())
     }
+
+    /// As the database takes it.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
 }
 
 impl fmt::Debug for TokenHash {

@@ -22,6 +22,7 @@ pub mod loop_fault;
 pub mod message;
 pub mod metrics;
 pub mod migrate;
+pub mod payload;
 pub mod process;
 mod process_scan;
 pub mod queue;

@@ -33,6 +33,7 @@ mod mask;
 mod metrics;
 mod migrate;
 mod operate;
+mod payload;
 mod payload_key;
 mod process;
 mod process_end;

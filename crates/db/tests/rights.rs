@@ -15,7 +15,7 @@ const RIGHTS: &[(&str, &str)] = &[
          comms.record_sms_failure comms.record_sms_success comms.send_email_supervisor \
          comms.send_sms_supervisor fn_job_ack fn_job_ack_many fn_job_arm fn_job_claim fn_job_claim_rows \
          fn_job_extend_lease fn_job_extend_lease_many fn_job_fail_or_retry fn_job_fail_or_retry_many \
-         fn_job_progress fn_job_release fn_job_snooze fn_job_start fn_job_start_many fn_now \
+         fn_job_payload fn_job_progress fn_job_release fn_job_snooze fn_job_start fn_job_start_many fn_now \
          fn_process_attempt_begin fn_process_attempt_end fn_process_attempt_extend fn_process_decide \
          fn_process_due fn_queue_heartbeat_end fn_queue_heartbeat_tick fn_schema_status fn_task_error_record \
          process_supervisor run_function",
@@ -33,7 +33,7 @@ const RIGHTS: &[(&str, &str)] = &[
         "fn_event_broadcast_check fn_event_counter_fold fn_event_partition_tick fn_event_retention_tick \
          fn_job_counter_fold fn_job_floor_tick fn_job_parallel_recount fn_job_partition_tick fn_job_reap \
          fn_job_retention_tick fn_loop_fault_over fn_loop_fault_record fn_metrics_postgres fn_metrics_read \
-         fn_now fn_process_scan fn_queue_stale_check fn_schedule_due fn_schedule_fire fn_schedule_skip \
+         fn_now fn_payload_retention_tick fn_process_scan fn_queue_stale_check fn_schedule_due fn_schedule_fire fn_schedule_skip \
          fn_schema_status v_queue_heartbeat",
     ),
     // Reads the events that it subscribed to.
@@ -44,7 +44,8 @@ const RIGHTS: &[(&str, &str)] = &[
         "comms.create_email_message comms.create_sms_message comms.kickoff_send_email_task \
          comms.kickoff_send_sms_task comms.send_email comms.send_sms emit emit_many enqueue enqueue_many \
          fn_event_emit fn_event_emit_many fn_job_enqueue fn_job_enqueue_many fn_mot_graph_emit fn_now \
-         fn_process_start fn_schema_status start_process",
+         fn_payload_get fn_payload_prepare fn_payload_put fn_process_start fn_schema_status payload_get \
+         payload_put payload_put_bytes start_process",
     ),
     // Reads everything that carries no secret.
     (
@@ -58,7 +59,7 @@ const RIGHTS: &[(&str, &str)] = &[
          fn_event_list fn_event_show fn_event_subscription_list fn_event_verify fn_executor_kinds \
          fn_health_marks fn_health_show fn_job_dead_letter_count fn_job_dead_letter_list \
          fn_job_dead_letter_show fn_job_history fn_job_list fn_job_show fn_job_subscription_list fn_job_why \
-         fn_loop_fault_list fn_metrics_postgres fn_metrics_read fn_mot_graph_show fn_now fn_process_kind_list \
+         fn_loop_fault_list fn_metrics_postgres fn_metrics_read fn_mot_graph_show fn_now fn_payload_key_list fn_process_kind_list \
          fn_process_list fn_process_show fn_producer_grant_list fn_queue_chart fn_queue_latency \
          fn_queue_pause_history fn_queue_paused fn_queue_stale_check fn_resolve_recipients fn_route_attempts \
          fn_route_dead_letter_list fn_route_dead_letter_show fn_route_explain fn_route_list \
@@ -84,7 +85,7 @@ const RIGHTS: &[(&str, &str)] = &[
          fn_event_subscription_delete fn_event_subscription_list fn_event_subscription_mute \
          fn_event_subscription_put fn_event_verify fn_executor_kinds fn_executor_token_check \
          fn_executor_token_create fn_executor_token_enqueue fn_executor_token_event_read \
-         fn_executor_token_list fn_executor_token_revoke fn_gate_set fn_health_marks fn_health_show \
+         fn_executor_token_list fn_executor_token_payload_put fn_executor_token_revoke fn_gate_set fn_health_marks fn_health_show \
          fn_job_cancel fn_job_counter_fold fn_job_dead_letter_count fn_job_dead_letter_list \
          fn_job_dead_letter_replay fn_job_dead_letter_replay_many fn_job_dead_letter_show \
          fn_job_dead_letter_triage fn_job_enqueue fn_job_enqueue_many fn_job_floor_tick fn_job_history \
@@ -92,7 +93,8 @@ const RIGHTS: &[(&str, &str)] = &[
          fn_job_retention_tick fn_job_retry fn_job_show fn_job_subscription_delete fn_job_subscription_list \
          fn_job_subscription_put fn_job_why fn_loop_fault_drop fn_loop_fault_list fn_loop_fault_over \
          fn_loop_fault_record fn_loop_fault_retry fn_metrics_postgres fn_metrics_read fn_mot_graph_emit \
-         fn_mot_graph_show fn_now fn_process_cancel fn_process_kind_list fn_process_kind_put fn_process_list \
+         fn_mot_graph_show fn_now fn_payload_get fn_payload_key_erase fn_payload_key_list fn_payload_key_rotate \
+         fn_payload_prepare fn_payload_put fn_payload_retention_tick fn_process_cancel fn_process_kind_list fn_process_kind_put fn_process_list \
          fn_process_resolve fn_process_scan fn_process_show fn_process_start fn_producer_grant_list \
          fn_producer_grant_put fn_producer_grant_revoke fn_queue_chart fn_queue_heartbeat_forget \
          fn_queue_latency fn_queue_pause fn_queue_pause_history fn_queue_paused fn_queue_resume \
@@ -102,7 +104,8 @@ const RIGHTS: &[(&str, &str)] = &[
          fn_route_mode_set fn_route_put fn_route_replay fn_route_retire fn_route_secret_rotate fn_route_send \
          fn_route_test fn_route_worker_list fn_route_worker_put fn_schedule_delete fn_schedule_due \
          fn_schedule_fire fn_schedule_list fn_schedule_pause fn_schedule_put fn_schedule_resume \
-         fn_schedule_skip fn_schema_drift fn_schema_status fn_task_error_list job_queue start_process v_event_health \
+         fn_schedule_skip fn_schema_drift fn_schema_status fn_task_error_list job_queue payload_get payload_put \
+         payload_put_bytes start_process v_event_health \
          v_executor_subscription_health v_job_dead_letter_summary v_job_queue_backlog v_process_attention \
          v_process_health v_queue_health v_queue_heartbeat v_route_attempt v_route_health \
          v_route_worker_cursor v_subscription_broadcast_used",

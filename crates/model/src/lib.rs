@@ -24,6 +24,7 @@ pub mod mask;
 pub mod message;
 pub mod metrics;
 pub mod nearest;
+pub mod payload;
 pub mod redact;
 pub mod refusal;
 pub mod session;

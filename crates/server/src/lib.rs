@@ -122,7 +122,7 @@ fn router(config: Config, projects: Option<Projects>, shutdown: CancellationToke
     let admin = projects.zip(config.admin_token.clone());
     let api = config.database.clone().map(|database| {
         let jobs = jobs::router(database.clone(), config.tracer.clone(), shutdown.clone());
-        Router::new().nest("/jobs", jobs).nest("/events", events::router(database, shutdown))
+        jobs.nest("/events", events::router(database, shutdown))
     });
     let router = Router::new()
         .route("/health", get(ready::health))

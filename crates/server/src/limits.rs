@@ -65,6 +65,8 @@ pub(crate) const BATCH_MAX: usize = 1_000;
 pub(crate) const WEBHOOKS_MAX: usize = 64;
 /// How often leases and pauses of subscriptions are looked at; leases last a second or more.
 pub(crate) const SUBSCRIPTION_TICK: Duration = Duration::from_millis(200);
+/// Stored payloads that are read or written at the same moment: each is held whole, a few times over, up to 16 MiB.
+pub(crate) const PAYLOADS_AT_ONCE_MAX: usize = 8;
 /// One job with the largest payload the database takes (64 KiB), escaped, and its fields.
 pub(crate) const JOB_BODY_BYTES_MAX: usize = 256 << 10;
 /// A batch of jobs. Signals are small: this is a thousand of 4 KiB.

@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 use towpath_db::job::{ClaimedJob, LeaseOwner, NewJob, Progress};
+use towpath_db::payload::Payload;
 use towpath_db::{Database, Error};
 use towpath_model::job::{Attempt, JobId};
 use towpath_model::trace::TraceParent;
@@ -246,6 +247,12 @@ impl Context {
     /// The worker's own way to the database.
     pub fn database(&self) -> &Database {
         &self.database
+    }
+
+    /// The data that `payload_ref` names, if it is a stored payload: fetched now, decrypted where its project
+    /// encrypts. `LeaseLost` means: stop.
+    pub async fn payload_data(&self) -> std::result::Result<Payload, Error> {
+        self.database.job_payload(&self.owner, (self.about.job_id, self.about.attempt)).await
     }
 
     /// Stores how far the job is, for people to see. `LeaseLost` means: stop.

@@ -16,6 +16,7 @@ mod man;
 mod message;
 mod metrics;
 mod migrate;
+mod payload;
 mod process;
 mod project;
 mod queue;
@@ -36,6 +37,7 @@ use anyhow::bail;
 use clap::Subcommand;
 use towpath_db::Database;
 
+use crate::master_key;
 use crate::output::{Output, table};
 use crate::session::Session;
 use crate::settings::{Origins, Settings};
@@ -89,6 +91,9 @@ pub(crate) enum Command {
     /// Jobs: enqueue, look, follow, end
     #[command(subcommand)]
     Job(job::Job),
+    /// Data that jobs name instead of carrying it: store, read, encrypt, erase
+    #[command(subcommand)]
+    Payload(payload::Payload),
     /// Dead letters: look, triage, run again
     #[command(subcommand)]
     Dlq(dlq::Dlq),
@@ -160,6 +165,7 @@ pub(crate) async fn run(
         Command::Config(config) => config::run(config, settings, output).await,
         Command::Audit(audit) => audit::run(audit, settings, output).await,
         Command::Job(job) => job::run(job, settings, output).await,
+        Command::Payload(payload) => payload::run(payload, settings, output).await,
         Command::Dlq(dlq) => dlq::run(dlq, settings, output).await,
         Command::Queue(queue) => queue::run(queue, settings, output).await,
         Command::Fault(fault) => fault::run(fault, settings, output).await,
@@ -205,7 +211,7 @@ async fn with_database<T>(
     }
     let session = Session::open(settings).await?;
     let result = async {
-        let database = session.database().await?;
+        let database = master_key::with(settings, session.database().await?)?;
         database.require_schema().await?;
         work(database).await
     }

@@ -12,7 +12,7 @@ use crate::door::Door;
 use crate::output::Output;
 use crate::settings::{Origins, Settings};
 use crate::streams::Dashboard;
-use crate::{dashboard, metrics, shutdown, streams, trace};
+use crate::{dashboard, master_key, metrics, shutdown, streams, trace};
 
 /// Without a database it serves streams alone.
 pub(crate) async fn run(settings: &Settings, origins: &Origins, output: &Output) -> anyhow::Result<ExitCode> {
@@ -26,7 +26,7 @@ pub(crate) async fn run(settings: &Settings, origins: &Origins, output: &Output)
     let metrics_listener = metrics::listen(settings).await?;
     let store = streams::open(settings).await?;
     let database = match &settings.database_url {
-        Some(url) => Some(Database::connect(url).await?),
+        Some(url) => Some(master_key::with(settings, Database::connect(url).await?)?),
         None => None,
     };
     let scheme = if tls.is_some() { "https" } else { "http" };

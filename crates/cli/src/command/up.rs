@@ -30,7 +30,7 @@ use crate::program::Programs;
 use crate::session::cluster_config;
 use crate::settings::{Origins, Settings};
 use crate::streams::Dashboard;
-use crate::{dashboard, metrics, shutdown, streams, trace};
+use crate::{dashboard, master_key, metrics, shutdown, streams, trace};
 
 #[derive(Args)]
 pub(crate) struct Up {
@@ -93,7 +93,7 @@ impl Running {
         let named = settings.database_url.as_deref();
         let url = cluster.as_ref().map(Cluster::url).or(named).unwrap_or_default().to_owned();
         let prepared = async {
-            let database = prepare(&url, up).await?;
+            let database = prepare(&url, up, settings).await?;
             let programs = Programs::open(&database, settings).await?;
             Ok((database, programs, streams::open(settings).await?))
         }
@@ -208,12 +208,12 @@ pub(super) async fn listen(settings: &Settings) -> anyhow::Result<TcpListener> {
 }
 
 /// The schema, and with `--dev` the gates.
-async fn prepare(url: &str, up: &Up) -> anyhow::Result<Database> {
+async fn prepare(url: &str, up: &Up, settings: &Settings) -> anyhow::Result<Database> {
     let report = migrate::run(url, Mode::Apply).await?;
     if report.changed() {
         tracing::info!("migrated: {}", report_in_words(&report, Mode::Apply).replace('\n', "; "));
     }
-    let database = Database::connect(url).await?;
+    let database = master_key::with(settings, Database::connect(url).await?)?;
     if let Some(demo) = &up.demo {
         demo.refuse_foreign(&database).await?;
     }

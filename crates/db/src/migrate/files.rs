@@ -64,6 +64,8 @@ pub const SOURCES: &[Source] = sources! {
     "functions/value.sql",
     "functions/error_text.sql",
     "functions/payload.sql",
+    "functions/payload_store.sql",
+    "functions/payload_keep.sql",
     "functions/filter.sql",
     "functions/loop_fault.sql",
     "functions/subscription.sql",

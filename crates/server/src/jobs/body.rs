@@ -1,6 +1,6 @@
 //! Reading a body: bounded in size, in time and in depth.
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use serde::de::DeserializeOwned;
 
 use super::Error;
@@ -8,19 +8,24 @@ use crate::limits;
 
 /// The body as `T`. Fields that mean nothing are refused: they are slips.
 pub(crate) async fn read<T: DeserializeOwned>(body: Body, bytes_max: usize) -> Result<T, Error> {
-    let reading = axum::body::to_bytes(body, bytes_max);
-    let bytes = match tokio::time::timeout(limits::BODY_WAIT_MAX, reading).await {
-        Ok(Ok(bytes)) => bytes,
-        Ok(Err(error)) if is_too_large(&error) => return Err(Error::TooLarge(bytes_max)),
-        Ok(Err(error)) => return Err(Error::Malformed(format!("the body broke off: {error}"))),
-        Err(_) => return Err(Error::TooSlow),
-    };
+    let bytes = bytes(body, bytes_max).await?;
     // Payloads are passed on unparsed, so the parser's own bound does not see into them.
     if depth(&bytes) > limits::JSON_DEPTH_MAX {
         return Err(Error::Malformed(format!("the body is nested deeper than {}", limits::JSON_DEPTH_MAX)));
     }
     serde_json::from_slice(&bytes)
         .map_err(|error| Error::Malformed(format!("the body is not right: {error}")))
+}
+
+/// The body as it came.
+pub(crate) async fn bytes(body: Body, bytes_max: usize) -> Result<Bytes, Error> {
+    let reading = axum::body::to_bytes(body, bytes_max);
+    match tokio::time::timeout(limits::BODY_WAIT_MAX, reading).await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(error)) if is_too_large(&error) => Err(Error::TooLarge(bytes_max)),
+        Ok(Err(error)) => Err(Error::Malformed(format!("the body broke off: {error}"))),
+        Err(_) => Err(Error::TooSlow),
+    }
 }
 
 fn is_too_large(error: &axum::Error) -> bool {

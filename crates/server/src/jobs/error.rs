@@ -63,7 +63,7 @@ impl Error {
             Error::Malformed(detail) => (StatusCode::BAD_REQUEST, "malformed", detail),
             Error::TooLarge(bytes_max) => {
                 let detail =
-                    format!("the body is larger than {bytes_max} bytes; send references, or fewer jobs");
+                    format!("the body is larger than {bytes_max} bytes; send less, or a reference to it");
                 (StatusCode::PAYLOAD_TOO_LARGE, "too_large", detail)
             }
             Error::TooSlow => {

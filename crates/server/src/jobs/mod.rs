@@ -1,6 +1,6 @@
-//! The executor API, `/api/v1/jobs`: work in any language, without a database login.
+//! The executor API, `/api/v1/jobs` and `/api/v1/payloads`: work in any language, without a database login.
 //!
-//! Every call is a POST with a JSON body and `Authorization: Bearer <token>`. The path is
+//! Every call about jobs is a POST with a JSON body and `Authorization: Bearer <token>`. The path is
 //! the verb of the SQL function behind it; the database decides. A token stands for one
 //! executor, and its leases carry the token's id, so that no other token can touch them.
 
@@ -10,12 +10,14 @@ mod claim;
 mod enqueue;
 pub(crate) mod error;
 mod lease;
+mod payload;
 pub(crate) mod wake;
 
 use std::sync::Arc;
 
 use axum::Router;
-use axum::routing::post;
+use axum::routing::{get, post};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use towpath_db::Database;
 use towpath_trace::Tracer;
@@ -24,26 +26,30 @@ use claim::Waiting;
 use error::Error;
 use wake::Wake;
 
+use crate::limits;
+
 /// What the calls share.
 #[derive(Clone)]
 pub(crate) struct Jobs {
     database: Database,
     wake: Wake,
     waiting: Arc<Waiting>,
+    payloads: Arc<Semaphore>,
     tracer: Tracer,
     shutdown: CancellationToken,
 }
 
-/// The routes. They need a database, so they are mounted only where there is one.
+/// The routes of jobs and of their payloads. They need a database, so they are mounted only where there is one.
 pub(crate) fn router(database: Database, tracer: Tracer, shutdown: CancellationToken) -> Router {
     let jobs = Jobs {
         wake: Wake::new(wake::For::Jobs, database.clone(), shutdown.clone()),
         waiting: Arc::default(),
+        payloads: Arc::new(Semaphore::new(limits::PAYLOADS_AT_ONCE_MAX)),
         database,
         tracer,
         shutdown,
     };
-    Router::new()
+    let verbs = Router::new()
         .route("/enqueue", post(enqueue::enqueue))
         .route("/enqueue_many", post(enqueue::enqueue_many))
         .route("/claim", post(claim::claim))
@@ -55,6 +61,10 @@ pub(crate) fn router(database: Database, tracer: Tracer, shutdown: CancellationT
         .route("/fail", post(lease::fail))
         .route("/release", post(lease::release))
         .route("/heartbeat", post(lease::heartbeat))
-        .method_not_allowed_fallback(error::method_not_allowed)
+        .method_not_allowed_fallback(error::method_not_allowed);
+    Router::new()
+        .nest("/jobs", verbs)
+        .route("/payloads", post(payload::put))
+        .route("/payloads/{payload_ref}", get(payload::get))
         .with_state(jobs)
 }

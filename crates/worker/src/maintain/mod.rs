@@ -34,10 +34,11 @@ enum Task {
     EventCounters,
     EventBroadcasts,
     EventRetention,
+    PayloadRetention,
 }
 
 impl Task {
-    const ALL: [Task; 13] = [
+    const ALL: [Task; 14] = [
         // First, because a fresh database has no partition for today.
         Task::Partitions,
         Task::EventPartitions,
@@ -52,6 +53,7 @@ impl Task {
         Task::EventCounters,
         Task::EventBroadcasts,
         Task::EventRetention,
+        Task::PayloadRetention,
     ];
 
     /// Its name, as a label.
@@ -70,6 +72,7 @@ impl Task {
             Task::EventCounters => "event_counters",
             Task::EventBroadcasts => "event_broadcasts",
             Task::EventRetention => "event_retention",
+            Task::PayloadRetention => "payload_retention",
         }
     }
 
@@ -81,7 +84,7 @@ impl Task {
             Task::Floors | Task::Schedules | Task::Processes => Duration::from_millis(500),
             Task::EventCounters => Duration::from_secs(5),
             Task::Recount => Duration::from_secs(30),
-            Task::Retention | Task::Heartbeats => Duration::from_secs(60),
+            Task::Retention | Task::PayloadRetention | Task::Heartbeats => Duration::from_secs(60),
             Task::EventBroadcasts | Task::EventRetention => Duration::from_secs(60),
             Task::Partitions | Task::EventPartitions => Duration::from_secs(3_600),
         }
@@ -202,6 +205,7 @@ impl Maintenance {
             Task::EventPartitions => database.event_partition_tick().await?,
             Task::EventCounters => database.event_counter_fold(limits::FOLD_ROWS).await?,
             Task::EventRetention => database.event_retention_tick().await?,
+            Task::PayloadRetention => database.payload_retention_tick().await?,
             Task::EventBroadcasts => {
                 let check = database.event_broadcast_check().await?;
                 if check.warned {

@@ -1,0 +1,163 @@
+//! `towpath payload put | get | key …`: data that jobs name instead of carrying it.
+
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use clap::Subcommand;
+use serde_json::json;
+use towpath_db::Database;
+use towpath_db::payload::{NewPayload, PayloadKey};
+use towpath_model::payload::{BYTES_MAX, PayloadRef};
+
+use crate::output::{Output, table};
+use crate::settings::Settings;
+
+#[derive(Subcommand)]
+pub(crate) enum Payload {
+    /// Store data and print its reference, for --payload-ref of a job
+    Put {
+        /// The file; - for standard input
+        file: PathBuf,
+        /// The tenant it belongs to
+        #[arg(long, default_value = "default")]
+        project: String,
+        /// What it is, as in HTTP
+        #[arg(long, value_name = "TYPE", default_value = "application/json")]
+        content_type: String,
+    },
+    /// Print stored data, or write it to a file; audited
+    Get {
+        /// Its reference, as in payload:0190f5a4-5c2e-7bb0-9f33-0123456789ab
+        payload_ref: PayloadRef,
+        /// The file to write; standard output if not given
+        #[arg(long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// Keys of projects that store their payloads encrypted
+    #[command(subcommand)]
+    Key(Key),
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Key {
+    /// The keys of all projects
+    List,
+    /// Make the next key of a project; the first one turns encryption on
+    Rotate {
+        /// The project
+        project: String,
+    },
+    /// Erase every key of a project: nothing that it stored encrypted can be read again
+    Erase {
+        /// The project
+        project: String,
+        /// Yes, for good
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+pub(crate) async fn run(payload: Payload, settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
+    super::with_database(settings, async |database| {
+        match payload {
+            Payload::Put { file, project, content_type } => {
+                let data = read(&file)?;
+                let new = NewPayload { data: &data, content_type: &content_type, project: &project };
+                let stored = database.payload_put(new).await?.to_string();
+                output.show(&json!({ "payload_ref": stored }), |_| stored.clone());
+            }
+            Payload::Get { payload_ref, output: file } => {
+                get(&database, payload_ref, file.as_deref(), output).await?;
+            }
+            Payload::Key(key) => run_key(key, &database, output).await?,
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+    .await
+}
+
+async fn run_key(key: Key, database: &Database, output: &Output) -> anyhow::Result<()> {
+    match key {
+        Key::List => output.show(&database.payload_key_list().await?, |keys| in_words(keys)),
+        Key::Rotate { project } => {
+            let key_id = database.payload_key_rotate(&project, &super::actor()).await?;
+            output.show(&json!({ "project": project, "key_id": key_id }), |_| {
+                format!("payloads of {project} are encrypted with key {key_id} from now on")
+            });
+        }
+        Key::Erase { project, yes: false } => bail!(
+            "this erases every key of {project}: nothing that it stored encrypted can be read again, by anybody. \
+             Say --yes to do it"
+        ),
+        Key::Erase { project, yes: true } => {
+            let erased = database.payload_key_erase(&project, &super::actor()).await?;
+            output.show(&json!({ "project": project, "erased": erased }), |_| {
+                format!(
+                    "erased {erased} keys of {project}; backups and archived WAL hold them, wrapped, until they go too"
+                )
+            });
+        }
+    }
+    Ok(())
+}
+
+async fn get(
+    database: &Database,
+    payload_ref: PayloadRef,
+    file: Option<&Path>,
+    output: &Output,
+) -> anyhow::Result<()> {
+    let payload = database.payload_get(payload_ref, &super::actor()).await?;
+    if let Some(file) = file {
+        std::fs::write(file, &payload.data).with_context(|| format!("cannot write {}", file.display()))?;
+        output.line(&format!("wrote {} bytes to {}", payload.data.len(), file.display()));
+    } else if output.is_json() {
+        let data = STANDARD.encode(&payload.data);
+        let shown = json!({ "payload_ref": payload_ref.to_string(), "project": payload.project,
+            "content_type": payload.content_type, "created_at": payload.created_at,
+            "created_by": payload.created_by, "data": data });
+        output.show(&shown, ToString::to_string);
+    } else {
+        std::io::stdout().write_all(&payload.data).context("cannot write to standard output")?;
+    }
+    Ok(())
+}
+
+/// The data, and one byte more than the database takes at most, so that it can say so.
+fn read(file: &Path) -> anyhow::Result<Vec<u8>> {
+    let mut data = Vec::new();
+    let most = BYTES_MAX as u64 + 1;
+    if file == Path::new("-") {
+        std::io::stdin().take(most).read_to_end(&mut data).context("cannot read standard input")?;
+    } else {
+        let opened = std::fs::File::open(file).with_context(|| format!("cannot read {}", file.display()))?;
+        opened
+            .take(most)
+            .read_to_end(&mut data)
+            .with_context(|| format!("cannot read {}", file.display()))?;
+    }
+    Ok(data)
+}
+
+fn in_words(keys: &[PayloadKey]) -> String {
+    if keys.is_empty() {
+        return "no project encrypts its payloads; start with: towpath payload key rotate PROJECT".into();
+    }
+    let line = |key: &PayloadKey| {
+        let erased = key.erased_at.map_or_else(String::new, |at| {
+            format!("{at:.0} by {}", key.erased_by.as_deref().unwrap_or_default())
+        });
+        [
+            key.project.clone(),
+            key.key_id.to_string(),
+            format!("{:.0}", key.created_at),
+            key.created_by.clone(),
+            erased,
+        ]
+    };
+    table(["PROJECT", "KEY", "MADE", "BY", "ERASED"], &keys.iter().map(line).collect::<Vec<_>>())
+}

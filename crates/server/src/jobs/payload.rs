@@ -1,0 +1,87 @@
+//! Stored payloads, `/api/v1/payloads`: the data that a job names instead of carrying it (Q25).
+//!
+//! Whoever may enqueue may store. Only the holder of a job's lease may read what the job names, so a reference
+//! alone opens nothing. Bodies are bytes, not JSON of ours; what was stored comes back as it came.
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::SemaphorePermit;
+use towpath_db::payload::NewPayload;
+use towpath_model::job::{Attempt, JobId};
+use towpath_model::payload::{BYTES_MAX, PayloadRef};
+
+use super::caller::Caller;
+use super::{Error, Jobs, body};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Place {
+    #[serde(default = "default_project")]
+    project: String,
+}
+
+fn default_project() -> String {
+    "default".to_owned()
+}
+
+/// Stores the body, with its content type, and answers its reference.
+pub(crate) async fn put(
+    State(jobs): State<Jobs>,
+    caller: Caller,
+    place: Result<Query<Place>, axum::extract::rejection::QueryRejection>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<(StatusCode, Json<Value>), Error> {
+    let Query(Place { project }) = place.map_err(|error| Error::Invalid(error.body_text()))?;
+    let content_type = headers.get(header::CONTENT_TYPE).map(|value| value.to_str().unwrap_or_default());
+    let content_type = content_type.unwrap_or("application/octet-stream");
+    let _permit = admitted(&jobs)?;
+    let data = body::bytes(body, BYTES_MAX).await?;
+    let new = NewPayload { data: &data, content_type, project: &project };
+    let payload_ref = jobs.database.executor_token_payload_put(&caller.hash, new).await?;
+    Ok((StatusCode::CREATED, Json(json!({ "payload_ref": payload_ref.to_string() }))))
+}
+
+/// One of the few places for payloads in this server's memory.
+fn admitted(jobs: &Jobs) -> Result<SemaphorePermit<'_>, Error> {
+    let busy = "many payloads are on their way through this server; try again in a moment";
+    jobs.payloads.try_acquire().map_err(|_| Error::Busy(busy.into()))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Holder {
+    job_id: JobId,
+    attempt: Attempt,
+}
+
+/// What a job that the caller holds names in `payload_ref`.
+pub(crate) async fn get(
+    State(jobs): State<Jobs>,
+    caller: Caller,
+    Path(asked): Path<String>,
+    holder: Result<Query<Holder>, axum::extract::rejection::QueryRejection>,
+) -> Result<Response, Error> {
+    let asked: PayloadRef = asked.parse().map_err(Error::Invalid)?;
+    let Query(Holder { job_id, attempt }) = holder.map_err(|error| {
+        Error::Invalid(format!("{}; name the job that you hold and its attempt", error.body_text()))
+    })?;
+    let _permit = admitted(&jobs)?;
+    let payload = jobs.database.job_payload(&caller.owner, (job_id, attempt)).await?;
+    if payload.payload_ref != asked {
+        return Err(Error::NotAuthorised(format!("job {job_id} names {}, not {asked}", payload.payload_ref)));
+    }
+    // Stored by anybody: nothing in it may run here, and no cache may keep it.
+    let headers = [
+        (header::CONTENT_TYPE, payload.content_type),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
+        (header::CONTENT_SECURITY_POLICY, "sandbox".to_owned()),
+        (header::CACHE_CONTROL, "no-store".to_owned()),
+    ];
+    Ok((headers, payload.data).into_response())
+}
