@@ -124,3 +124,20 @@ async fn what_was_open_to_others_is_closed_at_the_start() {
     assert_eq!(std::fs::metadata(shared.data().join("server.json")).unwrap().mode() & 0o777, 0o600);
     drop(server);
 }
+
+/// S06: a store that others can write to and that is somebody else's is refused, with what to do.
+#[tokio::test]
+async fn a_store_of_somebody_else_is_refused() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let place = Place::new();
+    let mut command = place.command_as("postgres", &["serve"]);
+    std::fs::create_dir_all(place.data().join("streams")).unwrap();
+    for path in [place.data(), place.data().join("streams")] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
+    }
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("give it to the one who runs this"), "{said}");
+}

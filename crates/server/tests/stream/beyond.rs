@@ -24,6 +24,32 @@ async fn if_match_appends_only_at_the_tail_it_names() {
     assert_eq!(server.get("/v1/stream/a").await.text().await.unwrap(), "onetwo");
 }
 
+/// S02: any RFC 3339 time is taken as the end of a stream, said by HEAD, and the same when the stream is created again, over a
+/// restart too; one that is not is refused.
+#[tokio::test]
+async fn a_stream_ends_at_any_time_there_is() {
+    let mut server = Server::start().await;
+    let times = [
+        ("9999-12-31T23:59:59Z", "9999-12-30T22:00:00.999999999Z"),
+        ("2999-01-01t00:00:00z", "2999-01-01T00:00:00Z"),
+        ("2999-01-01T00:00:00.25+05:30", "2998-12-31T18:30:00.25Z"),
+    ];
+    for expected in [201, 200, 200] {
+        for (number, (asked, said)) in times.iter().enumerate() {
+            let path = format!("/v1/stream/ends-{number}");
+            let put = server.request(Method::PUT, &path).header("stream-expires-at", *asked);
+            assert_eq!(put.send().await.unwrap().status(), expected, "{asked}");
+            let head = server.request(Method::HEAD, &path).send().await.unwrap();
+            assert_eq!(header(&head, "stream-expires-at"), *said);
+        }
+        server = server.restart().await;
+    }
+    let put =
+        server.request(Method::PUT, "/v1/stream/never").header("stream-expires-at", "2999-02-30T00:00:00Z");
+    assert_eq!(put.send().await.unwrap().status(), 400);
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn streams_are_listed_by_project_and_prefix() {
     let server = Server::start().await;
