@@ -90,6 +90,46 @@ async fn bad_jobs_are_refused_with_the_reason() {
     fails(&["x"], "gate queue.job_substrate.enabled is closed; open it with: towpath gate open");
 }
 
+/// Q22: what is stored cannot draw on the terminal of whoever looks: neither an error's text, nor a kind of a row
+/// that came around the doors, nor a complaint.
+#[tokio::test]
+async fn stored_text_never_reaches_a_terminal_raw() {
+    let shell = Shell::open().await;
+    let job = shell.enqueue("mail").await;
+    let failure = Failure::retry("bad\u{1b}]0;owned\u{7}\u{9b}2J");
+    shell.claim().await.lease.fail(&shell.database, failure).await.unwrap();
+    shell
+        .db
+        .execute("alter domain towpath.label drop constraint label_not_blank_short_and_plain_check")
+        .await;
+    shell.db.execute("select towpath._job_lane(E'old\\x1b[31m\\nkind', 'PG_worker', 100, null)").await;
+    shell
+        .db
+        .execute(
+            "insert into towpath.job select (jsonb_populate_record(j, jsonb_build_object('job_id', gen_random_uuid(),
+                 'job_kind', E'old\\x1b[31m\\nkind'))).* from towpath.job j",
+        )
+        .await;
+    shell
+        .db
+        .execute(
+            "insert into towpath.job_live (job_id, due_at, lane, max_attempts)
+             select j.job_id, j.scheduled_at, (select max(l.lane) from towpath.job_lane l), 5
+               from towpath.job j where j.job_kind like 'old%'",
+        )
+        .await;
+    let shown = shell.ok(&["job", "show", &job]);
+    assert!(shown.contains(r"bad\u{1b}]0;owned\u{7}\u{9b}2J"), "{shown}");
+    let listed = shell.ok(&["job", "list"]);
+    assert!(listed.contains(r"old\u{1b}[31m\nkind"), "{listed}");
+    let complaint = shell.fails(&["job", "enqueue", "x", "--executor", "\u{1b}[2J"]);
+    let json = shell.ok(&["--json", "job", "show", &job]);
+    let (backlog, top) = (shell.ok(&["queue", "backlog"]), shell.ok(&["top", "--once"]));
+    for printed in [shown, listed, complaint, json, backlog, top] {
+        assert!(!printed.contains(|c: char| c.is_control() && c != '\n'), "{printed:?}");
+    }
+}
+
 /// O04: lists narrow by every column, page on, and stay machine-readable.
 #[tokio::test]
 async fn lists_narrow_and_page() {

@@ -1,6 +1,9 @@
 //! What commands print: data to standard output, as a table for people or JSON for
 //! scripts; errors to standard error.
+//!
+//! Whatever is printed here is stored text of somebody else. None of its control characters reaches a terminal.
 
+use std::borrow::Cow;
 use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -42,8 +45,8 @@ impl Output {
     /// Prints `data` as JSON if that was asked for, else what `text` makes of it.
     pub(crate) fn show<T: Serialize>(&self, data: &T, text: impl FnOnce(&T) -> String) {
         let text = match (self.json, &self.collected) {
-            (true, None) => serde_json::to_string_pretty(data).expect("our own data types serialise"),
-            (true, Some(_)) => serde_json::to_string(data).expect("our own data types serialise"),
+            (true, None) => json(serde_json::to_string_pretty(data)),
+            (true, Some(_)) => json(serde_json::to_string(data)),
             (false, _) => text(data),
         };
         self.line(text.trim_end());
@@ -52,15 +55,16 @@ impl Output {
     /// Prints one of many things that happen while a command runs: JSON on a line of its own.
     pub(crate) fn event<T: Serialize>(&self, data: &T, text: impl FnOnce(&T) -> String) {
         match self.json {
-            true => self.line(&serde_json::to_string(data).expect("our own data types serialise")),
+            true => self.line(&json(serde_json::to_string(data))),
             false => self.line(&text(data)),
         }
     }
 
     /// Prints one line or more. A closed pipe is the reader's choice, not an error.
     pub(crate) fn line(&self, text: &str) {
+        let text = plain(text);
         if let Some(mut collected) = self.collected.as_ref().and_then(|collected| collected.lock().ok()) {
-            *collected += text;
+            *collected += &text;
             *collected += "\n";
             return;
         }
@@ -80,14 +84,47 @@ impl Output {
     }
 
     fn complain(error: &anyhow::Error) {
-        let _ = writeln!(std::io::stderr().lock(), "towpath: {error:#}");
+        let _ = writeln!(std::io::stderr().lock(), "towpath: {}", plain(&format!("{error:#}")));
     }
+}
+
+/// A text without control characters but line breaks: they are spelled out, `\u{1b}`, so that nobody draws on
+/// the terminal of whoever looks.
+pub(crate) fn plain(text: &str) -> Cow<'_, str> {
+    escaped(text, |c| c.is_control() && c != '\n')
+}
+
+/// The same on one line.
+pub(crate) fn one_line(text: &str) -> Cow<'_, str> {
+    escaped(text, char::is_control)
+}
+
+fn escaped(text: &str, is_bad: fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(is_bad) {
+        return Cow::Borrowed(text);
+    }
+    let spell = |c: char| if is_bad(c) { c.escape_default().to_string() } else { c.to_string() };
+    Cow::Owned(text.chars().map(spell).collect())
+}
+
+/// JSON leaves DEL and the C1 control characters as they are. They can only stand in strings, where an escape
+/// says the same.
+fn json(text: serde_json::Result<String>) -> String {
+    let text = text.expect("our own data types serialise");
+    let is_bad = |c: char| c.is_control() && c != '\n';
+    if !text.contains(is_bad) {
+        return text;
+    }
+    let spell = |c: char| if is_bad(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() };
+    text.chars().map(spell).collect()
 }
 
 /// Columns as wide as their widest cell, two spaces apart.
 pub(crate) fn table<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
+    let rows: Vec<[Cow<'_, str>; N]> =
+        rows.iter().map(|row| row.each_ref().map(|cell| one_line(cell))).collect();
     let mut widths = head.map(|cell| cell.chars().count());
-    for row in rows {
+    for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
         }
@@ -96,17 +133,29 @@ pub(crate) fn table<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> St
         let padded = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
         padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
-    let rows = rows.iter().map(|row| line(row.each_ref().map(String::as_str)));
+    let rows = rows.iter().map(|row| line(row.each_ref().map(AsRef::as_ref)));
     std::iter::once(line(head)).chain(rows).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::table;
+    use super::{json, one_line, plain, table};
 
     #[test]
     fn columns_line_up() {
         let rows = [["a".to_owned(), "1".to_owned()], ["long name".to_owned(), "2".to_owned()]];
         assert_eq!(table(["NAME", "N"], &rows), "NAME       N\na          1\nlong name  2");
+    }
+
+    /// Q22: stored text cannot draw on a terminal, neither with C0 nor with C1 characters.
+    #[test]
+    fn control_characters_are_spelled_out() {
+        let evil = "a\u{1b}]0;x\u{7}\r\u{9b}31mb\tc";
+        assert_eq!(plain(evil), r"a\u{1b}]0;x\u{7}\r\u{9b}31mb\tc");
+        assert_eq!((plain("a\nb").as_ref(), one_line("a\nb").as_ref()), ("a\nb", r"a\nb"));
+        assert_eq!(table(["NAME"], &[["x\n\u{1b}[2J".to_owned()]]), "NAME\nx\\n\\u{1b}[2J");
+        let printed = json(serde_json::to_string(&[evil]));
+        assert!(!printed.contains(char::is_control), "{printed}");
+        assert_eq!(serde_json::from_str::<[String; 1]>(&printed).unwrap(), [evil], "it means the same");
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::{Arg, ArgMatches, Command, FromArgMatches};
 use jiff::Timestamp;
 
-use crate::output::Output;
+use crate::output::{Output, plain};
 use crate::session::Session;
 use crate::settings::{Origins, Settings};
 use crate::{Cli, command, shutdown};
@@ -128,7 +128,7 @@ async fn looks(
                 Output::fail(&error);
                 String::new()
             }
-            Err(error) => format!("{error:#}\n"),
+            Err(error) => plain(&format!("{error:#}\n")).into_owned(),
         };
         let head = format!("every {every:?}, Ctrl-C ends it; {:.0}", Timestamp::now());
         // A closed pipe ends it: nobody looks any more.

@@ -16,7 +16,7 @@ use towpath_model::id::JobId;
 use towpath_model::job_state::JobState;
 
 use super::show::progress;
-use crate::output::{EXIT_FAILURES, EXIT_TO_DO, Output};
+use crate::output::{EXIT_FAILURES, EXIT_TO_DO, Output, one_line};
 
 /// Often enough for a person; four cheap reads a second for the database.
 const POLL: Duration = Duration::from_millis(250);
@@ -52,7 +52,7 @@ pub(crate) async fn follow(
         if seen.as_ref() != Some(&now) {
             bar.suspend(|| report(&job, output));
             bar.set_position(u64::from(job.progress_percent.unwrap_or(0).unsigned_abs()));
-            bar.set_message(format!("{} {}", job.job_kind, job.state));
+            bar.set_message(one_line(&format!("{} {}", job.job_kind, job.state)).into_owned());
             seen = Some(now);
         }
         if job.state.is_terminal() {

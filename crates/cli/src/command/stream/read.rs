@@ -8,6 +8,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::value::RawValue;
 
 use super::client::{Client, header};
+use crate::output::plain;
 use crate::progress;
 
 #[derive(Args)]
@@ -87,13 +88,19 @@ async fn page(client: &Client, stream: &str, query: &[(&str, String)]) -> anyhow
 }
 
 impl Page {
-    /// JSON one value a line, anything else as it is. False when nobody reads any more.
+    /// JSON one value a line, anything else as it is; on a terminal without control characters. False when nobody
+    /// reads any more.
     fn print(&self) -> bool {
         let mut out = std::io::stdout().lock();
+        let terminal = out.is_terminal();
         let values: Option<Vec<&RawValue>> =
             self.is_json.then(|| serde_json::from_slice(&self.data).ok()).flatten();
         let written = match values {
+            Some(values) if terminal => {
+                values.iter().try_for_each(|value| writeln!(out, "{}", plain(value.get())))
+            }
             Some(values) => values.iter().try_for_each(|value| writeln!(out, "{value}")),
+            None if terminal => write!(out, "{}", plain(&String::from_utf8_lossy(&self.data))),
             None => out.write_all(&self.data),
         };
         written.and_then(|()| out.flush()).is_ok()
