@@ -11,8 +11,7 @@ pub(crate) fn read<T: DeserializeOwned>(answer: Value) -> Result<T, Error> {
     if answer["ok"] != Value::Bool(true) {
         return Err(Error::refused(&answer));
     }
-    let text = answer.to_string();
-    serde_json::from_value(answer).map_err(|_| Error::Unreadable(text))
+    from_value(answer)
 }
 
 /// One field of a successful answer as `T`.
@@ -20,8 +19,34 @@ pub(crate) fn read_field<T: DeserializeOwned>(mut answer: Value, field: &str) ->
     if answer["ok"] != Value::Bool(true) {
         return Err(Error::refused(&answer));
     }
-    let text = answer.to_string();
-    serde_json::from_value(answer[field].take()).map_err(|_| Error::Unreadable(text))
+    from_value(answer[field].take())
+}
+
+/// The value as `T`. One that no type of ours holds, such as a time without an end, becomes the nearest that it
+/// does hold: one row that came around the doors must not take the page of all others away.
+fn from_value<T: DeserializeOwned>(mut value: Value) -> Result<T, Error> {
+    T::deserialize(&value).or_else(|_| {
+        let text = value.to_string();
+        clamp(&mut value);
+        T::deserialize(value).map_err(|_| Error::Unreadable(text))
+    })
+}
+
+/// PostgreSQL writes times without an end in lower case, and numbers without one in title case.
+fn clamp(value: &mut Value) {
+    match value {
+        Value::String(text) => match text.as_str() {
+            "infinity" => *value = "9999-12-30T00:00:00Z".into(),
+            "-infinity" => *value = "0001-01-01T00:00:00Z".into(),
+            "Infinity" => *value = f64::MAX.into(),
+            "-Infinity" => *value = f64::MIN.into(),
+            "NaN" => *value = 0.into(),
+            _ => {}
+        },
+        Value::Array(values) => values.iter_mut().for_each(clamp),
+        Value::Object(fields) => fields.values_mut().for_each(clamp),
+        _ => {}
+    }
 }
 
 /// A jsonb answer that is read straight into its type: answers of batches are long.
@@ -35,7 +60,9 @@ pub(crate) fn read_raw<T: DeserializeOwned>(answer: &RawAnswer) -> Result<T, Err
     }
     let text = answer.0.get();
     match serde_json::from_str(text) {
-        Ok(Head { ok: true }) => serde_json::from_str(text).map_err(|_| Error::Unreadable(text.to_owned())),
+        Ok(Head { ok: true }) => serde_json::from_str(text).or_else(|_| {
+            from_value(serde_json::from_str(text).map_err(|_| Error::Unreadable(text.to_owned()))?)
+        }),
         _ => Err(refusal(text)),
     }
 }
@@ -45,5 +72,39 @@ pub(crate) fn refusal(text: &str) -> Error {
     match serde_json::from_str(text) {
         Ok(answer) => Error::refused(&answer),
         Err(_) => Error::Unreadable(text.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(serde::Deserialize, Debug, PartialEq)]
+    struct Row {
+        name: String,
+        at: Timestamp,
+        seconds: f64,
+    }
+
+    /// Q22: a row with a time that is none is shown at the edge of time, beside all the others.
+    #[test]
+    fn one_odd_value_does_not_hide_the_others() {
+        let row = |name: &str, at: &str, seconds: Value| json!({"name": name, "at": at, "seconds": seconds});
+        let good = row("infinity", "2026-01-01T00:00:00Z", json!(1.5));
+        let odd = row("odd", "infinity", json!("Infinity"));
+        let rows: Vec<Row> = read_field(json!({"ok": true, "rows": [good]}), "rows").unwrap();
+        assert_eq!(rows[0].name, "infinity", "what can be read is read as it is");
+        let rows: Vec<Row> = read_field(json!({"ok": true, "rows": [good, odd]}), "rows").unwrap();
+        assert_eq!(rows[0].seconds, 1.5);
+        assert_eq!((rows[1].at.to_string().as_str(), rows[1].seconds), ("9999-12-30T00:00:00Z", f64::MAX));
+        let text = r#"{"ok": true, "name": "raw", "at": "-infinity", "seconds": 0}"#;
+        let raw: Row =
+            read_raw(&tokio_postgres::types::Json(RawValue::from_string(text.to_owned()).unwrap())).unwrap();
+        assert_eq!(raw.at.to_string(), "0001-01-01T00:00:00Z");
+        let wrong: Result<Row, Error> = read(json!({"ok": true, "name": 1}));
+        assert!(matches!(wrong, Err(Error::Unreadable(_))));
     }
 }
