@@ -8,6 +8,7 @@ mod errors;
 mod events_cli;
 mod executor_api;
 mod exit_codes;
+mod extreme;
 mod fanout_cli;
 mod fanout_crash;
 mod fanout_remote;

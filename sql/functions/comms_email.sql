@@ -97,7 +97,7 @@ create or replace function comms.send_email_supervisor(payload jsonb) returns js
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    _id bigint := payload->>'send_email_task_id';
+    _id bigint := towpath._number_read(payload->>'send_email_task_id');
     _process towpath.process := towpath._process_find('comms.send_email', _id::text);
     _now timestamptz := towpath.fn_now();
     _succeeded boolean;
@@ -131,7 +131,7 @@ create or replace function comms.get_email_payload(payload jsonb) returns jsonb
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    _id bigint := payload->>'send_email_task_id';
+    _id bigint := towpath._number_read(payload->>'send_email_task_id');
     _process towpath.process := towpath._process_find('comms.send_email', _id::text);
     _now timestamptz := towpath.fn_now();
     _worker jsonb := coalesce(payload->'worker', '{}');

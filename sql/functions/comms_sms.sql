@@ -97,7 +97,7 @@ create or replace function comms.send_sms_supervisor(payload jsonb) returns json
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    _id bigint := payload->>'send_sms_task_id';
+    _id bigint := towpath._number_read(payload->>'send_sms_task_id');
     _process towpath.process := towpath._process_find('comms.send_sms', _id::text);
     _now timestamptz := towpath.fn_now();
     _succeeded boolean;
@@ -131,7 +131,7 @@ create or replace function comms.get_sms_payload(payload jsonb) returns jsonb
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    _id bigint := payload->>'send_sms_task_id';
+    _id bigint := towpath._number_read(payload->>'send_sms_task_id');
     _process towpath.process := towpath._process_find('comms.send_sms', _id::text);
     _now timestamptz := towpath.fn_now();
     _worker jsonb := coalesce(payload->'worker', '{}');

@@ -51,6 +51,9 @@ declare
     _now timestamptz := towpath.fn_now();
     _hold record;
 begin
+    if p_status_code not between 100 and 999 then
+        return towpath._invalid('status_code', 'must lie between 100 and 999');
+    end if;
     select * into _hold from towpath._delivery_hold(p_delivery_id, p_lease_owner, p_attempt);
     if (_hold.delivery).delivery_id is null then
         return jsonb_build_object('ok', false, 'error', 'lease_lost', 'delivery_id', p_delivery_id);
@@ -131,6 +134,9 @@ declare
     _next timestamptz;
     _disabled text;
 begin
+    if p_status_code not between 100 and 999 then
+        return towpath._invalid('status_code', 'must lie between 100 and 999');
+    end if;
     if p_class is null or p_class not in ('status', 'timeout', 'connect', 'tls', 'forbidden', 'setup') then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'class',
                                   'detail', 'one of status, timeout, connect, tls, forbidden, setup');

@@ -81,8 +81,9 @@ begin
     if _refusal is not null then
         return _refusal;
     end if;
-    _edge := case when _forward then greatest(p_after_position, _kept - 1)
-                  else least(coalesce(p_before_position, _last + 1), _last + 1) end;
+    -- Within what positions reach, so that a chunk can be added.
+    _edge := case when _forward then least(greatest(p_after_position, _kept - 1), greatest(_last, _kept - 1))
+                  else greatest(least(coalesce(p_before_position, _last + 1), _last + 1), 0) end;
     while jsonb_array_length(_events) < _limit and clock_timestamp() < _until loop
         _from := case when _forward then _edge + 1 else greatest(_edge - _chunk, _kept) end;
         _to := case when _forward then least(_edge + _chunk, _last) else _edge - 1 end;
@@ -158,7 +159,7 @@ begin
         return jsonb_build_object('ok', false, 'error', 'not_found', 'consumer', p_consumer, 'kept_from', _kept,
             'detail', format('events before position %s are gone; go on after %s', _kept, _kept - 1));
     end if;
-    _to := least(greatest(_after, _kept - 1) + 10000, _last);
+    _to := least(greatest(least(_after, _last), _kept - 1) + 10000, _last);
     select coalesce(jsonb_agg(towpath._event_envelope(e.event, e.position) order by e.position), '[]'),
            count(*), max(e.position)
       into _events, _count, _edge

@@ -31,8 +31,9 @@ declare
         towpath._name_or_null_refusal(p_event_type, 'event_type'),
         towpath._name_or_null_refusal(p_event_stream, 'event_stream'),
         towpath._name_or_null_refusal(p_scope_subject_table, 'scope_subject_table'),
-        case when jsonb_typeof(p_scope_filter) <> 'object' or pg_column_size(p_scope_filter) > 1024 then
-            towpath._invalid('scope_filter', 'must be a json object of at most 1024 bytes') end,
+        case when jsonb_typeof(p_scope_filter) <> 'object' or pg_column_size(p_scope_filter) > 1024
+                  or towpath._payload_deep(p_scope_filter) then
+            towpath._invalid('scope_filter', 'must be a json object of at most 1024 bytes and 64 levels') end,
         towpath._note_refusal(p_notes, 'notes'),
         towpath._name_refusal(_actor, 'actor'));
     _id uuid;

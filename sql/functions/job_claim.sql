@@ -387,8 +387,8 @@ begin
                 values (_until, _ids, 1, 0, _first_lane, (date_part('epoch', _now) - _due_sum) * 1000, _owner, _now,
                         _set.holders[array_position(_set.lanes, _first_lane)])
                 returning batch_id)
-            select j.job_id, 1, j.max_attempts::integer, j.job_kind::text, j.executor::text, j.event_domain::text,
-                   j.source_ref::text, j.target_ref::text, j.payload_ref::text, j.payload_json::jsonb, j.priority::integer,
+            select j.job_id, 1, j.max_attempts::integer, j.job_kind::text, j.executor::text, j.event_domain,
+                   j.source_ref, j.target_ref, j.payload_ref, j.payload_json::jsonb, j.priority::integer,
                    j.scheduled_at::timestamptz, j.idempotency_key::text, j.actor::text, j.run_id, j.created_at, _owner, _until,
                    (select e.batch_id from entry e), null::jsonb, j.traceparent
               from towpath.job j where j.job_id = _low;
@@ -412,8 +412,8 @@ begin
                 continue;
             end if;
             return query
-            select j.job_id, 1, j.max_attempts::integer, j.job_kind::text, j.executor::text, j.event_domain::text,
-                   j.source_ref::text, j.target_ref::text, j.payload_ref::text, j.payload_json::jsonb, j.priority::integer,
+            select j.job_id, 1, j.max_attempts::integer, j.job_kind::text, j.executor::text, j.event_domain,
+                   j.source_ref, j.target_ref, j.payload_ref, j.payload_json::jsonb, j.priority::integer,
                    j.scheduled_at::timestamptz, j.idempotency_key::text, j.actor::text, j.run_id, j.created_at, _owner, _until,
                    _batch, null::jsonb, j.traceparent
               from towpath.job j
@@ -424,8 +424,8 @@ begin
             _low := _ids[1];
             _high := _ids[cardinality(_ids)];
             return query
-            select j.job_id, 1, j.max_attempts::integer, j.job_kind::text, j.executor::text, j.event_domain::text,
-                   j.source_ref::text, j.target_ref::text, j.payload_ref::text, j.payload_json::jsonb, j.priority::integer,
+            select j.job_id, 1, j.max_attempts::integer, j.job_kind::text, j.executor::text, j.event_domain,
+                   j.source_ref, j.target_ref, j.payload_ref, j.payload_json::jsonb, j.priority::integer,
                    j.scheduled_at::timestamptz, j.idempotency_key::text, j.actor::text, j.run_id, j.created_at, _owner, _until,
                    t.batch_id, null::jsonb, j.traceparent
               from unnest(_ids, _batches) as t(job_id, batch_id)
@@ -446,8 +446,8 @@ begin
     _low := _ids[1];
     _high := _ids[cardinality(_ids)];
     return query
-    select j.job_id, t.attempts + 1, j.max_attempts + t.refunded, j.job_kind::text, j.executor::text, j.event_domain::text,
-           j.source_ref::text, j.target_ref::text, j.payload_ref::text, j.payload_json::jsonb, j.priority::integer,
+    select j.job_id, t.attempts + 1, j.max_attempts + t.refunded, j.job_kind::text, j.executor::text, j.event_domain,
+           j.source_ref, j.target_ref, j.payload_ref, j.payload_json::jsonb, j.priority::integer,
            t.due_at, j.idempotency_key::text, j.actor::text, j.run_id, j.created_at, _owner, _until, t.batch_id,
            null::jsonb, j.traceparent
       from unnest(_ids, _dues, _attempts, _refunds, _batches) as t(job_id, due_at, attempts, refunded, batch_id)

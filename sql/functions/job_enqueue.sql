@@ -203,11 +203,12 @@ begin
         _max := case when _default ~ '^[1-9][0-9]{0,2}$' then _default::integer
                      else towpath._job_max_attempts_default() end;
     end if;
-    -- A lane that exists has a good kind, executor, priority and domain. References that fit together fit one by one.
+    -- A lane that exists has a good kind, executor, priority and domain. Texts that fit together fit one by one.
     if (_lane is not null and _max between 1 and 1000
         and (p_scheduled_at is null or towpath._moment_fits(p_scheduled_at))
-        and towpath._name_fits(_actor) and (p_idempotency_key is null or towpath._key_fits(p_idempotency_key))
-        and towpath._ref_fits(concat(p_source_ref, p_target_ref, p_payload_ref))
+        and octet_length(_actor) <= 200 and btrim(_actor) <> ''
+        and (p_idempotency_key is null or btrim(p_idempotency_key) <> '')
+        and towpath._ref_fits(concat(_actor, p_idempotency_key, p_source_ref, p_target_ref, p_payload_ref))
         and jsonb_typeof(_payload) = 'object' and towpath._payload_safe(_payload)
         and towpath._payload_small(_payload)) is not true then
         _refusal := towpath._job_refusal(row(null, p_job_kind, _executor, p_event_domain, p_source_ref, p_target_ref,

@@ -55,6 +55,7 @@ declare
     _max integer := towpath._job_max_attempts_default();
     _tail bytea := substring(uuid_send(gen_random_uuid()) from 9);
     _rows towpath._job_input[];
+    _seen record;
     _lanes integer[];
     _inserted uuid[];
     _missing uuid[];
@@ -82,8 +83,16 @@ begin
     job_ids := array(select r.job_id from unnest(_rows) r);
     duplicates := array_fill(false, array[cardinality(job_ids)]);
 
+    select bool_or(r.idempotency_key is not null) as keys,
+           bool_and(towpath._ref_fits(concat(r.source_ref, r.target_ref, r.payload_ref))
+                    or (coalesce(towpath._ref_fits(r.source_ref), true) and coalesce(towpath._ref_fits(r.target_ref), true)
+                        and coalesce(towpath._ref_fits(r.payload_ref), true))) as refs_fit
+      into _seen from unnest(_rows) r;
+    if not _seen.refs_fit then
+        raise exception 'a reference has more than 2000 bytes, or control characters' using errcode = 'check_violation';
+    end if;
     -- Twice the same, because "on conflict" costs every row an extra record and a check.
-    if exists (select 1 from unnest(_rows) r where r.idempotency_key is not null) then
+    if _seen.keys then
         with lane as materialized (
             select * from towpath._job_input_lanes(_rows)),
         live as (

@@ -462,7 +462,8 @@ create or replace function towpath._job_fail_rows(
 as $$
 declare
     _base double precision := towpath._config_number('queue.retry.backoff_base_sec');
-    _jitter double precision := coalesce(p_jitter, towpath._config_number('queue.retry.jitter_ratio'));
+    -- Rounded, because a product with the smallest of numbers underflows.
+    _jitter double precision := round(coalesce(p_jitter::numeric, towpath._config_number('queue.retry.jitter_ratio')), 6);
     _same text := case when cardinality(p_errors) = 1 then p_errors[1] end;
     _dead_errors text[];
     _parents uuid[];

@@ -113,12 +113,18 @@ declare
     _scanned integer := 0;
     _done boolean := false;
     _unknown text;
+    _refusal jsonb;
 begin
     select k into _unknown from jsonb_object_keys(_filter) k
      where k not in ('state', 'job_kind', 'executor', 'event_domain', 'actor', 'run_id', 'idempotency_key',
                      'lease_owner', 'created_after', 'created_before', 'payload', 'error_contains') limit 1;
     if found then
         return jsonb_build_object('ok', false, 'error', 'unknown_key', 'key', _unknown);
+    end if;
+    _refusal := coalesce(towpath._moment_refusal((_filter ->> 'created_after')::timestamptz, 'created_after'),
+                         towpath._moment_refusal((_filter ->> 'created_before')::timestamptz, 'created_before'));
+    if _refusal is not null then
+        return _refusal;
     end if;
     _run_id := (_filter ->> 'run_id')::uuid;
     if _filter ->> 'created_before' is not null then

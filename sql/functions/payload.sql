@@ -17,6 +17,9 @@ begin
                              'store the data with towpath.payload_put and pass its reference',
                              to_jsonb(towpath._payload_denied_key(p_payload))));
     end if;
+    if towpath._payload_deep(p_payload) then
+        return towpath._invalid(p_field, 'must have at most 64 levels');
+    end if;
     if not towpath._payload_small(p_payload) then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', p_field,
             'detail', format('%s bytes are more than 65536; store the data with towpath.payload_put and pass its reference',

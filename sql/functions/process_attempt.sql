@@ -14,6 +14,8 @@ as $$
 declare
     _attempt towpath.process_attempt;
     _lease timestamptz;
+    -- What a handler was told about its worker may be anything.
+    _worker text := case when towpath._key_fits(p_worker) then p_worker else 'worker' end;
 begin
     if p_process.process_id is null then
         return jsonb_build_object('ok', false, 'error', 'not_found', 'detail', 'there is no such process');
@@ -40,11 +42,11 @@ begin
     select p_now + make_interval(secs => k.lease_seconds) into _lease
       from towpath.process_kind k where k.process_kind = p_process.process_kind;
     update towpath.process_attempt a
-       set begun_at = p_now, worker = p_worker, key_honoured = coalesce(p_key_honoured, false), lease_until = _lease
+       set begun_at = p_now, worker = _worker, key_honoured = coalesce(p_key_honoured, false), lease_until = _lease
      where a.process_id = p_process.process_id and a.attempt_no = p_attempt_no;
     perform towpath._process_check(p_process, _lease);
     perform towpath._process_fact(p_process, 'begun', p_attempt_no,
-        jsonb_build_object('key_honoured', coalesce(p_key_honoured, false)), p_worker, p_now);
+        jsonb_build_object('key_honoured', coalesce(p_key_honoured, false)), _worker, p_now);
     return jsonb_build_object('ok', true, 'process_id', p_process.process_id, 'attempt_no', p_attempt_no,
                               'lease_until', _lease, 'idempotency_key', p_process.process_id);
 end;
@@ -138,8 +140,11 @@ create or replace function towpath._process_attempt_no(p_process towpath.process
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    return coalesce(case when jsonb_typeof(p_payload->'attempt_no') = 'number' then (p_payload->>'attempt_no')::integer end,
-        (select a.attempt_no from towpath.process_attempt a where a.process_id = p_process.process_id and a.outcome is null));
+    -- A number that no attempt has names none, rather than the outstanding one.
+    return case when jsonb_typeof(p_payload->'attempt_no') = 'number' then
+               case when p_payload->>'attempt_no' ~ '^[0-9]{1,9}$' then (p_payload->>'attempt_no')::integer else 0 end
+           else (select a.attempt_no from towpath.process_attempt a
+                  where a.process_id = p_process.process_id and a.outcome is null) end;
 end;
 $$;
 

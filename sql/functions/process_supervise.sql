@@ -75,11 +75,11 @@ declare
     _process towpath.process;
     _now timestamptz;
 begin
-    _process := towpath._process_lock((payload->>'process_id')::uuid);
+    _process := towpath._process_lock(towpath._uuid_read(payload->>'process_id'));
     _now := towpath.fn_now();
     if _process.process_id is null or not _process.in_database then
         return towpath._envelope_invalid(format('there is no process %s that a function supervises',
-                                                coalesce(payload->>'process_id', 'null')));
+                                                coalesce(left(payload->>'process_id', 200), 'null')));
     end if;
     perform towpath._process_expire(_process, _now);
     if _process.state <> 'open' or exists (select 1 from towpath.process_attempt a

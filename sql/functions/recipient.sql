@@ -74,15 +74,20 @@ begin
             return jsonb_build_object('ok', false, 'error', 'not_found', 'event_id', p_event -> 'event_id');
         end if;
     else
+        if p_event ->> 'event_domain' is null or p_event ->> 'event_type' is null then
+            return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'event',
+                                      'detail', 'event_domain and event_type are needed, or the event_id of a stored event');
+        end if;
+        _answer := towpath._event_refusal(p_event ->> 'event_domain', p_event ->> 'event_type', p_event ->> 'event_stream',
+            p_event ->> 'subject_table', null, null, session_user, coalesce(p_event -> 'payload', '{}'), null, null);
+        if _answer is not null then
+            return _answer;
+        end if;
         _event.event_domain := p_event ->> 'event_domain';
         _event.event_type := p_event ->> 'event_type';
         _event.event_stream := p_event ->> 'event_stream';
         _event.subject_table := p_event ->> 'subject_table';
         _event.payload := coalesce(p_event -> 'payload', '{}');
-        if _event.event_domain is null or _event.event_type is null then
-            return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'event',
-                                      'detail', 'event_domain and event_type are needed, or the event_id of a stored event');
-        end if;
     end if;
     select jsonb_build_object('ok', true,
                'step', towpath._step_name(coalesce(min(m.step) filter (where not m.mute), 5::smallint)),

@@ -110,7 +110,8 @@ create or replace function towpath.fn_route_replay(
 as $$
 declare
     _now timestamptz := towpath.fn_now();
-    _to bigint := least(p_to_position, p_after_position + 10000, towpath._event_last_position());
+    _last bigint := towpath._event_last_position();
+    _to bigint := least(p_to_position, least(p_after_position, _last) + 10000, _last);
     _limit integer := least(greatest(coalesce(p_limit, 1000), 1), 1000);
     _route towpath.outbound_route;
     _refusal jsonb;

@@ -103,6 +103,26 @@ begin
 end;
 $$;
 
+-- _uuid_read: the uuid that a text is, or null.
+create or replace function towpath._uuid_read(p_text text) returns uuid
+    language plpgsql immutable
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return case when p_text ~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then p_text::uuid end;
+end;
+$$;
+
+-- _number_read: the whole number that a text is, as far as an identity column counts, or null.
+create or replace function towpath._number_read(p_text text) returns bigint
+    language plpgsql immutable
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return case when p_text ~ '^[0-9]{1,18}$' then p_text::bigint end;
+end;
+$$;
+
 -- _own_actor: the name of a part of Towpath that acts, such as schedule:nightly, cut to what a name may have.
 create or replace function towpath._own_actor(p_part text, p_name text) returns text
     language plpgsql immutable

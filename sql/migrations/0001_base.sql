@@ -23,10 +23,15 @@ create function towpath._text_plain(p_text text) returns boolean
     language sql immutable parallel safe
     return (p_text collate "C") !~ '[\u0001-\u001f\u007f-\u009f]';
 
+-- _text_plain_and_said: the same, and not blank: one look instead of two.
+create function towpath._text_plain_and_said(p_text text) returns boolean
+    language sql immutable parallel safe
+    return (p_text collate "C") !~ '[\u0001-\u001f\u007f-\u009f]|^ *$';
+
 -- _name_fits: a name: kinds, domains, types, executors, actors.
 create function towpath._name_fits(p_name text) returns boolean
     language sql immutable parallel safe
-    return btrim(p_name) <> '' and octet_length(p_name) <= 200 and towpath._text_plain(p_name);
+    return octet_length(p_name) <= 200 and towpath._text_plain_and_said(p_name);
 
 -- _ref_fits: a reference to something elsewhere.
 create function towpath._ref_fits(p_ref text) returns boolean
@@ -36,7 +41,7 @@ create function towpath._ref_fits(p_ref text) returns boolean
 -- _key_fits: a reference that says something: idempotency keys, lease owners.
 create function towpath._key_fits(p_key text) returns boolean
     language sql immutable parallel safe
-    return btrim(p_key) <> '' and towpath._ref_fits(p_key);
+    return octet_length(p_key) <= 2000 and towpath._text_plain_and_said(p_key);
 
 -- _moment_fits: a finite time that every program can read and every sum of waits can carry.
 create function towpath._moment_fits(p_moment timestamptz) returns boolean

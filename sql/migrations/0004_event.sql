@@ -145,7 +145,8 @@ create table towpath.event_subscription (
     constraint event_subscription_uq unique nulls not distinct
         (event_domain, event_type, event_stream, recipient_ref, scope_subject_table, scope_filter),
     constraint event_subscription_filter_object_check check (jsonb_typeof(scope_filter) = 'object'),
-    constraint event_subscription_filter_short_check check (pg_column_size(scope_filter) <= 1024)
+    constraint event_subscription_filter_short_check check (
+        pg_column_size(scope_filter) <= 1024 and not towpath._payload_deep(scope_filter))
 );
 
 -- How many events nobody had subscribed, by the hour in which they were emitted, so that the share

@@ -12,6 +12,7 @@ mod event_call;
 mod event_rules;
 mod event_verify;
 mod executor_token;
+mod extreme;
 mod job_claim;
 mod job_enqueue;
 mod job_executor;

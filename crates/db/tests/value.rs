@@ -199,7 +199,7 @@ async fn the_tables_hold_no_value_that_hurts() {
         ("update towpath.job_live set max_attempts = 2147483647", "attempt_limit_from_1_to_1000_check"),
         (
             "insert into towpath.job select (jsonb_populate_record(j, '{\"payload_json\": [1]}')).* from towpath.job j",
-            "signal_object_check",
+            "signal_small_object_check",
         ),
         ("update towpath.schedule set next_at = 'infinity'", "moment_from_1970_to_3000_check"),
         ("update towpath.schedule set job_kind = E'a\\nb'", "label_not_blank_short_and_plain_check"),
