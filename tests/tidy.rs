@@ -115,6 +115,27 @@ fn links_lead_somewhere() {
     }
 }
 
+/// What the container file copies is in the tree and goes into the build's context, and nothing else does.
+#[test]
+fn the_container_file_finds_what_it_copies() {
+    let container = root().join("deploy/container/Containerfile");
+    let file = read(&container);
+    let copies = file
+        .lines()
+        .filter_map(|line| line.strip_prefix("COPY "))
+        .filter(|copy| !copy.starts_with("--from="));
+    let copied: BTreeSet<&str> =
+        copies.flat_map(|copy| copy.rsplit_once(' ').unwrap().0.split(' ')).collect();
+    let ignored = read(&container.with_extension("dockerignore"));
+    let (all, kept) = ignored.split_once('\n').unwrap();
+    assert_eq!(all, "*", "everything is ignored but what is named");
+    let kept: BTreeSet<&str> = kept.lines().map(|line| line.strip_prefix('!').unwrap()).collect();
+    assert_eq!(copied, kept);
+    for source in copied {
+        assert!(root().join(source).exists(), "there is no {source} to copy");
+    }
+}
+
 /// The headings of a page as links name them: lower case, hyphens for spaces, no other signs.
 fn headings(page: &str) -> BTreeSet<String> {
     let lines = page.lines().filter(|line| line.starts_with('#'));

@@ -267,13 +267,14 @@ as $$
       from towpath.consumer_registry r
 $$;
 
--- fn_producer_grant_put: lets a login role enqueue a kind for an executor; null means any (R09).
--- Granting twice is no error.
+-- fn_producer_grant_put: lets a login role enqueue a kind for an executor; null means any (R09). To grant every kind
+-- for every executor takes p_any_kind => true, so that nobody does it by leaving something out. Granting twice is no
+-- error.
 --
 -- Answers: {ok, grant_id, created}; invalid.
 create or replace function towpath.fn_producer_grant_put(
-    p_producer text, p_job_kind text default null, p_executor text default null, p_actor text default null)
-    returns jsonb
+    p_producer text, p_job_kind text default null, p_executor text default null, p_actor text default null,
+    p_any_kind boolean default false) returns jsonb
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
 as $$
@@ -285,6 +286,10 @@ declare
         towpath._name_or_null_refusal(p_job_kind, 'job_kind'),
         case when not towpath._executor_known(p_executor) then
             towpath._invalid('executor', towpath._executor_unknown(p_executor)) end,
+        case when p_job_kind is null and p_executor is null and p_any_kind is not true then
+            towpath._invalid('job_kind', 'name a kind or an executor, or grant everything with p_any_kind => true') end,
+        case when p_job_kind is not null and p_any_kind then
+            towpath._invalid('any_kind', 'is not for a grant that names a kind') end,
         towpath._name_refusal(_actor, 'actor'));
 begin
     if _refusal is not null then
@@ -336,6 +341,6 @@ grant execute on function towpath.fn_job_subscription_list(text) to workflow_adm
 grant execute on function towpath.fn_consumer_put(text, text, text, text, text) to workflow_admin;
 grant execute on function towpath.fn_consumer_delete(text) to workflow_admin;
 grant execute on function towpath.fn_consumer_list() to workflow_admin, towpath_observer;
-grant execute on function towpath.fn_producer_grant_put(text, text, text, text) to workflow_admin;
+grant execute on function towpath.fn_producer_grant_put(text, text, text, text, boolean) to workflow_admin;
 grant execute on function towpath.fn_producer_grant_revoke(uuid) to workflow_admin;
 grant execute on function towpath.fn_producer_grant_list(text) to workflow_admin, towpath_observer;

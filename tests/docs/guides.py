@@ -24,7 +24,7 @@ from instance import Instance
 
 # At a time; each is a PostgreSQL and a towpath.
 PAGES_AT_ONCE = 2
-COMMANDS = ("towpath ", "DATABASE_URL=$(", "curl ", "psql ", "echo ", "export ", "python3 ", "node ", "npm ", "TOWPATH_URL=", "TOKEN=", "cat ")
+COMMANDS = ("towpath ", "DATABASE_URL=$(", "curl ", "psql ", "pg_dump ", "pg_restore ", "echo ", "export ", "python3 ", "node ", "npm ", "TOWPATH_URL=", "TOKEN=", "cat ")
 QUERIES = ("select ", "begin;", "insert ", "create ", "grant ", "update ")
 RUNS_ALREADY = re.compile(r"towpath (up|serve|route)( |$)|DATABASE_URL=\S+ towpath route")
 

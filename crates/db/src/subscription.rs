@@ -179,8 +179,10 @@ impl Database {
         executor: Option<&str>,
         actor: &str,
     ) -> Result<ProducerGranted, Error> {
-        let sql = "select towpath.fn_producer_grant_put($1, $2, $3, $4)";
-        read(self.call(sql, &[&producer, &job_kind, &executor, &actor]).await?)
+        // Whoever calls this has written down that both are any.
+        let any_kind = job_kind.is_none();
+        let sql = "select towpath.fn_producer_grant_put($1, $2, $3, $4, $5)";
+        read(self.call(sql, &[&producer, &job_kind, &executor, &actor, &any_kind]).await?)
     }
 
     /// Takes one grant back.

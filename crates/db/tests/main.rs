@@ -13,6 +13,7 @@ mod event_rules;
 mod event_verify;
 mod executor_token;
 mod extreme;
+mod gate;
 mod job_claim;
 mod job_enqueue;
 mod job_executor;

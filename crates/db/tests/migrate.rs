@@ -140,3 +140,48 @@ async fn a_superuser_is_not_needed() {
     assert!(facts.schema.drift.is_empty() && facts.roles_missing.is_empty());
     db.execute(&format!("drop owned by {role}; drop role {role}")).await;
 }
+
+/// O06: rollback. The binary of the release before leaves newer functions alone, and what it prints puts its own in
+/// their place: the same catalogue as before, data and gates untouched.
+#[tokio::test]
+async fn the_release_before_puts_its_functions_back() {
+    let db = TestDb::empty().await;
+    migrate::run(&db.url(), Mode::Apply).await.unwrap();
+    let before = db.text(CATALOGUE).await;
+    let data = "select string_agg(key || value, ' ' order by key) from towpath.config";
+    let config = db.text(data).await;
+    db.execute(
+        "set role towpath_owner;
+         create or replace function towpath.fn_schema_drift() returns jsonb language sql as 'select null::jsonb';
+         create function towpath.fn_of_tomorrow() returns jsonb language sql as 'select null::jsonb';
+         grant execute on function towpath.fn_schema_drift() to worker_service_user;
+         drop view towpath.v_process_attention;
+         update towpath.schema_release set release = '99.0.0', checksum = 'theirs'",
+    )
+    .await;
+    let kept = migrate::run(&db.url(), Mode::Apply).await.unwrap();
+    assert_eq!((kept.kept_newer_release.as_deref(), kept.changed()), (Some("99.0.0"), false));
+    db.execute(&migrate::script(migrate::newest())).await;
+    assert_eq!(db.text(CATALOGUE).await, before);
+    assert_eq!(db.text(data).await, config);
+    assert!(db.database().await.schema_status().await.unwrap().is_current());
+    assert!(!migrate::run(&db.url(), Mode::Apply).await.unwrap().changed(), "nothing is left to do");
+}
+
+/// O06: a migration that fails changes nothing, says what to do, and works once that is done.
+#[tokio::test]
+async fn a_failed_migration_leaves_everything_as_it_was() {
+    let db = TestDb::empty().await;
+    migrate::run(&db.url(), Mode::Apply).await.unwrap();
+    db.execute("create view public.mine as select * from towpath.v_queue_health").await;
+    let before = db.text(CATALOGUE).await;
+    let told = migrate::run(&db.url(), Mode::Reinstall).await.unwrap_err().to_string();
+    assert!(told.contains("drop your own objects"), "{told}");
+    assert_eq!(db.text(CATALOGUE).await, before);
+    let database = db.database().await;
+    assert!(database.schema_status().await.unwrap().is_current());
+    database.queue_health().await.expect("work goes on");
+    db.execute("drop view public.mine").await;
+    migrate::run(&db.url(), Mode::Reinstall).await.unwrap();
+    assert_eq!(db.text(CATALOGUE).await, before);
+}

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use towpath_db::job::{Claim, Heartbeat, LeaseOwner, Status};
 use towpath_db::{Attribution, Error};
 use towpath_testkit::TestDb;
@@ -61,6 +61,56 @@ async fn heartbeats_age() {
     assert!(matches!(database.queue_heartbeat_forget("w").await, Err(Error::NotFound(_))));
     let health = database.queue_health().await.unwrap();
     assert_eq!((health.len(), &health[0].executor_name), (1, &None), "one row even without heartbeats");
+}
+
+/// Q13: the check says who is late, by the config key or by the threshold it is given, and changes nothing: it runs
+/// in a read-only transaction, in the caller's own name, with every gate closed.
+#[tokio::test]
+async fn the_stale_check_only_looks() {
+    let db = TestDb::open().await;
+    db.freeze("2026-03-01T12:00:00Z".parse().unwrap()).await;
+    for (name, kind) in [("silent", "Agent"), ("late", "Hermes"), ("here", "PG_worker")] {
+        db.json(&format!("towpath.fn_queue_heartbeat_tick('{name}', '{kind}', 'warn')")).await;
+        // Each is 250 s older than the next.
+        db.advance(Duration::from_secs(250)).await;
+    }
+    db.execute("update towpath.config set value = 'false' where kind = 'gate'").await;
+    let looker = db.client_as("towpath_maintainer").await;
+    looker.batch_execute("set default_transaction_read_only = on").await.unwrap();
+    let check = async |arguments: &str| -> Value {
+        looker
+            .query_one(&format!("select towpath.fn_queue_stale_check({arguments})"), &[])
+            .await
+            .unwrap()
+            .get(0)
+    };
+    let answer = check("").await;
+    assert_eq!(
+        answer["executors"][1],
+        json!({
+            "executor_name": "late", "executor_kind": "Hermes", "freshness": "warning",
+            "last_tick_at": "2026-03-01T12:04:10+00:00", "seconds_since_tick": 500.0, "last_tick_status": "warn",
+        })
+    );
+    let counts = |answer: &Value| {
+        ["threshold_seconds", "fresh", "warning", "stale"].map(|field| answer[field].as_f64().unwrap() as i64)
+    };
+    assert_eq!(counts(&answer), [300, 1, 1, 1], "by the config key: {answer}");
+    for (threshold, expected) in [
+        (749, [749, 2, 1, 0]),
+        (750, [750, 3, 0, 0]),
+        (250, [250, 1, 1, 1]),
+        (249, [249, 0, 1, 2]),
+        (1, [1, 0, 0, 3]),
+        (i32::MAX, [i32::MAX.into(), 3, 0, 0]),
+    ] {
+        assert_eq!(counts(&check(&threshold.to_string()).await), expected, "by {threshold} s");
+    }
+    db.execute("delete from towpath.queue_heartbeat").await;
+    let nobody = check("60").await;
+    assert_eq!((counts(&nobody), &nobody["executors"]), ([60, 0, 0, 0], &json!([])));
+    let kind = "select provolatile || ' ' || prosecdef from pg_proc where proname = 'fn_queue_stale_check'";
+    assert_eq!(db.text(kind).await, "s false", "stable, and with the caller's rights");
 }
 
 /// Q14: the contract's columns are all there, and count what they say.

@@ -28,7 +28,7 @@ impl Queue {
         let (worker, _) = db.database_as("worker_service_user").await;
         let (maintainer, _) = db.database_as("towpath_maintainer").await;
         let (producer, login) = db.database_as("towpath_producer").await;
-        db.execute(&format!("select towpath.fn_producer_grant_put('{login}')")).await;
+        db.execute(&format!("select towpath.fn_producer_grant_put('{login}', p_any_kind => true)")).await;
         let queue = Queue { db, producer, worker, maintainer };
         queue.subscribe(EXECUTOR, "p_max_parallel => null, p_enabled => true").await;
         queue

@@ -97,6 +97,24 @@ async fn only_administrators_write_the_registry() {
     }
 }
 
+/// R09: everything is granted in so many words, never by leaving the kind out.
+#[tokio::test]
+async fn a_grant_names_its_scope() {
+    let db = TestDb::open().await;
+    let ok = async |arguments: &str| {
+        db.json(&format!("towpath.fn_producer_grant_put({arguments})")).await["ok"].clone()
+    };
+    for scope in ["'a', 'mail'", "'a', null, 'Agent'", "'a', p_any_kind => true"] {
+        assert_eq!(ok(scope).await, true, "{scope}");
+    }
+    for none in
+        ["'b'", "'b', p_any_kind => false", "'b', p_any_kind => null", "'b', 'mail', p_any_kind => true"]
+    {
+        assert_eq!(ok(none).await, false, "{none}");
+    }
+    assert_eq!(db.text("select string_agg(distinct producer, ' ') from towpath.producer_grant").await, "a");
+}
+
 /// R09: a grant lets a producer in, and taking it back keeps it out.
 #[tokio::test]
 async fn a_grant_opens_and_closes() {

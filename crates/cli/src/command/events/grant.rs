@@ -16,12 +16,15 @@ pub(crate) enum Grant {
     Add {
         /// A database login
         producer: String,
-        /// Only of this domain [default: any]
-        #[arg(long)]
+        /// Events of this domain
+        #[arg(long, required_unless_present_any = ["event_type", "any_domain"])]
         domain: Option<String>,
-        /// Only of this type [default: any]
+        /// Events of this type; without it, of any
         #[arg(long = "type", value_name = "TYPE")]
         event_type: Option<String>,
+        /// Events of every domain, also those that there will be
+        #[arg(long, conflicts_with = "domain")]
+        any_domain: bool,
         /// Who, for the record; user@host if not given
         #[arg(long, value_name = "ACTOR")]
         by: Option<String>,
@@ -40,13 +43,16 @@ pub(crate) enum Grant {
 
 pub(crate) async fn run(grant: Grant, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
     match grant {
-        Grant::Add { producer, domain, event_type, by } => {
+        Grant::Add { producer, domain, event_type, any_domain: _, by } => {
             let actor = by.unwrap_or_else(crate::command::actor);
             let granted =
                 database.event_grant_put(&producer, domain.as_deref(), event_type.as_deref(), &actor);
-            output.show(&granted.await?, |granted| match granted.created {
-                true => format!("granted to {producer} ({})", granted.grant_id),
-                false => format!("{producer} had this already ({})", granted.grant_id),
+            output.show(&granted.await?, |granted| {
+                let kind = event_type.as_ref().map_or_else(String::new, |name| format!(" of type {name}"));
+                let whence =
+                    domain.as_ref().map_or_else(|| "any domain".into(), |name| format!("domain {name}"));
+                let may = if granted.created { "may now emit" } else { "could already emit" };
+                format!("{producer} {may} events{kind} of {whence} (grant {})", granted.grant_id)
             });
         }
         Grant::List { producer } => {

@@ -14,12 +14,15 @@ pub(crate) enum Grant {
     Add {
         /// A database login, or executor:NAME for the tokens of an executor
         producer: String,
-        /// Only this kind of jobs [default: any]
-        #[arg(long, value_name = "KIND")]
+        /// This kind of jobs
+        #[arg(long, value_name = "KIND", required_unless_present_any = ["executor", "any_kind"])]
         job_kind: Option<String>,
-        /// Only for this kind of executor [default: any]
+        /// Jobs for this kind of executor; without it, for any
         #[arg(long, value_name = "KIND")]
         executor: Option<String>,
+        /// Every kind of jobs, also those that there will be
+        #[arg(long, conflicts_with = "job_kind")]
+        any_kind: bool,
         /// Who, for the record; user@host if not given
         #[arg(long, value_name = "ACTOR")]
         by: Option<String>,
@@ -38,13 +41,16 @@ pub(crate) enum Grant {
 
 pub(crate) async fn run(grant: Grant, database: &Database, output: &Output) -> anyhow::Result<()> {
     match grant {
-        Grant::Add { producer, job_kind, executor, by } => {
+        Grant::Add { producer, job_kind, executor, any_kind: _, by } => {
             let actor = by.unwrap_or_else(crate::command::actor);
             let (kind, executor) = (job_kind.as_deref(), executor.as_deref());
             let granted = database.producer_grant_put(&producer, kind, executor, &actor).await?;
-            output.show(&granted, |granted| match granted.created {
-                true => format!("granted to {producer} ({})", granted.grant_id),
-                false => format!("{producer} had this already ({})", granted.grant_id),
+            output.show(&granted, |granted| {
+                let kind =
+                    kind.map_or_else(|| "every kind of jobs".into(), |kind| format!("jobs of kind {kind}"));
+                let whom = executor.map_or_else(|| "any executor".into(), |name| format!("executor {name}"));
+                let may = if granted.created { "may now enqueue" } else { "could already enqueue" };
+                format!("{producer} {may} {kind} for {whom} (grant {})", granted.grant_id)
             });
         }
         Grant::List { producer } => {
