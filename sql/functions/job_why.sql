@@ -60,6 +60,7 @@ begin
     -- For every executor the row that decides about this lane, as in _job_lane_set.
     for _row in
         select distinct on (s.executor_id) s.executor_id, s.enabled, s.priority_floor, s.max_parallel,
+               exists (select 1 from towpath.consumer_registry c where c.executor_id = s.executor_id) as registered,
                case when s.max_parallel is not null then
                    coalesce((select p.held from towpath.job_parallel p where p.subscription_no = s.subscription_no
                               order by p.change_no desc limit 1), 0)
@@ -77,6 +78,9 @@ begin
         if not _row.enabled then
             _reasons := _reasons || jsonb_build_object('code', 'subscription_disabled', 'executor_id', _row.executor_id,
                 'text', format('the subscription of %s is disabled', _row.executor_id));
+        elsif not _row.registered then
+            _reasons := _reasons || jsonb_build_object('code', 'not_registered', 'executor_id', _row.executor_id,
+                'text', format('%s is not registered', _row.executor_id));
         elsif _lane.priority < _row.priority_floor then
             _reasons := _reasons || jsonb_build_object('code', 'priority_floor', 'executor_id', _row.executor_id,
                 'text', format('%s takes priority %s and above, this job has %s', _row.executor_id,
@@ -91,7 +95,7 @@ begin
     end loop;
     if _takers = 0 and not exists (
            select 1 from jsonb_array_elements(_reasons) r
-            where r ->> 'code' in ('subscription_disabled', 'priority_floor', 'max_parallel')) then
+            where r ->> 'code' in ('subscription_disabled', 'not_registered', 'priority_floor', 'max_parallel')) then
         _reasons := _reasons || jsonb_build_object('code', 'no_subscription',
             'text', format('no enabled subscription covers kind %s, executor %s, domain %s', _lane.job_kind,
                            _lane.executor, coalesce(_lane.event_domain, 'none')));
@@ -99,7 +103,7 @@ begin
     if _takers > 0 then
         -- Somebody could take it, so the reasons of the others do not matter.
         select coalesce(jsonb_agg(r), '[]') into _reasons from jsonb_array_elements(_reasons) r
-         where r ->> 'code' not in ('subscription_disabled', 'priority_floor', 'max_parallel');
+         where r ->> 'code' not in ('subscription_disabled', 'not_registered', 'priority_floor', 'max_parallel');
     end if;
     if _reasons = '[]' then
         _reasons := jsonb_build_array(jsonb_build_object('code', 'ready',
@@ -120,7 +124,7 @@ $$;
 -- fn_job_why: why a job is not running, as words for people and codes for programs.
 --
 -- Codes: gate_closed, leased, lease_expired, blocked, not_due, retry_backoff, paused, no_subscription,
--- subscription_disabled, priority_floor, max_parallel, ready, finished.
+-- subscription_disabled, not_registered, priority_floor, max_parallel, ready, finished.
 --
 -- Answers: {ok, job_id, state, reasons: [{code, text, ...}]}; not_found.
 create or replace function towpath.fn_job_why(p_job_id uuid) returns jsonb

@@ -217,6 +217,9 @@ async fn an_executor_works_as_it_is_registered() {
     let refused = queue.claim_as("a", 1).await.unwrap_err();
     assert!(matches!(&refused, Error::NotAuthorised(words) if words.contains("executor add")), "{refused}");
     held.lease.ack(&queue.worker).await.unwrap();
+    let why =
+        "towpath.fn_job_why((select job_id from towpath.job_queue where state = 'queued')) -> 'reasons' -> 0";
+    assert_eq!(queue.db.json(why).await["code"], "not_registered");
     queue.db.json(&format!("towpath.fn_consumer_put('{EXECUTOR}', 'PG_worker')")).await;
     assert_eq!(queue.claim_as("a", 1).await.unwrap().len(), 1);
 }

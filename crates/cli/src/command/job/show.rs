@@ -46,6 +46,9 @@ fn why_in_words(why: &JobWhy) -> String {
             "paused" => format!("towpath queue resume {}", more("job_kind")),
             "no_subscription" => "towpath executor add NAME --executor … --job-kind … --enable".into(),
             "subscription_disabled" => format!("towpath executor enable {}", more("executor_id")),
+            "not_registered" => {
+                format!("towpath executor add {} --executor … --no-kind", more("executor_id"))
+            }
             "max_parallel" | "priority_floor" => "towpath executor list".into(),
             "ready" => "towpath queue health".into(),
             _ => continue,
