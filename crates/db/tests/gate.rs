@@ -168,12 +168,17 @@ async fn laid_out() -> TestDb {
 
 /// What a call answers, and how many rows it wrote; it leaves nothing behind.
 async fn ask(client: &Client, call: &str) -> (Value, i64) {
+    // What the session has not reported yet of earlier calls is counted too, hence the difference.
+    let written = async || -> i64 {
+        let sql = "select coalesce(sum(n_tup_ins + n_tup_upd + n_tup_del), 0)::bigint
+                     from pg_stat_xact_all_tables where schemaname in ('towpath', 'comms')";
+        client.query_one(sql, &[]).await.unwrap().get(0)
+    };
     client.batch_execute("begin").await.unwrap();
+    let before = written().await;
     let row = client.query_one(&format!("select ({call})::jsonb"), &[]).await;
     let answer = row.unwrap_or_else(|error| panic!("{call}: {error:?}")).get(0);
-    let written = "select coalesce(sum(n_tup_ins + n_tup_upd + n_tup_del), 0)::bigint
-                     from pg_stat_xact_all_tables where schemaname in ('towpath', 'comms')";
-    let rows = client.query_one(written, &[]).await.unwrap().get(0);
+    let rows = written().await - before;
     client.batch_execute("rollback").await.unwrap();
     (answer, rows)
 }

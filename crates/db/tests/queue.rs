@@ -89,7 +89,7 @@ async fn the_stale_check_only_looks() {
         answer["executors"][1],
         json!({
             "executor_name": "late", "executor_kind": "Hermes", "freshness": "warning",
-            "last_tick_at": "2026-03-01T12:04:10+00:00", "seconds_since_tick": 500.0, "last_tick_status": "warn",
+            "last_tick_at": "2026-03-01T12:04:10+00:00", "seconds_since_tick": 500, "last_tick_status": "warn",
         })
     );
     let counts = |answer: &Value| {
