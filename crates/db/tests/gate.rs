@@ -29,6 +29,7 @@ const CALLS: &[(&[&str], &[&str])] = &[
             "towpath.fn_job_extend_lease(held(), 'me', 1, 600)",
             "towpath.fn_job_extend_lease_many(array[held()], 'me', array[1], 600)",
             "towpath.fn_job_progress(held(), 'me', 1, 50)",
+            "towpath.fn_job_payload(held(), 'me', 1)",
             "towpath.fn_job_release(array[held()], 'me', array[1])",
             "towpath.fn_job_snooze(held(), 'me', 1, 60)",
             "towpath.fn_job_ack(held(), 'me', 1)",
@@ -48,6 +49,7 @@ const CALLS: &[(&[&str], &[&str])] = &[
             "towpath.fn_job_parallel_recount()",
             "towpath.fn_job_partition_tick()",
             "towpath.fn_job_retention_tick()",
+            "towpath.fn_payload_retention_tick()",
         ],
     ),
     (
@@ -118,7 +120,7 @@ async fn laid_out() -> TestDb {
     for sql in [
         "towpath.fn_consumer_put('w', 'PG_worker')",
         "towpath.fn_job_subscription_put('w', 'PG_worker', p_enabled => true, p_max_parallel => null)",
-        "towpath.fn_job_enqueue('held')",
+        r#"towpath.fn_job_enqueue('held', p_payload_ref => towpath.payload_put('{"a": 1}'))"#,
         "towpath.fn_job_claim('w', array['held'], 1, 'me')",
         "towpath.fn_job_enqueue('dead')",
         "towpath.fn_job_move_to_dead_letter((select job_id from towpath.job_queue where job_kind = 'dead'), 'x', 'y')",
