@@ -109,8 +109,9 @@ async fn the_stale_check_only_looks() {
     db.execute("delete from towpath.queue_heartbeat").await;
     let nobody = check("60").await;
     assert_eq!((counts(&nobody), &nobody["executors"]), ([60, 0, 0, 0], &json!([])));
-    let kind = "select provolatile || ' ' || prosecdef from pg_proc where proname = 'fn_queue_stale_check'";
-    assert_eq!(db.text(kind).await, "s false", "stable, and with the caller's rights");
+    let kind =
+        "select format('%s %s', provolatile, prosecdef) from pg_proc where proname = 'fn_queue_stale_check'";
+    assert_eq!(db.text(kind).await, "s f", "stable, and with the caller's rights");
 }
 
 /// Q14: the contract's columns are all there, and count what they say.
