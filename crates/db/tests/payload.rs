@@ -46,7 +46,7 @@ async fn stored_data_follows_the_callers_transaction() {
     assert_eq!(got, json!({"role": "user", "content": "hello"}));
     let job = NewJob::new("mail").payload_ref(&stored);
     let (producer, login) = db.database_as("towpath_producer").await;
-    db.execute(&format!("select towpath.fn_producer_grant_put('{login}')")).await;
+    db.execute(&format!("select towpath.fn_producer_grant_put('{login}', p_any_kind => true)")).await;
     producer.enqueue(&job).await.expect("a job names it instead of carrying it");
 }
 
