@@ -204,7 +204,7 @@ end;
 $$;
 
 -- send_email: create_email_message and kickoff_send_email_task in one call. Repeated with the same
--- idempotency key it answers the first send and makes none.
+-- idempotency key it answers the first send and makes none, even if the message is another.
 --
 -- Answers: {ok, message_id, send_email_task_id, process_id, duplicate}; gate_closed, not_authorised, invalid,
 -- unknown_key, conflict (the key belongs to a message of the other channel).

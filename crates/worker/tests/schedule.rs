@@ -24,10 +24,10 @@ async fn every_tick_fires_once_however_many_nodes_run() {
     let start: Timestamp = START.parse().unwrap();
     place.db.freeze(start).await;
     put(&place, "minutely", "* * * * *", "all").await;
-    Maintenance::new(place.worker.clone()).run_once().await.unwrap();
+    place.maintenance().await.run_once().await.unwrap();
     for minute in 1..=10 {
         place.db.freeze(start + SignedDuration::from_mins(minute)).await;
-        let database = place.worker.clone();
+        let (database, _) = place.db.database_as("towpath_maintainer").await;
         let fired = all_at_once(3, |_| {
             let mut node = Maintenance::new(database.clone());
             async move { node.run_once().await.unwrap().fired }
@@ -51,7 +51,7 @@ async fn missed_ticks_follow_the_policy() {
         put(&place, policy, "* * * * *", policy).await;
     }
     place.db.freeze(start + SignedDuration::from_secs(5 * 60 + 30)).await;
-    let mut node = Maintenance::new(place.worker.clone());
+    let mut node = place.maintenance().await;
     assert_eq!(node.run_once().await.unwrap().fired, 6);
     let of = async |kind: &str| {
         place.db.text(&format!("select count(*) from towpath.job_queue where job_kind = '{kind}'")).await
@@ -68,7 +68,7 @@ async fn maintenance_honours_the_gate() {
     let gate = |value| {
         format!("update towpath.config set value = '{value}' where key = 'queue.job_substrate.enabled'")
     };
-    let mut node = Maintenance::new(place.worker.clone());
+    let mut node = place.maintenance().await;
     place.db.execute(&gate("false")).await;
     assert!(matches!(node.run_once().await, Err(towpath_db::Error::GateClosed { .. })));
     place.db.execute(&gate("true")).await;

@@ -42,7 +42,7 @@ pub(crate) struct Add {
     /// One at a time and in order for each ordering key
     #[arg(long)]
     ordered: bool,
-    /// Jobs: for this kind of executor
+    /// Jobs: for this kind of executor [default: the one that the kind's subscriptions name, else PG_worker]
     #[arg(long, value_name = "NAME", requires = "to_job")]
     executor: Option<String>,
     /// Jobs: with this priority
