@@ -42,7 +42,7 @@ async fn the_demo_moves_every_plane_and_ctrl_c_leaves_nothing() {
     place
         .until_json(&["queue", "health"], |rows| {
             let queue = &rows[0];
-            let moved = ["jobs_succeeded", "jobs_failed", "jobs_dead_letter", "events_24h"];
+            let moved = ["jobs_succeeded", "attempts_failed", "jobs_dead_letter", "events_24h"];
             moved.iter().all(|count| queue[count].as_i64() > Some(0))
         })
         .await;

@@ -35,7 +35,7 @@ as $$
                     limit 1) s
              where (p_kinds is null or l.job_kind = any(p_kinds))
                and l.job_kind <> all(array(select p.job_kind from towpath.job_pause p))
-               and s.enabled and l.priority >= s.priority_floor
+               and s.enabled and l.priority >= s.priority_floor and l.closed_by is null
              order by l.priority desc, l.lane) x
 $$;
 
@@ -251,6 +251,19 @@ begin
             return;
         end if;
     end if;
+    if cardinality(_set.lanes) > 32 then
+        -- One statement instead of one for each priority: most of so many lanes have nothing that is due. The limit
+        -- keeps it a probe for each lane, and no join.
+        _now := towpath.fn_now();
+        select _set.lease_seconds as lease_seconds, coalesce(array_agg(l.lane order by l.no), '{}') as lanes,
+               array_agg(l.floor_at order by l.no) as floors, array_agg(l.priority order by l.no) as priorities,
+               array_agg(l.holder order by l.no) as holders, array_agg(l.cap order by l.no) as caps
+          into _set
+          from unnest(_set.lanes, _set.floors, _set.priorities, _set.holders, _set.caps)
+               with ordinality as l(lane, floor_at, priority, holder, cap, no)
+         where (select true from towpath.job_ready r
+                 where r.lane = l.lane and r.due_at >= l.floor_at and r.due_at <= _now limit 1);
+    end if;
     if array_remove(_set.caps, null) <> '{}' then
         if current_setting('transaction_isolation') <> 'read committed' then
             refusal := jsonb_build_object('ok', false, 'error', 'invalid',
@@ -446,7 +459,8 @@ begin
     _low := _ids[1];
     _high := _ids[cardinality(_ids)];
     return query
-    select j.job_id, t.attempts + 1, j.max_attempts + t.refunded, j.job_kind::text, j.executor::text, j.event_domain,
+    select j.job_id, t.attempts + 1, least(j.max_attempts::bigint + t.refunded, 2147483647)::integer, j.job_kind::text,
+           j.executor::text, j.event_domain,
            j.source_ref, j.target_ref, j.payload_ref, j.payload_json::jsonb, j.priority::integer,
            t.due_at, j.idempotency_key::text, j.actor::text, j.run_id, j.created_at, _owner, _until, t.batch_id,
            null::jsonb, j.traceparent
@@ -512,7 +526,8 @@ begin
 end;
 $$;
 
--- fn_job_claim: the same as one jsonb answer, for callers without typed rows.
+-- fn_job_claim: the same as one jsonb answer, for callers without typed rows. If a job makes it raise, that is set aside and
+-- the claim made again (Q22); who calls fn_job_claim_rows asks fn_job_claim_set_aside for that.
 --
 -- Answers: {ok, jobs: [{job_id, attempt, ...}]}; gate_closed {gate}, no_subscription,
 -- not_authorised, invalid.
@@ -525,12 +540,22 @@ as $$
 declare
     _answer jsonb;
 begin
-    select coalesce((array_agg(c.refusal) filter (where c.refusal is not null))[1],
-                    jsonb_build_object('ok', true, 'jobs',
-                        coalesce(jsonb_agg(to_jsonb(c) - 'refusal' order by c.priority desc, c.scheduled_at, c.job_id)
-                                 filter (where c.refusal is null), '[]')))
-      into _answer
-      from towpath.fn_job_claim_rows(p_executor, p_kinds, p_limit, p_lease_owner, p_lease_seconds) c;
+    for _try in 1..2 loop
+        begin
+            select coalesce((array_agg(c.refusal) filter (where c.refusal is not null))[1],
+                            jsonb_build_object('ok', true, 'jobs',
+                                coalesce(jsonb_agg(to_jsonb(c) - 'refusal' order by c.priority desc, c.scheduled_at, c.job_id)
+                                         filter (where c.refusal is null), '[]')))
+              into _answer
+              from towpath.fn_job_claim_rows(p_executor, p_kinds, p_limit, p_lease_owner, p_lease_seconds) c;
+            exit;
+        exception when others then
+            if _try = 2 or towpath._error_common(sqlstate)
+               or towpath.fn_job_claim_set_aside(p_executor, p_kinds) -> 'set_aside' = '[]' then
+                raise;
+            end if;
+        end;
+    end loop;
     return _answer;
 end;
 $$;

@@ -1,29 +1,5 @@
 -- Enqueue: one job from a producer into its lane.
 
--- _job_lane: the number of a lane, made on first use. Two producers that need the same new
--- lane meet here: the second waits for the first to commit, once in the life of the lane.
-create or replace function towpath._job_lane(
-    p_job_kind text, p_executor text, p_priority integer, p_event_domain text) returns integer
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-    set plan_cache_mode = force_generic_plan
-as $$
-declare
-    _lane integer;
-begin
-    loop
-        select l.lane into _lane from towpath.job_lane l
-         where l.job_kind = p_job_kind and l.executor = p_executor and l.priority = p_priority
-           and l.event_domain is not distinct from p_event_domain;
-        exit when found;
-        insert into towpath.job_lane (job_kind, executor, priority, event_domain)
-        values (p_job_kind, p_executor, p_priority, p_event_domain)
-        on conflict do nothing;
-    end loop;
-    return _lane;
-end;
-$$;
-
 -- _job_refusal: why the tables would refuse a job, in words, or null if they would not. Its defaults are filled in.
 create or replace function towpath._job_refusal(p_job towpath._job_input) returns jsonb
     language plpgsql stable
@@ -181,7 +157,7 @@ begin
     select (select c.value from towpath.config c where c.key = 'queue.job_substrate.enabled' and c.kind = 'gate'),
            (select c.value from towpath.config c
              where c.key = 'queue.retry.max_attempts_default' and c.kind = 'number'),
-           coalesce(p_executor, e.executor, 'PG_worker'), l.lane,
+           coalesce(p_executor, e.executor, 'PG_worker'), case when l.closed_by is null then l.lane end,
            (select f.floor_at from towpath.job_floor f where f.lane = l.lane order by f.floor_no desc limit 1),
            (select w.armed from towpath.job_wake w where w.job_kind = l.job_kind and w.executor = l.executor
              order by w.wake_no desc limit 1)
@@ -204,7 +180,7 @@ begin
                      else towpath._job_max_attempts_default() end;
     end if;
     -- A lane that exists has a good kind, executor, priority and domain. Texts that fit together fit one by one.
-    if (_lane is not null and _max between 1 and 1000
+    if (_lane is not null and current_setting('transaction_isolation') = 'read committed' and _max between 1 and 1000
         and (p_scheduled_at is null or towpath._moment_fits(p_scheduled_at))
         and octet_length(_actor) <= 200 and btrim(_actor) <> ''
         and (p_idempotency_key is null or btrim(p_idempotency_key) <> '')

@@ -68,7 +68,7 @@ begin
         return _refusal;
     end if;
     _held := towpath._job_lock_held(p_job_ids, p_lease_owner, p_attempts);
-    update towpath.job_live v set state = 2 where v.job_id = any(_held) and v.state = 1;
+    update towpath.job_live v set state = 2, touched_at = towpath.fn_now() where v.job_id = any(_held) and v.state = 1;
     return jsonb_build_object('ok', true, 'started', cardinality(_held),
                               'lost', towpath._job_missing(p_job_ids, _held));
 end;
@@ -91,7 +91,8 @@ begin
         return _refusal;
     end if;
     perform towpath._job_settle_ids(array[p_job_id], p_lease_owner);
-    update towpath.job_live v set state = 2
+    update towpath.job_live v
+       set state = 2, touched_at = case when v.state = 1 then towpath.fn_now() else v.touched_at end
      where v.job_id = p_job_id and v.lease_owner = p_lease_owner and v.attempts = p_attempt and v.state in (1, 2);
     if not found then
         return towpath._job_lost(p_job_id);
@@ -129,7 +130,8 @@ begin
     _until := _now + interval '1 second' * coalesce(p_seconds, towpath._job_lease_seconds());
     _held := towpath._job_lock_held(p_job_ids, p_lease_owner, p_attempts);
     if _held <> '{}' then
-        update towpath.job_live v set lease_until = greatest(v.lease_until, _until) where v.job_id = any(_held);
+        update towpath.job_live v set lease_until = greatest(v.lease_until, _until), touched_at = _now
+         where v.job_id = any(_held);
         insert into towpath.lease_batch (lease_until, job_ids) values (_until, _held);
     end if;
     return jsonb_build_object('ok', true, 'extended', cardinality(_held), 'lease_until', _until,

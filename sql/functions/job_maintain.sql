@@ -4,7 +4,7 @@
 -- another node has it. None of them waits for a worker.
 
 -- _tick_lock: true if this transaction may run the tick. The numbers under 7302:
--- 1 floor, 2 counters, 3 partitions and retention, 4 recount.
+-- 1 floor, 2 counters, 3 partitions and retention, 4 recount, 5 lanes.
 create or replace function towpath._tick_lock(p_tick integer) returns boolean
     language sql volatile
     set search_path = pg_catalog, pg_temp
@@ -16,6 +16,7 @@ as $$ select pg_try_advisory_xact_lock(7302, p_tick) $$;
 -- Takes up to p_limit entries of the agenda (one per claim or extension) and looks at their
 -- jobs. A lease that was extended has an entry of its own later on; a row that somebody is
 -- just finishing is skipped and put back on the agenda. Any number of nodes may reap at once.
+-- A job that cannot be reaped is set aside and stays leased; the others go on (Q22).
 --
 -- Answers: {ok, batches, retried, dead_letter, more: whether to come back at once}; gate_closed.
 create or replace function towpath.fn_job_reap(p_limit integer default 50) returns jsonb
@@ -30,45 +31,141 @@ declare
     _refusal jsonb := towpath._gate_refusal('queue.job_substrate.enabled');
     _now timestamptz := towpath.fn_now();
     _limit integer := least(greatest(coalesce(p_limit, 50), 1), 1000);
-    _batch record;
-    _expired uuid[];
-    _locked uuid[];
-    _ended record;
-    _batches integer := 0;
-    _retried integer := 0;
-    _dead integer := 0;
+    _done record;
 begin
     if _refusal is not null then
         return _refusal;
     end if;
+    begin
+        _done := towpath._job_reap_entries(_limit, false, _now);
+    exception when others then
+        if towpath._error_common(sqlstate) then
+            raise;
+        end if;
+        _done := towpath._job_reap_entries(_limit, true, _now);
+    end;
+    if _done.batches < _limit then
+        perform towpath._loop_over('reap', _now);
+    end if;
+    perform towpath._job_faults_follow(_now);
+    return jsonb_build_object('ok', true, 'batches', _done.batches, 'retried', _done.retried,
+                              'dead_letter', _done.dead, 'more', _done.batches = _limit);
+end;
+$$;
+
+-- _job_reap_entries: a pass of the reaper over the agenda. Careful means that an error is looked for until the job that
+-- raises it is found; else it ends the pass. A job that is set aside has an entry of its own.
+create or replace function towpath._job_reap_entries(
+    p_limit integer, p_careful boolean, p_now timestamptz, out batches integer, out retried integer, out dead integer)
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
+    set jit = off
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+as $$
+declare
+    _aside text[] := towpath._loop_aside('reap');
+    _batch record;
+    _done record;
+begin
+    batches := 0;
+    retried := 0;
+    dead := 0;
     for _batch in
         select b.batch_id, b.job_ids from towpath.lease_batch b
-         where b.lease_until < _now
+         where b.lease_until < p_now
+           and (_aside = '{}' or cardinality(b.job_ids) > 1 or b.job_ids[1]::text <> all(_aside))
          order by b.lease_until, b.batch_id
-         limit _limit for update skip locked
+         limit p_limit for update skip locked
     loop
-        _batches := _batches + 1;
-        perform towpath._job_settle(array[_batch.batch_id], null);
-        _expired := array(select v.job_id from towpath.job_live v
-                           where v.job_id = any(_batch.job_ids) and v.state in (1, 2) and v.lease_until < _now);
-        if _expired <> '{}' then
-            _locked := array(select v.job_id from towpath.job_live v
-                              where v.job_id = any(_expired) and v.state in (1, 2) and v.lease_until < _now
-                              order by v.job_id for update skip locked);
-            if cardinality(_locked) < cardinality(_expired) then
-                insert into towpath.lease_batch (lease_until, job_ids)
-                values (_now + interval '5 seconds',
-                        array(select unnest(_expired) except select unnest(_locked)));
-            end if;
-            select * into _ended from towpath._job_fail_rows(_locked, array['the lease ran out'], null, null, 0,
-                                                             'lost', 'reaper', _now);
-            _retried := _retried + cardinality(_ended.retried);
-            _dead := _dead + cardinality(_ended.dead);
+        batches := batches + 1;
+        if p_careful then
+            _done := towpath._job_reap_carefully(_batch.batch_id, _batch.job_ids, p_now);
+        else
+            _done := towpath._job_reap_jobs(_batch.batch_id, _batch.job_ids, p_now);
+        end if;
+        retried := retried + _done.retried;
+        dead := dead + _done.dead;
+        if p_careful and _done.faulty <> '{}' then
+            insert into towpath.lease_batch (lease_until, job_ids, attempt, lease_owner, picked_at, subscription_no, lane,
+                refunded, wait_ms)
+            select b.lease_until, array[f.job_id], b.attempt, b.lease_owner, b.picked_at, b.subscription_no, b.lane,
+                   b.refunded, b.wait_ms
+              from towpath.lease_batch b cross join unnest(_done.faulty) as f(job_id) where b.batch_id = _batch.batch_id;
         end if;
         delete from towpath.lease_batch b where b.batch_id = _batch.batch_id;
     end loop;
-    return jsonb_build_object('ok', true, 'batches', _batches, 'retried', _retried, 'dead_letter', _dead,
-                              'more', _batches = _limit);
+end;
+$$;
+
+-- _job_reap_jobs: what the reaper does with jobs of one entry of the agenda.
+create or replace function towpath._job_reap_jobs(
+    p_batch_id bigint, p_job_ids uuid[], p_now timestamptz, out retried integer, out dead integer, out faulty uuid[])
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
+    set jit = off
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+as $$
+declare
+    _expired uuid[];
+    _locked uuid[];
+    _ended record;
+begin
+    retried := 0;
+    dead := 0;
+    faulty := '{}';
+    perform towpath._job_settle(array[p_batch_id], p_job_ids);
+    _expired := array(select v.job_id from towpath.job_live v
+                       where v.job_id = any(p_job_ids) and v.state in (1, 2) and v.lease_until < p_now);
+    if _expired = '{}' then
+        return;
+    end if;
+    _locked := array(select v.job_id from towpath.job_live v
+                      where v.job_id = any(_expired) and v.state in (1, 2) and v.lease_until < p_now
+                      order by v.job_id for update skip locked);
+    if cardinality(_locked) < cardinality(_expired) then
+        insert into towpath.lease_batch (lease_until, job_ids)
+        values (p_now + interval '5 seconds', array(select unnest(_expired) except select unnest(_locked)));
+    end if;
+    select * into _ended from towpath._job_fail_rows(_locked, array['the lease ran out'], null, null, 0,
+                                                     'lost', 'reaper', p_now);
+    retried := cardinality(_ended.retried);
+    dead := cardinality(_ended.dead);
+end;
+$$;
+
+-- _job_reap_carefully: the same; what raises is halved until the job that raises is alone, and that is set aside.
+create or replace function towpath._job_reap_carefully(
+    p_batch_id bigint, p_job_ids uuid[], p_now timestamptz, out retried integer, out dead integer, out faulty uuid[])
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _half integer := cardinality(p_job_ids) / 2;
+    _left record;
+    _right record;
+begin
+    select j.retried, j.dead, j.faulty into retried, dead, faulty
+      from towpath._job_reap_jobs(p_batch_id, p_job_ids, p_now) j;
+exception when others then
+    if towpath._error_common(sqlstate) then
+        raise;
+    end if;
+    if _half = 0 then
+        perform towpath._loop_fault('reap', p_job_ids[1]::text, format('%s (SQLSTATE %s)', sqlerrm, sqlstate));
+        retried := 0;
+        dead := 0;
+        faulty := p_job_ids;
+        return;
+    end if;
+    _left := towpath._job_reap_carefully(p_batch_id, p_job_ids[:_half], p_now);
+    _right := towpath._job_reap_carefully(p_batch_id, p_job_ids[_half + 1:], p_now);
+    retried := _left.retried + _right.retried;
+    dead := _left.dead + _right.dead;
+    faulty := _left.faulty || _right.faulty;
 end;
 $$;
 
@@ -79,7 +176,7 @@ $$;
 -- the floor to what it finds, so such a job is late, never lost. Below the floor lie the dead
 -- entries of finished jobs, and a held snapshot keeps them, so the sweep spends at most a
 -- twentieth of the time: it waits twenty times as long as it took last time.
--- The floor never lies after now, or a new job would be stored as due too late.
+-- The floor never lies after now, or a new job would be stored as due too late. That the clock went back is noticed here.
 --
 -- Answers: {ok, lanes, moved, lowered, swept, busy}; gate_closed.
 create or replace function towpath.fn_job_floor_tick() returns jsonb
@@ -95,12 +192,9 @@ declare
     _now timestamptz := towpath.fn_now();
     _began timestamptz := clock_timestamp();
     _sweep boolean;
-    _lane record;
-    _first timestamptz;
-    _floor timestamptz;
-    _lanes integer := 0;
-    _moved integer := 0;
-    _lowered integer := 0;
+    _seen timestamptz;
+    _back_until timestamptz;
+    _done record;
 begin
     if _refusal is not null then
         return _refusal;
@@ -108,42 +202,139 @@ begin
     if not towpath._tick_lock(1) then
         return jsonb_build_object('ok', true, 'busy', true);
     end if;
-    select _now >= s.swept_at + s.sweep_ms * 20 * interval '1 millisecond' or s.swept_at > _now into _sweep
+    select _now >= s.swept_at + s.sweep_ms * 20 * interval '1 millisecond' or s.swept_at > _now, s.seen_at, s.back_until
+      into _sweep, _seen, _back_until
       from towpath.job_floor_sweep s;
+    if _seen > _now + interval '100 milliseconds' then
+        _back_until := _seen;
+        perform towpath._job_clock_back(_now, _back_until, true);
+    elsif _now < _back_until then
+        perform towpath._job_clock_back(_now, _back_until, false);
+    end if;
+    begin
+        _done := towpath._job_floors_move(_sweep, false, _now);
+    exception when others then
+        if towpath._error_common(sqlstate) then
+            raise;
+        end if;
+        _done := towpath._job_floors_move(_sweep, true, _now);
+    end;
+    perform towpath._loop_over('floors', _now);
+    update towpath.job_floor_sweep s
+       set seen_at = _now, back_until = _back_until,
+           swept_at = case when _sweep then _now else s.swept_at end,
+           sweep_ms = case when _sweep then extract(epoch from clock_timestamp() - _began) * 1000 else s.sweep_ms end;
+    return jsonb_build_object('ok', true, 'lanes', _done.lanes, 'moved', _done.moved, 'lowered', _done.lowered,
+                              'swept', _sweep, 'busy', false);
+end;
+$$;
+
+-- _job_clock_back: the clock went back, from p_until to p_now. Jobs that were due stay due, and leases last no longer
+-- than they would have. Later, until the clock is where it was, only jobs that wanted to be due by now and were
+-- raised to a floor of before: their producers had not seen the new one.
+--
+-- Schedules are left alone: a tick is a moment of the clock on the wall, and happens once.
+create or replace function towpath._job_clock_back(p_now timestamptz, p_until timestamptz, p_first boolean) returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _lanes integer[] := array(select l.lane from towpath.job_lane l);
+begin
+    if p_first then
+        update towpath.lease_batch b set lease_until = b.lease_until - (p_until - p_now);
+    end if;
+    with late as (
+        update towpath.job_ready r set due_at = p_now, moved = true
+         where r.lane = any(_lanes) and r.due_at > p_now and r.due_at <= p_until
+           and (p_first or r.attempts = 0 and (select j.scheduled_at from towpath.job j where j.job_id = r.job_id) <= p_now)
+        returning r.lane, coalesce(r.job_ids, array[r.job_id]) as job_ids),
+    live as (
+        update towpath.job_live v set due_at = p_now
+          from (select unnest(l.job_ids) as job_id from late l) l where v.job_id = l.job_id)
+    select array_agg(distinct l.lane) into _lanes from late l;
+    if p_first then
+        update towpath.job_live v set lease_until = v.lease_until - (p_until - p_now) where v.state in (1, 2);
+    end if;
+    perform towpath._job_wake(_lanes);
+end;
+$$;
+
+-- _job_floors_move: the floors of all lanes. Careful means that a lane that raises is set aside; else it ends the pass.
+create or replace function towpath._job_floors_move(
+    p_sweep boolean, p_careful boolean, p_now timestamptz, out lanes integer, out moved integer, out lowered integer)
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
+    set jit = off
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+as $$
+declare
+    _aside text[] := towpath._loop_aside('floors');
+    _lane record;
+    _way integer;
+begin
+    lanes := 0;
+    moved := 0;
+    lowered := 0;
     for _lane in
         select l.lane, f.floor_at, f.floor_no
           from towpath.job_lane l
           left join lateral (select f.floor_at, f.floor_no from towpath.job_floor f
                               where f.lane = l.lane order by f.floor_no desc limit 1) f on true
+         where _aside = '{}' or l.lane::text <> all(_aside)
     loop
-        _lanes := _lanes + 1;
-        _first := null;
-        if _sweep then
-            select r.due_at into _first from towpath.job_ready r
-             where r.lane = _lane.lane order by r.due_at limit 1;
+        lanes := lanes + 1;
+        if p_careful then
+            begin
+                _way := towpath._job_floor_move(_lane.lane, _lane.floor_at, _lane.floor_no, p_sweep, p_now);
+            exception when others then
+                if towpath._error_common(sqlstate) then
+                    raise;
+                end if;
+                perform towpath._loop_fault('floors', _lane.lane::text, format('%s (SQLSTATE %s)', sqlerrm, sqlstate));
+                _way := 0;
+            end;
         else
-            select r.due_at into _first from towpath.job_ready r
-             where r.lane = _lane.lane and r.due_at >= coalesce(_lane.floor_at, '-infinity') order by r.due_at limit 1;
+            _way := towpath._job_floor_move(_lane.lane, _lane.floor_at, _lane.floor_no, p_sweep, p_now);
         end if;
-        _floor := least(coalesce(_first, _now), _now) - interval '200 milliseconds';
-        continue when _floor between _lane.floor_at and _lane.floor_at + interval '200 milliseconds';
-        -- An idle lane has no dead entries to step over; a minute's lag costs it nothing.
-        continue when _first is null and _floor between _lane.floor_at and _lane.floor_at + interval '1 minute';
-        insert into towpath.job_floor (lane, floor_at) values (_lane.lane, _floor);
-        delete from towpath.job_floor f where f.lane = _lane.lane and f.floor_no = _lane.floor_no;
-        if _floor < _lane.floor_at then
-            _lowered := _lowered + 1;
-        else
-            _moved := _moved + 1;
-        end if;
+        moved := moved + (_way > 0)::integer;
+        lowered := lowered + (_way < 0)::integer;
     end loop;
-    if _sweep then
-        update towpath.job_floor_sweep s
-           set swept_at = _now,
-               sweep_ms = extract(epoch from clock_timestamp() - _began) * 1000;
+end;
+$$;
+
+-- _job_floor_move: the floor of one lane. Returns 1 if it was raised, -1 if it was lowered, 0 if it stays.
+create or replace function towpath._job_floor_move(
+    p_lane integer, p_floor_at timestamptz, p_floor_no bigint, p_sweep boolean, p_now timestamptz) returns integer
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
+    set jit = off
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+as $$
+declare
+    _first timestamptz;
+    _floor timestamptz;
+begin
+    if p_sweep then
+        select r.due_at into _first from towpath.job_ready r
+         where r.lane = p_lane order by r.due_at limit 1;
+    else
+        select r.due_at into _first from towpath.job_ready r
+         where r.lane = p_lane and r.due_at >= coalesce(p_floor_at, '-infinity') order by r.due_at limit 1;
     end if;
-    return jsonb_build_object('ok', true, 'lanes', _lanes, 'moved', _moved, 'lowered', _lowered, 'swept', _sweep,
-                              'busy', false);
+    _floor := least(coalesce(_first, p_now), p_now) - interval '200 milliseconds';
+    if _floor between p_floor_at and p_floor_at + interval '200 milliseconds'
+       -- An idle lane has no dead entries to step over; a minute's lag costs it nothing.
+       or _first is null and _floor between p_floor_at and p_floor_at + interval '1 minute' then
+        return 0;
+    end if;
+    insert into towpath.job_floor (lane, floor_at) values (p_lane, _floor);
+    delete from towpath.job_floor f where f.lane = p_lane and f.floor_no = p_floor_no;
+    return case when _floor < p_floor_at then -1 else 1 end;
 end;
 $$;
 
@@ -159,6 +350,8 @@ declare
     _refusal jsonb := towpath._gate_refusal('queue.job_substrate.enabled');
     _now timestamptz := towpath.fn_now();
     _limit integer := least(greatest(coalesce(p_limit, 10000), 1), 100000);
+    _aside text[] := towpath._loop_aside('counters');
+    _tids tid[];
     _folded integer;
 begin
     if _refusal is not null then
@@ -167,9 +360,42 @@ begin
     if not towpath._tick_lock(2) then
         return jsonb_build_object('ok', true, 'busy', true);
     end if;
+    _tids := array(select x.ctid from towpath.job_counter_delta x
+                    where _aside = '{}' or x.ctid::text <> all(_aside) limit _limit);
+    _folded := towpath._job_deltas_fold(_tids);
+    if cardinality(_tids) < _limit then
+        perform towpath._loop_over('counters', _now);
+    end if;
+    delete from towpath.job_minute m
+     where m.ctid = any(array(
+           select x.ctid from towpath.job_minute x
+            where x.minute_at < _now - towpath._config_number('queue.retention.chart_days') * interval '1 day'
+            limit _limit));
+    delete from towpath.job_wake w
+     where w.ctid = any(array(
+           select x.ctid from towpath.job_wake x
+            where exists (select 1 from towpath.job_wake y
+                           where y.job_kind = x.job_kind and y.executor = x.executor and y.wake_no > x.wake_no)
+            limit _limit));
+    return jsonb_build_object('ok', true, 'folded', _folded, 'more', cardinality(_tids) >= _limit, 'busy', false);
+end;
+$$;
+
+-- _job_deltas_fold: adds these counts to the totals and the minutes; they are gone then. What raises is halved until the
+-- count that raises is alone, and that is set aside.
+create or replace function towpath._job_deltas_fold(p_tids tid[]) returns integer
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _now timestamptz := towpath.fn_now();
+    _half integer := cardinality(p_tids) / 2;
+    _lanes integer[];
+    _folded integer;
+begin
     with gone as (
         delete from towpath.job_counter_delta d
-         where d.ctid = any(array(select x.ctid from towpath.job_counter_delta x limit _limit))
+         where d.ctid = any(p_tids)
         returning d.*),
     named as (
         select l.job_kind, g.outcome, date_trunc('minute', g.counted_at) as minute_at, count(*) as deltas,
@@ -185,19 +411,18 @@ begin
         select n.minute_at, n.job_kind, n.outcome, n.n, n.wait_ms, n.run_ms from named n order by 1, 2, 3
         on conflict (minute_at, job_kind, outcome) do update
            set n = m.n + excluded.n, wait_ms = m.wait_ms + excluded.wait_ms, run_ms = m.run_ms + excluded.run_ms)
-    select coalesce(sum(n.deltas), 0) into _folded from named n;
-    delete from towpath.job_minute m
-     where m.ctid = any(array(
-           select x.ctid from towpath.job_minute x
-            where x.minute_at < _now - towpath._config_number('queue.retention.chart_days') * interval '1 day'
-            limit _limit));
-    delete from towpath.job_wake w
-     where w.ctid = any(array(
-           select x.ctid from towpath.job_wake x
-            where exists (select 1 from towpath.job_wake y
-                           where y.job_kind = x.job_kind and y.executor = x.executor and y.wake_no > x.wake_no)
-            limit _limit));
-    return jsonb_build_object('ok', true, 'folded', _folded, 'more', _folded >= _limit, 'busy', false);
+    select coalesce(sum(n.deltas), 0), (select array_agg(distinct g.lane) from gone g) into _folded, _lanes from named n;
+    update towpath.job_lane l set used_at = _now where l.lane = any(_lanes) and l.used_at < _now - interval '10 seconds';
+    return _folded;
+exception when others then
+    if towpath._error_common(sqlstate) then
+        raise;
+    end if;
+    if _half = 0 then
+        perform towpath._loop_fault('counters', p_tids[1]::text, format('%s (SQLSTATE %s)', sqlerrm, sqlstate));
+        return 0;
+    end if;
+    return towpath._job_deltas_fold(p_tids[:_half]) + towpath._job_deltas_fold(p_tids[_half + 1:]);
 end;
 $$;
 
@@ -214,6 +439,8 @@ declare
     _refusal jsonb := towpath._gate_refusal('queue.job_substrate.enabled');
     _row record;
     _difference integer;
+    _aside text[] := towpath._loop_aside('recount');
+    _began timestamptz := towpath.fn_now();
     _checked integer := 0;
     _repaired jsonb := '[]';
 begin
@@ -233,16 +460,25 @@ begin
                               where p.subscription_no = s.subscription_no order by p.change_no desc limit 1) p on true
           left join lateral (select sum(r.n) as n, bool_or(r.release_no <= p.folded_to - 2000) as late
                                from towpath.job_parallel_release r where r.subscription_no = s.subscription_no) r on true
-         where s.max_parallel is not null
+         where s.max_parallel is not null and s.subscription_id::text <> all(_aside)
          order by s.subscription_no
     loop
         _checked := _checked + 1;
         if _row.leased <> _row.held - _row.released or _row.late then
-            _difference := towpath._job_parallel_recount(_row.subscription_no);
-            _repaired := _repaired || jsonb_build_object('subscription_id', _row.subscription_id,
-                                                         'difference', _difference);
+            begin
+                _difference := towpath._job_parallel_recount(_row.subscription_no);
+                _repaired := _repaired || jsonb_build_object('subscription_id', _row.subscription_id,
+                                                             'difference', _difference);
+            exception when others then
+                if towpath._error_common(sqlstate) then
+                    raise;
+                end if;
+                perform towpath._loop_fault('recount', _row.subscription_id::text,
+                                            format('%s (SQLSTATE %s)', sqlerrm, sqlstate));
+            end;
         end if;
     end loop;
+    perform towpath._loop_over('recount', _began);
     return jsonb_build_object('ok', true, 'checked', _checked, 'repaired', _repaired, 'busy', false);
 end;
 $$;

@@ -7,7 +7,7 @@
 -- fell into the default partition are moved, if they are few; otherwise they stay there and
 -- retention deletes them in steps.
 --
--- Returns exists, created, moved, crowded (too many rows in the default), locked.
+-- Returns exists, created, moved, crowded (too many rows in the default), locked, failed (set aside, Q22).
 create or replace function towpath._job_partition_ensure(p_table text, p_day timestamptz, p_move_limit integer)
     returns text
     language plpgsql
@@ -47,8 +47,15 @@ begin
     execute format('alter table towpath.%I attach partition towpath.%I for values from (%L) to (%L)',
                    p_table, _name, _from, _to);
     return case when _rows > 0 then 'moved' else 'created' end;
-exception when lock_not_available then
-    return 'locked';
+exception
+    when lock_not_available then
+        return 'locked';
+    when others then
+        if towpath._error_passing(sqlstate) then
+            raise;
+        end if;
+        perform towpath._loop_fault('partitions', _name, format('%s (SQLSTATE %s)', sqlerrm, sqlstate));
+        return 'failed';
 end;
 $$;
 
@@ -71,6 +78,7 @@ declare
     _outcome text;
     _created jsonb := '[]';
     _deferred jsonb := '[]';
+    _began timestamptz := towpath.fn_now();
 begin
     if _refusal is not null then
         return _refusal;
@@ -90,13 +98,15 @@ begin
             end if;
         end loop;
     end loop;
+    perform towpath._loop_over('partitions', _began);
     return jsonb_build_object('ok', true, 'created', _created, 'deferred', _deferred, 'busy', false);
 end;
 $$;
 
 -- _job_partition_drop: drops one day of job and job_run. Jobs of that day which are still live move
 -- into the default partition with their history: it is where the parent sends a row whose
--- range has no partition, so inserting them again is all there is to it.
+-- range has no partition, so inserting them again is all there is to it. A day that cannot be dropped, because of a
+-- view of somebody's for example, is set aside (Q22), and dropped is null.
 create or replace function towpath._job_partition_drop(p_suffix text, p_below uuid, out dropped boolean, out kept integer)
     language plpgsql
     set search_path = pg_catalog, pg_temp
@@ -125,9 +135,17 @@ begin
         execute format('drop table towpath.%I', 'job_run_p' || p_suffix);
     end if;
     dropped := true;
-exception when lock_not_available then
-    dropped := false;
-    kept := 0;
+exception
+    when lock_not_available then
+        dropped := false;
+        kept := 0;
+    when others then
+        if towpath._error_passing(sqlstate) then
+            raise;
+        end if;
+        perform towpath._loop_fault('retention', p_suffix, format('%s (SQLSTATE %s)', sqlerrm, sqlstate));
+        dropped := null;
+        kept := 0;
 end;
 $$;
 
@@ -153,8 +171,9 @@ declare
     _dropped jsonb := '[]';
     _kept integer := 0;
     _deleted integer := 0;
-    _count integer;
     _deferred boolean := false;
+    _step text;
+    _aside text[] := towpath._loop_aside('retention');
 begin
     if _refusal is not null then
         return _refusal;
@@ -173,6 +192,7 @@ begin
          where i.inhparent in ('towpath.job'::regclass, 'towpath.job_run'::regclass)
            and c.relname ~ '_p[0-9]{8}$'
            and (right(c.relname, 8)::date + 1)::timestamp at time zone 'UTC' <= _drop
+           and right(c.relname, 8) <> all(_aside)
          order by 1);
     if _suffixes <> '{}' then
         select * into _gone from towpath._job_partition_drop(_suffixes[1],
@@ -183,47 +203,75 @@ begin
             update towpath.job_retention r
                set dropped_below = towpath._uuid7_floor((_suffixes[1]::date + 1)::timestamp at time zone 'UTC'),
                    changed_at = _now;
-        else
+        elsif not _gone.dropped then
             _deferred := true;
         end if;
     end if;
 
-    -- Strays: what fell into the default partitions and has finished.
-    delete from towpath.job_default j
-     where j.ctid = any(array(
-           select x.ctid from towpath.job_default x
-            where x.job_id < _below and not exists (select 1 from towpath.job_live v where v.job_id = x.job_id)
-            limit _limit));
-    get diagnostics _deleted = row_count;
-    delete from towpath.job_run_default r
-     where r.ctid = any(array(
-           select x.ctid from towpath.job_run_default x
-            where x.job_id < _below and not exists (select 1 from towpath.job_live v where v.job_id = x.job_id)
-            limit _limit));
-    get diagnostics _count = row_count;
-    _deleted := _deleted + _count;
-    delete from towpath.job_edge e
-     where e.ctid = any(array(
-           select x.ctid from towpath.job_edge x
-            where x.child_id < _below and not exists (select 1 from towpath.job_live v where v.job_id = x.child_id)
-            limit _limit));
-    get diagnostics _count = row_count;
-    _deleted := _deleted + _count;
-    delete from towpath.job_graph g
-     where g.graph_id = any(array(
-           select x.graph_id from towpath.job_graph x
-            where x.graph_id < _below
-              and not exists (select 1 from towpath.job_graph_node n join towpath.job_live v on v.job_id = n.job_id
-                               where n.graph_id = x.graph_id)
-            limit least(_limit, 1000)));
-    get diagnostics _count = row_count;
-    _deleted := _deleted + _count;
-    -- A process that was killed beat under a name that nobody will use again (executor@host-pid).
-    delete from towpath.queue_heartbeat h
-     where h.executor_name ~ '@.+-[0-9]+$' and h.last_tick_at < _now - interval '1 day';
+    foreach _step in array array['job_default', 'job_run_default', 'job_edge', 'job_graph', 'queue_heartbeat'] loop
+        if _step <> all(_aside) then
+            _deleted := _deleted + towpath._job_retention_step(_step, _below, _limit, _now);
+        end if;
+    end loop;
+    if cardinality(_suffixes) <= 1 then
+        perform towpath._loop_over('retention', _now);
+    end if;
     return jsonb_build_object('ok', true, 'cleaned_below', _clean, 'dropped', _dropped, 'kept_live', _kept,
         'deleted', _deleted, 'deferred', _deferred,
         'more', _deleted >= _limit or (cardinality(_suffixes) > 1 and not _deferred), 'busy', false);
+end;
+$$;
+
+-- _job_retention_step: deletes what is old from one table; a step that raises is set aside. Returns how many rows went.
+create or replace function towpath._job_retention_step(
+    p_step text, p_below uuid, p_limit integer, p_now timestamptz) returns integer
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _count integer := 0;
+begin
+    if p_step = 'job_default' then
+        -- Strays: what fell into the default partitions and has finished.
+        delete from towpath.job_default j
+         where j.ctid = any(array(
+               select x.ctid from towpath.job_default x
+                where x.job_id < p_below and not exists (select 1 from towpath.job_live v where v.job_id = x.job_id)
+                limit p_limit));
+    elsif p_step = 'job_run_default' then
+        delete from towpath.job_run_default r
+         where r.ctid = any(array(
+               select x.ctid from towpath.job_run_default x
+                where x.job_id < p_below and not exists (select 1 from towpath.job_live v where v.job_id = x.job_id)
+                limit p_limit));
+    elsif p_step = 'job_edge' then
+        delete from towpath.job_edge e
+         where e.ctid = any(array(
+               select x.ctid from towpath.job_edge x
+                where x.child_id < p_below and not exists (select 1 from towpath.job_live v where v.job_id = x.child_id)
+                limit p_limit));
+    elsif p_step = 'job_graph' then
+        delete from towpath.job_graph g
+         where g.graph_id = any(array(
+               select x.graph_id from towpath.job_graph x
+                where x.graph_id < p_below
+                  and not exists (select 1 from towpath.job_graph_node n join towpath.job_live v on v.job_id = n.job_id
+                                   where n.graph_id = x.graph_id)
+                limit least(p_limit, 1000)));
+    else
+        -- A process that was killed beat under a name that nobody will use again (executor@host-pid).
+        delete from towpath.queue_heartbeat h
+         where h.executor_name ~ '@.+-[0-9]+$' and h.last_tick_at < p_now - interval '1 day';
+        return 0;
+    end if;
+    get diagnostics _count = row_count;
+    return _count;
+exception when others then
+    if towpath._error_passing(sqlstate) then
+        raise;
+    end if;
+    perform towpath._loop_fault('retention', p_step, format('%s (SQLSTATE %s)', sqlerrm, sqlstate));
+    return 0;
 end;
 $$;
 

@@ -51,6 +51,13 @@ begin
                 then format('attempt %s ended badly; the next one starts after %s', _live.attempts, _live.due_at)
                 else format('it is scheduled for %s', _live.due_at) end);
     end if;
+    select * into _row from towpath.loop_fault f where f.loop_name = 'claim' and f.item = p_job_id::text;
+    if found then
+        _reasons := _reasons || jsonb_build_object('code', 'set_aside', 'error', _row.error, 'until', _row.next_try_at,
+            'text', format('claiming it fails, so it was set aside until %s: %s; see: towpath fault list',
+                           case when _row.state = 'dropped' then 'somebody asks for a retry' else _row.next_try_at::text end,
+                           _row.error));
+    end if;
     select * into _pause from towpath.job_pause p where p.job_kind = _lane.job_kind;
     if found then
         _reasons := _reasons || jsonb_build_object('code', 'paused', 'job_kind', _lane.job_kind,
@@ -124,7 +131,7 @@ $$;
 -- fn_job_why: why a job is not running, as words for people and codes for programs.
 --
 -- Codes: gate_closed, leased, lease_expired, blocked, not_due, retry_backoff, paused, no_subscription,
--- subscription_disabled, not_registered, priority_floor, max_parallel, ready, finished.
+-- subscription_disabled, not_registered, priority_floor, max_parallel, set_aside, ready, finished.
 --
 -- Answers: {ok, job_id, state, reasons: [{code, text, ...}]}; not_found.
 create or replace function towpath.fn_job_why(p_job_id uuid) returns jsonb

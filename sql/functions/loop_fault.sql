@@ -22,11 +22,12 @@ create or replace function towpath._error_common(p_sqlstate text) returns boolea
     language sql immutable parallel safe
     return towpath._error_passing(p_sqlstate) or left(p_sqlstate, 2) = '42';
 
--- _loop_aside: the items that a loop passes by for now.
+-- _loop_aside: the items that a loop passes by for now. No pause is longer than an hour, unless the clock went back.
 create or replace function towpath._loop_aside(p_loop text) returns text[]
     language sql stable
     return array(select f.item from towpath.loop_fault f
-                  where f.loop_name = p_loop and (f.state = 'dropped' or f.next_try_at > towpath.fn_now()));
+                  where f.loop_name = p_loop and (f.state = 'dropped'
+                         or f.next_try_at > towpath.fn_now() and f.next_try_at <= towpath.fn_now() + interval '1 hour'));
 
 -- _loop_fault: sets an item aside, or says that it failed again. The next try comes after 10 seconds, twice as long after
 -- every further one, an hour at most; what was dropped stays dropped. What looks like a credential is masked.
@@ -176,7 +177,7 @@ end;
 $$;
 
 grant execute on function towpath.fn_loop_fault_record(text, text, text)
-    to towpath_router, towpath_maintainer, workflow_admin;
+    to worker_service_user, towpath_router, towpath_maintainer, workflow_admin;
 grant execute on function towpath.fn_loop_fault_over(text, text) to towpath_router, towpath_maintainer, workflow_admin;
 grant execute on function towpath.fn_loop_fault_list(text, integer) to workflow_admin, towpath_observer;
 grant execute on function towpath.fn_loop_fault_retry(text, text, text) to workflow_admin;

@@ -14,7 +14,7 @@ begin
     return array(
         select k.job_kind
           from (select l.job_kind, coalesce(max(c.n), 0) as n
-                  from towpath.job_lane l
+                  from (select l.job_kind from towpath.job_lane l union select c.job_kind from towpath.job_counter c) l
                   left join (select c.job_kind, sum(c.n) as n from towpath.job_counter c group by c.job_kind) c
                     on c.job_kind = l.job_kind
                  group by l.job_kind) k

@@ -51,13 +51,15 @@ begin
            payload_json = excluded.payload_json, priority = excluded.priority, max_attempts = excluded.max_attempts,
            next_at = excluded.next_at, changed_by = excluded.changed_by, changed_at = excluded.changed_at
     returning s.xmax = 0 into _created;
+    -- Whatever was wrong with it, it is another one now.
+    delete from towpath.loop_fault f where f.loop_name = 'schedules' and f.item = p_name;
     return jsonb_build_object('ok', true, 'name', p_name, 'created', _created, 'next_at', p_next_at);
 exception when data_exception then
     return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'job', 'detail', sqlerrm);
 end;
 $$;
 
--- fn_schedule_due: the schedules whose tick has come, and when the next one will.
+-- fn_schedule_due: the schedules whose tick has come, without those that are set aside, and when the next one will.
 --
 -- Answers: {ok, now, due: [schedule], next_at}.
 create or replace function towpath.fn_schedule_due(p_limit integer default 100) returns jsonb
@@ -69,7 +71,9 @@ declare
 begin
     return jsonb_build_object('ok', true, 'now', _now,
         'due', (select coalesce(jsonb_agg(to_jsonb(s) order by s.next_at, s.name), '[]')
-                  from (select * from towpath.schedule s where not s.paused and s.next_at <= _now
+                  from (select * from towpath.schedule s
+                         where not s.paused and s.next_at <= _now
+                           and s.name <> all(towpath._loop_aside('schedules'))
                          order by s.next_at limit least(greatest(coalesce(p_limit, 100), 1), 1000)) s),
         'next_at', (select min(s.next_at) from towpath.schedule s where not s.paused and s.next_at > _now));
 end;
@@ -122,6 +126,7 @@ begin
             to_char(p_tick_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')))));
     update towpath.schedule s
        set last_tick_at = p_tick_at, last_job_id = _done.job_ids[1], next_at = p_next_at where s.name = p_name;
+    delete from towpath.loop_fault f where f.loop_name = 'schedules' and f.item = p_name;
     return jsonb_build_object('ok', true, 'fired', true, 'name', p_name, 'job_id', _done.job_ids[1],
                               'next_at', p_next_at);
 end;
@@ -206,6 +211,7 @@ create or replace function towpath.fn_schedule_delete(p_name text) returns jsonb
     set search_path = pg_catalog, pg_temp
 as $$
 begin
+    delete from towpath.loop_fault f where f.loop_name = 'schedules' and f.item = p_name;
     delete from towpath.schedule s where s.name = p_name;
     if not found then
         return jsonb_build_object('ok', false, 'error', 'not_found', 'name', p_name);

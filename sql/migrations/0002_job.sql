@@ -20,7 +20,8 @@
 --   retention        anything finished ─▶ cleaned, by a mark, then gone
 --
 -- Lock order. Every function takes row locks in this order and never goes back:
---   1. advisory locks: 7302 of the maintenance ticks (try only), 7301 of the subscriptions
+--   1. advisory locks: 7302 of the maintenance ticks (try only), 7301 of the subscriptions; then job_lane, by whoever
+--      opens a closed lane (the collector skips what is locked)
 --   2. schedule; job_dead_letter when a letter is triaged or replayed
 --   3. job_subscription, by subscription_no (claims under max_parallel)
 --   4. lease_batch (skip locked)
@@ -157,17 +158,30 @@ create function towpath._key_hash(p_key text) returns uuid
 -- The queue -------------------------------------------------------------------------------
 
 -- A lane is what a claimer takes in one index range. Subscriptions resolve to a set of
--- lanes. Lanes are made on first use and never change.
+-- lanes. Lanes are made on first use and collected when nobody uses them (job_lane.sql).
 create table towpath.job_lane (
     lane         integer generated always as identity primary key,
     job_kind     towpath.label         not null,
     executor     towpath.executor_kind not null,
     priority     towpath.priority      not null,
     event_domain towpath.label,
+    -- When it was last seen in use, to some seconds.
+    used_at      timestamptz           not null default towpath.fn_now(),
+    -- The transaction that closed it, because nobody used it: claims pass it by.
+    closed_by    xid8,
     -- Used by enqueue too: the domain comes last because "is not distinct from" cannot
     -- be an index condition.
     constraint job_lane_uq unique nulls not distinct (job_kind, executor, priority, event_domain)
 );
+
+-- The lane collector's note: transactions that had read job_lane when noted_by looked, and had not ended.
+create table towpath.job_lane_tick (
+    only_row boolean primary key default true,
+    readers  text[],
+    noted_by xid8,
+    constraint job_lane_tick_one_row_check check (only_row)
+);
+insert into towpath.job_lane_tick default values;
 
 -- The floor of a lane: nothing claimable is due before it, so a claim starts there and
 -- never walks over the dead entries of finished jobs. The newest row counts; rows are
@@ -252,6 +266,8 @@ create table towpath.job_live (
     progress_percent towpath.percent,
     progress_note    text,
     progress_at      timestamptz,
+    -- When it was last started or extended.
+    touched_at       timestamptz,
     constraint job_live_pk primary key (job_id),
     constraint job_live_lease_pair_check check ((lease_owner is null) = (lease_until is null)),
     constraint job_live_leased_iff_owned_check check ((state in (1, 2)) = (lease_owner is not null))
@@ -354,11 +370,14 @@ create table towpath.job_minute (
     primary key (minute_at, job_kind, outcome)
 ) with (fillfactor = 50);
 
--- The floor tick's own notes: when it last looked below the floors, and what that cost.
+-- The floor tick's own notes: when it last looked below the floors, and what that cost; what the clock was, and what it
+-- was before it went back.
 create table towpath.job_floor_sweep (
-    only_row boolean          primary key default true,
-    swept_at timestamptz      not null default '-infinity',
-    sweep_ms double precision not null default 0,
+    only_row   boolean          primary key default true,
+    swept_at   timestamptz      not null default '-infinity',
+    sweep_ms   double precision not null default 0,
+    seen_at    timestamptz      not null default '-infinity',
+    back_until timestamptz      not null default '-infinity',
     constraint job_floor_sweep_one_row_check check (only_row)
 );
 insert into towpath.job_floor_sweep default values;
@@ -423,7 +442,8 @@ create table towpath.job_dead_letter (
         (replayed_job_id is null) = (replayed_at is null) and (replayed_at is null) = (replayed_by is null))
 );
 -- job_dead_letter_triage_idx: fn_job_dead_letter_list and the summary view.
-create index job_dead_letter_triage_idx on towpath.job_dead_letter (triage_status, job_kind, dead_letter_id);
+create index job_dead_letter_triage_idx on towpath.job_dead_letter (triage_status, job_kind, dead_letter_id)
+    include (moved_at, replayed_job_id);
 -- job_dead_letter_replayed_idx: fn_job_history finds where a replayed job came from.
 create index job_dead_letter_replayed_idx on towpath.job_dead_letter (replayed_job_id)
     where replayed_job_id is not null;

@@ -50,6 +50,7 @@ alter table towpath.job_live
     alter column lease_owner set statistics 10,
     alter column progress_percent set statistics 10,
     alter column progress_at set statistics 10,
+    alter column touched_at set statistics 0,
     alter column key_hash set statistics 0,
     alter column progress_note set statistics 0;
 alter table towpath.job_ready

@@ -15,7 +15,8 @@ select v.job_id,
        coalesce(b.subscription_no, v.subscription_no) as subscription_no,
        v.progress_percent,
        v.progress_note,
-       v.progress_at
+       v.progress_at,
+       v.touched_at
   from towpath.job_live v
   left join (select m.job_id, b.attempt, b.lease_owner, b.lease_until, b.picked_at, b.subscription_no
                from towpath.lease_batch b

@@ -4,6 +4,9 @@
 -- attempt; below the retention mark a finished job is cleaned. scheduled_at is when the job
 -- is due next: a due time after its creation is a retry or a delay, one before it was only
 -- raised to the lane's floor.
+--
+-- Of the contract's nine states no job is ever failed: an attempt fails, and its job is retry_waiting or dead_letter
+-- then (docs/origins.md).
 create or replace view towpath.job_queue as
 select j.job_id,
        j.job_kind::text as job_kind,
@@ -28,7 +31,7 @@ select j.job_id,
        j.run_id,
        r.error as last_error,
        j.created_at,
-       greatest(j.created_at, v.picked_at, v.progress_at, r.finished_at) as updated_at,
+       greatest(j.created_at, v.picked_at, v.touched_at, v.progress_at, r.finished_at) as updated_at,
        j.executor::text as executor,
        j.event_domain,
        case when v.blocked > 0

@@ -1,6 +1,7 @@
 -- v_queue_health: one row per heartbeat, or one row without any, each with the state of the
 -- whole queue beside it (Q14). Unfinished jobs are counted, finished ones come
--- from folded counters, so it stays fast however many jobs have finished.
+-- from folded counters, so it stays fast however many jobs have finished: how many ended so since the installation,
+-- also those that retention has dropped. No job is ever failed (see job_queue); attempts are.
 create or replace view towpath.v_queue_health as
 select h.executor_name,
        h.executor_kind,
@@ -16,7 +17,7 @@ select h.executor_name,
        live.jobs_in_progress,
        live.jobs_retry_waiting,
        done.jobs_succeeded,
-       done.jobs_failed,
+       0::bigint as jobs_failed,
        done.jobs_dead_letter,
        done.jobs_cancelled,
        live.jobs_blocked,
@@ -47,7 +48,8 @@ select h.executor_name,
        event.routing_enabled,
        event.route_worker_enabled,
        event.delivery_enabled,
-       event.subscription_resolution_enabled
+       event.subscription_resolution_enabled,
+       done.attempts_failed
   from (select towpath.fn_now() as now) n
  cross join lateral (
        select count(*) filter (where v.state = 0) as jobs_queued,
@@ -61,7 +63,7 @@ select h.executor_name,
  cross join (
        select coalesce(sum(c.n) filter (where c.outcome = 'succeeded'), 0)::bigint as jobs_succeeded,
               -- Attempts that ended badly and were tried again.
-              coalesce(sum(c.n) filter (where c.outcome in ('failed', 'lost')), 0)::bigint as jobs_failed,
+              coalesce(sum(c.n) filter (where c.outcome in ('failed', 'lost')), 0)::bigint as attempts_failed,
               coalesce(sum(c.n) filter (where c.outcome = 'dead_letter'), 0)::bigint as jobs_dead_letter,
               coalesce(sum(c.n) filter (where c.outcome = 'cancelled'), 0)::bigint as jobs_cancelled
          from (select t.outcome, t.n from towpath.job_counter t

@@ -108,6 +108,15 @@ impl Error {
 }
 
 impl Error {
+    /// Whether PostgreSQL raised for what was asked, rather than for the moment (as `towpath._error_passing` tells them
+    /// apart) or for want of rights: then asking item by item finds the one it raises for.
+    pub(crate) fn is_of_an_item(&self) -> bool {
+        let Error::Postgres(error) = self else { return false };
+        let Some(code) = error.code().map(tokio_postgres::error::SqlState::code) else { return false };
+        let passing = ["08", "40", "42", "53", "57", "58"].iter().any(|class| code.starts_with(class));
+        !passing && !["55P03", "55006", "25006"].contains(&code)
+    }
+
     /// Turns what a door (`towpath.enqueue` and its like) raised into the variant a caller reacts to;
     /// none if the SQLSTATE is not one of ours.
     pub fn raised(raised: Raised<'_>) -> Option<Error> {

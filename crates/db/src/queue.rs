@@ -31,6 +31,7 @@ pub struct QueueHealth {
     pub jobs_retry_waiting: i64,
     pub jobs_succeeded: i64,
     pub jobs_failed: i64,
+    pub attempts_failed: i64,
     pub jobs_dead_letter: i64,
     pub jobs_cancelled: i64,
     pub jobs_blocked: i64,

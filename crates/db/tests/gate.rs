@@ -45,6 +45,8 @@ const CALLS: &[(&[&str], &[&str])] = &[
             "towpath.fn_job_dead_letter_replay_many('{}', 'x')",
             "towpath.fn_job_reap()",
             "towpath.fn_job_floor_tick()",
+            "towpath.fn_job_lane_tick()",
+            "towpath.fn_job_claim_set_aside('w')",
             "towpath.fn_job_counter_fold()",
             "towpath.fn_job_parallel_recount()",
             "towpath.fn_job_partition_tick()",

@@ -54,6 +54,34 @@ async fn the_holder_may_know_better_than_the_backoff() {
     );
 }
 
+/// Q10: jitter adds a random share to every delay, at most the ratio that was asked for, by call or by config.
+#[tokio::test]
+async fn jitter_spreads_the_retries_within_its_ratio() {
+    let queue = Queue::open().await;
+    let start: Timestamp = "2026-06-01T00:00:00Z".parse().unwrap();
+    queue.db.freeze(start).await;
+    let config = "update towpath.config set value = '0.2' where key = 'queue.retry.jitter_ratio'";
+    for (ratio, jitter, setup) in [(0.5, "0.5", ""), (0.2, "null", config), (0.0, "0", config)] {
+        queue.db.execute(setup).await;
+        queue.enqueue_times("mail", 40).await;
+        let ids: Vec<_> =
+            queue.claim_as("a", 40).await.unwrap().iter().map(|job| job.lease.job_id()).collect();
+        let failures: Vec<_> =
+            ids.iter().map(|id| serde_json::json!({ "job_id": id, "attempt": 1, "error": "no" })).collect();
+        let failures = serde_json::to_string(&failures).unwrap();
+        let ended =
+            queue.db.json(&format!("towpath.fn_job_fail_or_retry_many('a', '{failures}', {jitter})")).await;
+        assert_eq!(ended["retried"].as_array().unwrap().len(), 40, "{ended}");
+        let delays = "select jsonb_agg(extract(epoch from due_at - towpath.fn_now())) from towpath.job_live";
+        let delays: Vec<f64> = serde_json::from_value(queue.db.json(delays).await).unwrap();
+        let (least, most) = delays.iter().fold((f64::MAX, f64::MIN), |(a, b), d| (a.min(*d), b.max(*d)));
+        assert!(least >= 10.0 && most <= 10.0 * (1.0 + ratio), "{least} to {most} for {ratio}");
+        // Forty draws that all fall within a tenth of the range: once in 10^38 runs.
+        assert!(most - least >= ratio, "{least} to {most} for {ratio}");
+        queue.db.execute("delete from towpath.job_live; delete from towpath.job_ready").await;
+    }
+}
+
 /// Q10: many at once, with mixed attempt numbers and mixed ends.
 #[tokio::test]
 async fn many_attempts_end_in_one_call() {

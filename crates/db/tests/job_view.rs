@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use towpath_db::job::Progress;
+
 use crate::queue_place::Queue;
 
 /// How many finished jobs the views are looked at with, if not the default.
@@ -59,6 +61,77 @@ async fn views_do_not_slow_down_with_finished_jobs() {
         queue.db.execute(&format!("select * from towpath.{view}")).await;
     }
     assert!(began.elapsed() < Duration::from_secs(10), "{:?} for three views", began.elapsed());
+}
+
+/// Q01: `updated_at` moves with everything that happens to a job.
+#[tokio::test]
+async fn updated_at_moves_with_every_change() {
+    let queue = Queue::open().await;
+    let job_id = queue.enqueue("mail").await;
+    let mut last = String::new();
+    let mut moved = async |what: &str| {
+        let sql =
+            format!("select updated_at at time zone 'UTC' from towpath.job_queue where job_id = '{job_id}'");
+        let now = queue.db.text(&sql).await;
+        assert!(now > last, "{what}: {last} stayed");
+        last = now;
+        queue.db.advance(Duration::from_secs(1)).await;
+    };
+    moved("enqueue").await;
+    let mut lease = queue.claim().await;
+    moved("claim").await;
+    lease.start(&queue.worker).await.unwrap();
+    moved("start").await;
+    lease.extend(&queue.worker, Duration::from_secs(60)).await.unwrap();
+    moved("extend").await;
+    lease.progress(&queue.worker, Progress { percent: Some(5), message: None }).await.unwrap();
+    moved("progress").await;
+    queue
+        .worker
+        .extend_many(lease.owner(), &[(job_id, lease.attempt())], Duration::from_secs(90))
+        .await
+        .unwrap();
+    moved("extend many").await;
+    lease.ack(&queue.worker).await.unwrap();
+    moved("ack").await;
+    let job_id = queue.enqueue("mail").await;
+    let lease = queue.claim().await;
+    let before =
+        queue.db.text(&format!("select updated_at from towpath.job_queue where job_id = '{job_id}'")).await;
+    queue.db.advance(Duration::from_secs(1)).await;
+    queue.worker.start_many(lease.owner(), &[(job_id, lease.attempt())]).await.unwrap();
+    let after =
+        queue.db.text(&format!("select updated_at from towpath.job_queue where job_id = '{job_id}'")).await;
+    assert!(after > before, "start many: {before} stayed");
+}
+
+/// Q14: many dead letters are counted from their index, not from their rows.
+#[tokio::test]
+async fn views_do_not_read_dead_letters() {
+    let queue = Queue::open().await;
+    queue
+        .db
+        .execute(
+            "insert into towpath.job_dead_letter (dead_letter_id, job_id, job_kind, executor, payload_json, priority,
+                 max_attempts, final_error, attempts, actor, idempotency_key, created_at, moved_by, triage_status,
+                 triaged_at, triaged_by)
+             select gen_random_uuid(), gen_random_uuid(), 'mail', 'PG_worker', '{}', 100, 5, repeat('no ', 100), 5, 'me',
+                    n::text, now(), 'reaper', case when n % 10 = 0 then 'pending' else 'closed' end,
+                    case when n % 10 > 0 then now() end, case when n % 10 > 0 then 'me' end
+               from generate_series(1, 20000) n",
+        )
+        .await;
+    queue.db.execute("vacuum analyze towpath.job_dead_letter").await;
+    let rows = "select pg_relation_size('towpath.job_dead_letter') / current_setting('block_size')::int";
+    let rows: u64 = queue.db.text(rows).await.parse().unwrap();
+    for (view, touched) in buffers(&queue).await {
+        assert!(touched < rows / 2, "{view} touches {touched} pages, the letters have {rows}");
+    }
+    let counted =
+        "select min(dead_letters_pending) || ' ' || min(dead_letters_closed) from towpath.v_queue_health";
+    assert_eq!(queue.db.text(counted).await, "2000 18000");
+    let counted = "select jsonb_object_agg(triage_status, row_count) from towpath.v_job_dead_letter_summary";
+    assert_eq!(queue.db.json(counted).await, serde_json::json!({ "pending": 2000, "closed": 18000 }));
 }
 
 /// What each view touches, in pages.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use towpath_db::job::{Claim, Heartbeat, LeaseOwner, Status};
+use towpath_db::job::{Claim, Failure, Heartbeat, LeaseOwner, Status};
 use towpath_db::{Attribution, Error};
 use towpath_testkit::TestDb;
 
@@ -125,10 +125,28 @@ async fn health_counts_what_it_says() {
     assert_eq!((health.jobs_queued, health.jobs_succeeded, health.jobs_leased), (1, 1, 0));
     assert_eq!((health.subscription_rules, health.subscriptions_enabled), (1, 1));
     assert!(health.job_substrate_enabled && health.worker_enabled && health.oldest_due_at.is_some());
-    let columns = "select count(*) from information_schema.columns where table_name = 'v_queue_health'";
-    assert!(db.text(columns).await.parse::<i32>().unwrap() >= 25);
+    claim(&database).await.lease.fail(&database, Failure::retry("no")).await.unwrap();
+    let health = &database.queue_health().await.unwrap()[0];
+    // Attempts fail, jobs do not: this one waits.
+    assert_eq!((health.jobs_failed, health.attempts_failed, health.jobs_retry_waiting), (0, 1, 1));
+    let columns =
+        "select string_agg(column_name, ' ' order by ordinal_position) from information_schema.columns
+                    where table_schema = 'towpath' and table_name = 'v_queue_health'";
+    let columns = db.text(columns).await;
+    let columns: Vec<_> = columns.split(' ').collect();
+    let contract = "executor_name executor_kind last_tick_at last_tick_status seconds_since_tick freshness ticks_total \
+                    current_job_id lease_owner jobs_queued jobs_leased jobs_in_progress jobs_retry_waiting \
+                    jobs_succeeded jobs_failed jobs_dead_letter jobs_cancelled dead_letters_pending \
+                    dead_letters_acknowledged dead_letters_manual_replay dead_letters_escalated dead_letters_closed \
+                    job_substrate_enabled worker_enabled notify_enabled heartbeat_enabled";
+    for column in contract.split_whitespace() {
+        assert!(columns.contains(&column), "{column} is missing: {columns:?}");
+    }
     let backlog = &database.queue_backlog().await.unwrap()[0];
-    assert_eq!((backlog.job_kind.as_str(), backlog.state.as_str(), backlog.row_count), ("mail", "queued", 1));
+    assert_eq!(
+        (backlog.job_kind.as_str(), backlog.state.as_str(), backlog.row_count),
+        ("mail", "retry_waiting", 1)
+    );
 }
 
 /// R10: what every executor subscribed, whether it is registered and when it was seen.

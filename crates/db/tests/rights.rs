@@ -14,6 +14,7 @@ const RIGHTS: &[(&str, &str)] = &[
         "comms.get_email_payload comms.get_sms_payload comms.record_email_failure comms.record_email_success \
          comms.record_sms_failure comms.record_sms_success comms.send_email_supervisor \
          comms.send_sms_supervisor fn_job_ack fn_job_ack_many fn_job_arm fn_job_claim fn_job_claim_rows \
+         fn_job_claim_set_aside fn_loop_fault_record \
          fn_job_extend_lease fn_job_extend_lease_many fn_job_fail_or_retry fn_job_fail_or_retry_many \
          fn_job_payload fn_job_progress fn_job_release fn_job_snooze fn_job_start fn_job_start_many fn_now \
          fn_process_attempt_begin fn_process_attempt_end fn_process_attempt_extend fn_process_decide \
@@ -31,7 +32,7 @@ const RIGHTS: &[(&str, &str)] = &[
     (
         "towpath_maintainer",
         "fn_event_broadcast_check fn_event_counter_fold fn_event_partition_tick fn_event_retention_tick \
-         fn_job_counter_fold fn_job_floor_tick fn_job_parallel_recount fn_job_partition_tick fn_job_reap \
+         fn_job_counter_fold fn_job_floor_tick fn_job_lane_tick fn_job_parallel_recount fn_job_partition_tick fn_job_reap \
          fn_job_retention_tick fn_loop_fault_over fn_loop_fault_record fn_metrics_postgres fn_metrics_read \
          fn_now fn_payload_retention_tick fn_process_scan fn_queue_stale_check fn_schedule_due fn_schedule_fire fn_schedule_skip \
          fn_schema_status v_queue_heartbeat",
@@ -88,7 +89,7 @@ const RIGHTS: &[(&str, &str)] = &[
          fn_executor_token_list fn_executor_token_payload_put fn_executor_token_revoke fn_gate_set fn_health_marks fn_health_show \
          fn_job_cancel fn_job_counter_fold fn_job_dead_letter_count fn_job_dead_letter_list \
          fn_job_dead_letter_replay fn_job_dead_letter_replay_many fn_job_dead_letter_show \
-         fn_job_dead_letter_triage fn_job_enqueue fn_job_enqueue_many fn_job_floor_tick fn_job_history \
+         fn_job_dead_letter_triage fn_job_enqueue fn_job_enqueue_many fn_job_floor_tick fn_job_lane_tick fn_job_history \
          fn_job_list fn_job_move_to_dead_letter fn_job_parallel_recount fn_job_partition_tick fn_job_reap \
          fn_job_retention_tick fn_job_retry fn_job_show fn_job_subscription_delete fn_job_subscription_list \
          fn_job_subscription_put fn_job_why fn_loop_fault_drop fn_loop_fault_list fn_loop_fault_over \

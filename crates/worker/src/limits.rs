@@ -82,6 +82,8 @@ pub(crate) const ATTEMPT_RENEWAL_MAX: Duration = Duration::from_secs(60);
 pub(crate) const REAP_BATCHES: i32 = 50;
 /// Processes per scan: each runs a supervisor, all in one transaction.
 pub(crate) const SCAN_PROCESSES: i32 = 100;
+/// Lanes closed or collected in one pass: a short transaction.
+pub(crate) const LANES: i32 = 1_000;
 /// Deltas of job counters, or events to count, per fold.
 pub(crate) const FOLD_ROWS: i32 = 10_000;
 /// Rows per retention step.

@@ -74,3 +74,66 @@ async fn maintenance_honours_the_gate() {
     place.db.execute(&gate("true")).await;
     node.run_once().await.unwrap();
 }
+
+/// Q22: schedules that cannot be read or fired are set aside; the others tick, and a repaired one ticks again.
+#[tokio::test]
+async fn a_broken_schedule_stops_no_other() {
+    let place = Place::open().await;
+    let start: Timestamp = START.parse().unwrap();
+    place.db.freeze(start).await;
+    for name in ["a", "cron", "zone", "poison", "z"] {
+        put(&place, name, "* * * * *", "all").await;
+    }
+    place
+        .db
+        .execute(
+            "update towpath.schedule set expression = '61 * * * *' where name = 'cron';
+             update towpath.schedule set time_zone = 'Nowhere/Town' where name = 'zone';
+             create function public.poison() returns trigger language plpgsql
+                 as $$ begin raise exception 'poisoned' using errcode = '22003'; end $$;
+             create trigger poison before insert on towpath.job
+                 for each row when (new.job_kind = 'poison') execute function public.poison()",
+        )
+        .await;
+    place.db.freeze(start + SignedDuration::from_mins(1)).await;
+    let mut node = place.maintenance().await;
+    assert_eq!(node.run_once().await.unwrap().fired, 2);
+    assert_eq!(node.run_once().await.unwrap().fired, 0, "what is broken is passed by");
+    let faults = place.admin.loop_fault_list(Some("schedules"), 10).await.unwrap();
+    let mut names: Vec<_> = faults.iter().map(|fault| (fault.item.as_str(), fault.times)).collect();
+    names.sort_unstable();
+    assert_eq!(names, [("cron", 1), ("poison", 1), ("zone", 1)]);
+
+    put(&place, "cron", "* * * * *", "all").await;
+    put(&place, "zone", "* * * * *", "all").await;
+    place.db.execute("drop trigger poison on towpath.job").await;
+    place.admin.loop_fault_retry("schedules", "poison", "ann").await.unwrap();
+    assert_eq!(node.run_once().await.unwrap().fired, 3);
+    assert!(place.admin.loop_fault_list(None, 10).await.unwrap().is_empty());
+}
+
+/// Q22: a whole pass that fails is told too, does not stop the other tasks, and its end is told.
+#[tokio::test]
+async fn a_pass_that_fails_is_noted_until_it_works_again() {
+    let place = Place::open().await;
+    let function =
+        place.db.text("select pg_get_functiondef('towpath.fn_job_parallel_recount()'::regprocedure)").await;
+    place
+        .db
+        .execute(
+            "create or replace function towpath.fn_job_parallel_recount() returns jsonb language plpgsql security definer
+                 as $$ begin raise exception 'broken' using errcode = '22003'; end $$",
+        )
+        .await;
+    let mut node = place.maintenance().await;
+    node.run_once().await.unwrap_err();
+    let faults = place.admin.loop_fault_list(None, 10).await.unwrap();
+    assert_eq!(
+        faults.iter().map(|f| (f.name.as_str(), f.item.as_str())).collect::<Vec<_>>(),
+        [("recount", "*")]
+    );
+    place.db.execute(&function).await;
+    // By another node: whoever succeeds says so.
+    place.maintenance().await.run_once().await.unwrap();
+    assert!(place.admin.loop_fault_list(None, 10).await.unwrap().is_empty());
+}

@@ -171,7 +171,7 @@ fn health_in_words(rows: &[QueueHealth]) -> String {
         ),
         format!(
             "ended         {} succeeded, {} failed attempts, {} dead, {} cancelled",
-            queue.jobs_succeeded, queue.jobs_failed, queue.jobs_dead_letter, queue.jobs_cancelled
+            queue.jobs_succeeded, queue.attempts_failed, queue.jobs_dead_letter, queue.jobs_cancelled
         ),
         format!("dead letters  {} pending", queue.dead_letters_pending),
         format!(

@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::lease::{Payload, whole_seconds};
 use super::{Lease, LeaseBatch, LeaseOwner};
-use crate::answer::read;
+use crate::answer::{read, read_field};
 use crate::{Database, Error};
 
 /// What to claim, for whom.
@@ -85,8 +85,22 @@ const CLAIM: &str = "
       from towpath.fn_job_claim_rows($1, $2, $3, $4, $5)";
 
 impl Database {
-    /// Takes due jobs under a lease, the most urgent first (Q07).
+    /// Takes due jobs under a lease, the most urgent first (Q07). If that raises, the jobs it raises for are set aside,
+    /// and the claim is made again without them (Q22).
     pub async fn claim(&self, claim: &Claim<'_>) -> Result<Vec<ClaimedJob>, Error> {
+        match self.claim_batch(claim).await {
+            Err(error) if error.is_of_an_item() => {
+                let sql = "select towpath.fn_job_claim_set_aside($1, $2)";
+                let answer = self.call(sql, &[&claim.executor, &claim.kinds]).await?;
+                let aside: Vec<JobId> = read_field(answer, "set_aside")?;
+                tracing::warn!(jobs = aside.len(), %error, "a claim failed; see: towpath fault list");
+                if aside.is_empty() { Err(error) } else { self.claim_batch(claim).await }
+            }
+            done => done,
+        }
+    }
+
+    async fn claim_batch(&self, claim: &Claim<'_>) -> Result<Vec<ClaimedJob>, Error> {
         let client = self.client().await?;
         let statement = client.prepare_cached(CLAIM).await?;
         let seconds = claim.lease.map(whole_seconds);

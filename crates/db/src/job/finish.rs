@@ -104,9 +104,80 @@ impl Lease {
     }
 }
 
+/// What is told apart by its job.
+trait OfJob {
+    fn job_id(&self) -> JobId;
+}
+
+impl OfJob for Lease {
+    fn job_id(&self) -> JobId {
+        self.job_id
+    }
+}
+
+impl OfJob for FailedAttempt {
+    fn job_id(&self) -> JobId {
+        self.lease.job_id
+    }
+}
+
 impl Database {
-    /// leased | in_progress -> succeeded for many attempts of one owner, in one transaction.
-    pub async fn ack_many(&self, mut leases: Vec<Lease>) -> Result<Ended, Unfinished<Lease>> {
+    /// leased | in_progress -> succeeded for many attempts of one owner, in one transaction; one by one if that raises.
+    /// An attempt that cannot be recorded is set aside and counts as lost (Q22).
+    pub async fn ack_many(&self, leases: Vec<Lease>) -> Result<Ended, Unfinished<Lease>> {
+        let done = self.ack_batch(leases).await;
+        self.or_one_by_one("ack", done, |lease| self.ack_batch(vec![lease])).await
+    }
+
+    /// Ends many attempts of one owner badly, in one transaction; one by one if that raises.
+    pub async fn fail_many(&self, failed: Vec<FailedAttempt>) -> Result<Ended, Unfinished<FailedAttempt>> {
+        let done = self.fail_batch(failed).await;
+        self.or_one_by_one("fail", done, |one| self.fail_batch(vec![one])).await
+    }
+
+    /// Gives back jobs that were claimed and not started, as if never claimed; one by one if that raises.
+    pub async fn release(&self, leases: Vec<Lease>) -> Result<Ended, Unfinished<Lease>> {
+        let done = self.release_batch(leases).await;
+        self.or_one_by_one("release", done, |lease| self.release_batch(vec![lease])).await
+    }
+
+    /// What a batch did; if PostgreSQL raised for something in it, what its items do one by one. The item it raises for
+    /// is set aside, and its lease runs out.
+    async fn or_one_by_one<T: OfJob, F: Future<Output = Result<Ended, Unfinished<T>>>>(
+        &self,
+        name: &str,
+        done: Result<Ended, Unfinished<T>>,
+        each: impl Fn(T) -> F,
+    ) -> Result<Ended, Unfinished<T>> {
+        let mut left = match done {
+            Err(Unfinished { error, attempts }) if error.is_of_an_item() => attempts.into_iter(),
+            done => return done,
+        };
+        let mut ended = Ended::default();
+        while let Some(one) = left.next() {
+            let job_id = one.job_id();
+            match each(one).await {
+                Ok(more) => {
+                    ended.ended += more.ended;
+                    ended.lost.extend(more.lost);
+                }
+                Err(Unfinished { error, .. }) if error.is_of_an_item() => {
+                    tracing::warn!(%job_id, %error, "{name} failed and was set aside; see: towpath fault list");
+                    match self.set_aside(name, job_id, error).await {
+                        Ok(job_id) => ended.lost.push(job_id),
+                        Err(error) => return Err(Unfinished { error, attempts: left.collect() }),
+                    }
+                }
+                Err(Unfinished { error, mut attempts }) => {
+                    attempts.extend(left);
+                    return Err(Unfinished { error, attempts });
+                }
+            }
+        }
+        Ok(ended)
+    }
+
+    async fn ack_batch(&self, mut leases: Vec<Lease>) -> Result<Ended, Unfinished<Lease>> {
         // As the ledger has them: entries whose jobs are all here are recognised by that.
         leases.sort_unstable_by_key(|lease| (lease.batch, lease.job_id));
         let Some(owner) = leases.first().map(|lease| lease.owner.clone()) else {
@@ -120,8 +191,7 @@ impl Database {
         self.ended(answer, attempts.len()).map_err(|error| Unfinished { error, attempts: leases })
     }
 
-    /// Ends many attempts of one owner badly, in one transaction.
-    pub async fn fail_many(&self, failed: Vec<FailedAttempt>) -> Result<Ended, Unfinished<FailedAttempt>> {
+    async fn fail_batch(&self, failed: Vec<FailedAttempt>) -> Result<Ended, Unfinished<FailedAttempt>> {
         #[derive(Debug, Serialize)]
         struct Row<'a> {
             job_id: JobId,
@@ -150,8 +220,7 @@ impl Database {
         ended.map_err(|error| Unfinished { error, attempts: failed })
     }
 
-    /// Gives back jobs that were claimed and not started, as if never claimed.
-    pub async fn release(&self, leases: Vec<Lease>) -> Result<Ended, Unfinished<Lease>> {
+    async fn release_batch(&self, leases: Vec<Lease>) -> Result<Ended, Unfinished<Lease>> {
         let Some(owner) = leases.first().map(|lease| lease.owner.clone()) else {
             return Ok(Ended::default());
         };

@@ -141,8 +141,37 @@ impl Lease {
 }
 
 impl Database {
-    /// leased -> in_progress for many attempts of one owner; answers those that are lost.
+    /// leased -> in_progress for many attempts of one owner; answers those that are lost. If that raises, one by one:
+    /// what cannot be started is set aside and counts as lost (Q22).
     pub async fn start_many(
+        &self,
+        owner: &LeaseOwner,
+        attempts: &[(JobId, Attempt)],
+    ) -> Result<Vec<JobId>, Error> {
+        match self.start_batch(owner, attempts).await {
+            Err(error) if error.is_of_an_item() => {}
+            done => return done,
+        }
+        let mut lost = vec![];
+        for one in attempts {
+            match self.start_batch(owner, std::slice::from_ref(one)).await {
+                Ok(more) => lost.extend(more),
+                Err(error) => lost.push(self.set_aside("start", one.0, error).await?),
+            }
+        }
+        Ok(lost)
+    }
+
+    /// Notes that PostgreSQL raises for this job.
+    pub(super) async fn set_aside(&self, name: &str, job_id: JobId, error: Error) -> Result<JobId, Error> {
+        if !error.is_of_an_item() {
+            return Err(error);
+        }
+        self.loop_fault_record(name, &job_id.to_string(), &error.to_string()).await?;
+        Ok(job_id)
+    }
+
+    async fn start_batch(
         &self,
         owner: &LeaseOwner,
         attempts: &[(JobId, Attempt)],
@@ -154,8 +183,33 @@ impl Database {
 
     /// Keeps many attempts of one owner for at least this long from now.
     ///
-    /// Takes numbers instead of leases: renewing happens beside the work that holds them.
+    /// Takes numbers instead of leases: renewing happens beside the work that holds them. One by one if that raises, as
+    /// in `start_many`.
     pub async fn extend_many(
+        &self,
+        owner: &LeaseOwner,
+        attempts: &[(JobId, Attempt)],
+        by: Duration,
+    ) -> Result<Extended, Error> {
+        match self.extend_batch(owner, attempts, by).await {
+            Err(error) if error.is_of_an_item() => {}
+            done => return done,
+        }
+        let mut all = Extended { extended: 0, lease_until: Timestamp::MAX, lost: vec![] };
+        for one in attempts {
+            match self.extend_batch(owner, std::slice::from_ref(one), by).await {
+                Ok(more) => {
+                    all.extended += more.extended;
+                    all.lease_until = all.lease_until.min(more.lease_until);
+                    all.lost.extend(more.lost);
+                }
+                Err(error) => all.lost.push(self.set_aside("extend", one.0, error).await?),
+            }
+        }
+        Ok(all)
+    }
+
+    async fn extend_batch(
         &self,
         owner: &LeaseOwner,
         attempts: &[(JobId, Attempt)],

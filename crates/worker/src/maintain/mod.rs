@@ -18,11 +18,15 @@ use towpath_model::metrics::Register;
 use crate::fetch::jittered;
 use crate::limits;
 
+/// The item of a fault that is a whole pass.
+const WHOLE: &str = "*";
+
 /// One kind of maintenance and how often it is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Task {
     Reap,
     Floors,
+    Lanes,
     Counters,
     Schedules,
     Processes,
@@ -38,12 +42,13 @@ enum Task {
 }
 
 impl Task {
-    const ALL: [Task; 14] = [
+    const ALL: [Task; 15] = [
         // First, because a fresh database has no partition for today.
         Task::Partitions,
         Task::EventPartitions,
         Task::Reap,
         Task::Floors,
+        Task::Lanes,
         Task::Counters,
         Task::Schedules,
         Task::Processes,
@@ -61,6 +66,7 @@ impl Task {
         match self {
             Task::Reap => "reap",
             Task::Floors => "floors",
+            Task::Lanes => "lanes",
             Task::Counters => "counters",
             Task::Schedules => "schedules",
             Task::Processes => "processes",
@@ -83,6 +89,7 @@ impl Task {
             Task::Reap | Task::Counters => Duration::from_secs(1),
             Task::Floors | Task::Schedules | Task::Processes => Duration::from_millis(500),
             Task::EventCounters => Duration::from_secs(5),
+            Task::Lanes => Duration::from_secs(5),
             Task::Recount => Duration::from_secs(30),
             Task::Retention | Task::PayloadRetention | Task::Heartbeats => Duration::from_secs(60),
             Task::EventBroadcasts | Task::EventRetention => Duration::from_secs(60),
@@ -99,9 +106,10 @@ pub(crate) fn describe(registry: &mut Register<'_>) {
 /// Everything that must happen again and again.
 pub struct Maintenance {
     database: Database,
-    schedules: schedule::Schedules,
     stale: i64,
     numbers: numbers::Numbers,
+    /// Tasks whose last pass failed, or that have not run yet: a fault of theirs may be noted.
+    suspects: Vec<Task>,
 }
 
 /// What one round of everything did.
@@ -124,8 +132,7 @@ pub struct MaintenanceReport {
 impl Maintenance {
     /// Maintenance of this database.
     pub fn new(database: Database) -> Maintenance {
-        let (schedules, numbers) = Default::default();
-        Maintenance { database, schedules, stale: 0, numbers }
+        Maintenance { database, stale: 0, numbers: numbers::Numbers::default(), suspects: Task::ALL.to_vec() }
     }
 
     /// Adds what it counts to a registry, for `/metrics`.
@@ -146,6 +153,7 @@ impl Maintenance {
                 }
                 let mut report = MaintenanceReport::default();
                 let done = self.perform(*task, &mut report).await;
+                self.tell(*task, &done).await;
                 self.numbers.note(*task, &done, &report);
                 trouble = said_once(*task, done.err(), trouble);
                 *at = Instant::now() + jittered(task.every());
@@ -158,13 +166,35 @@ impl Maintenance {
         }
     }
 
-    /// Does everything once, whether or not its time has come.
+    /// Does everything once, whether or not its time has come. One task that fails does not stop the others; the first
+    /// failure is the answer.
     pub async fn run_once(&mut self) -> Result<MaintenanceReport, Error> {
         let mut report = MaintenanceReport::default();
+        let mut failure = None;
         for task in Task::ALL {
-            self.perform(task, &mut report).await?;
+            let done = self.perform(task, &mut report).await;
+            self.tell(task, &done).await;
+            failure = failure.or(done.err());
         }
-        Ok(report)
+        failure.map_or(Ok(report), Err)
+    }
+
+    /// Notes the fault of a whole pass, and its end, where people look (Q22). Best effort: if the database cannot be
+    /// reached, there is nothing to note it in.
+    async fn tell(&mut self, task: Task, done: &Result<(), Error>) {
+        let suspect = self.suspects.contains(&task);
+        match done {
+            Err(error @ Error::Postgres(_)) => {
+                if !suspect {
+                    self.suspects.push(task);
+                }
+                let _ = self.database.loop_fault_record(task.word(), WHOLE, &error.to_string()).await;
+            }
+            Ok(()) if suspect && self.database.loop_fault_over(task.word(), WHOLE).await.is_ok() => {
+                self.suspects.retain(|one| *one != task);
+            }
+            _ => {}
+        }
     }
 
     async fn perform(&mut self, task: Task, report: &mut MaintenanceReport) -> Result<(), Error> {
@@ -189,7 +219,7 @@ impl Maintenance {
                 return Ok(reaped.more);
             }
             Task::Schedules => {
-                report.fired += self.schedules.tick(database).await?;
+                report.fired += schedule::tick(database).await?;
                 return Ok(false);
             }
             Task::Processes => return self.scan(report).await,
@@ -198,6 +228,7 @@ impl Maintenance {
                 return Ok(false);
             }
             Task::Floors => database.job_floor_tick().await?,
+            Task::Lanes => database.job_lane_tick(limits::LANES).await?,
             Task::Counters => database.job_counter_fold(limits::FOLD_ROWS).await?,
             Task::Recount => database.job_parallel_recount().await?,
             Task::Retention => database.job_retention_tick(limits::RETENTION_ROWS).await?,

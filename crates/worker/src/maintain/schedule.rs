@@ -1,7 +1,5 @@
 //! Schedules: which ticks have come, and asking the database to fire each once (Q17).
 
-use std::collections::HashSet;
-
 use jiff::Timestamp;
 use towpath_db::job::{CatchUp, DueSchedule, Tick};
 use towpath_db::{Database, Error};
@@ -16,57 +14,60 @@ enum Plan {
     Fire(Vec<Tick>),
     /// Fire none, wait for this moment.
     Skip(Timestamp),
-    /// The expression has no further tick, or cannot be read.
+    /// The expression has no further tick.
     Nothing,
 }
 
-/// Remembers what it has complained about.
-#[derive(Default)]
-pub(super) struct Schedules {
-    unreadable: HashSet<(String, String)>,
+/// The loop's name among faults.
+const LOOP: &str = "schedules";
+
+/// Fires what is due; answers how many ticks became jobs here and not elsewhere. A schedule that cannot be read or fired is
+/// set aside (Q22).
+pub(super) async fn tick(database: &Database) -> Result<usize, Error> {
+    let due = database.schedule_due(limits::SCHEDULES).await?;
+    let mut fired = 0;
+    for schedule in &due.due {
+        let cron = match Cron::parse(&schedule.expression, &schedule.time_zone) {
+            Ok(cron) => cron,
+            Err(error) => {
+                set_aside(database, schedule, &error.to_string()).await?;
+                continue;
+            }
+        };
+        match act(database, schedule, plan(&cron, schedule, due.now)).await {
+            Ok(ticks) => fired += ticks,
+            // Deleted or paused a moment ago.
+            Err(Error::NotFound(_) | Error::Conflict(_)) => {}
+            Err(error @ (Error::Postgres(_) | Error::Invalid(_))) => {
+                set_aside(database, schedule, &error.to_string()).await?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(fired)
 }
 
-impl Schedules {
-    /// Fires what is due; answers how many ticks became jobs here and not elsewhere.
-    pub(super) async fn tick(&mut self, database: &Database) -> Result<usize, Error> {
-        let due = database.schedule_due(limits::SCHEDULES).await?;
-        let mut fired = 0;
-        for schedule in &due.due {
-            let Some(cron) = self.read(schedule) else { continue };
-            match plan(&cron, schedule, due.now) {
-                Plan::Fire(ticks) => {
-                    for tick in ticks {
-                        match database.schedule_fire(&schedule.name, tick).await {
-                            Ok(answer) => fired += usize::from(answer.fired),
-                            // Deleted or paused a moment ago.
-                            Err(Error::NotFound(_) | Error::Conflict(_)) => break,
-                            Err(error) => return Err(error),
-                        }
-                    }
-                }
-                Plan::Skip(next_at) => {
-                    match database.schedule_skip(&schedule.name, schedule.next_at, next_at).await {
-                        Ok(()) | Err(Error::NotFound(_)) => {}
-                        Err(error) => return Err(error),
-                    }
-                }
-                Plan::Nothing => {}
+async fn act(database: &Database, schedule: &DueSchedule, plan: Plan) -> Result<usize, Error> {
+    let mut fired = 0;
+    match plan {
+        Plan::Fire(ticks) => {
+            for tick in ticks {
+                fired += usize::from(database.schedule_fire(&schedule.name, tick).await?.fired);
             }
         }
-        Ok(fired)
+        Plan::Skip(next_at) => database.schedule_skip(&schedule.name, schedule.next_at, next_at).await?,
+        Plan::Nothing => {
+            let error = format!("{:?} has no tick after {}", schedule.expression, schedule.next_at);
+            set_aside(database, schedule, &error).await?;
+        }
     }
+    Ok(fired)
+}
 
-    fn read(&mut self, schedule: &DueSchedule) -> Option<Cron> {
-        match Cron::parse(&schedule.expression, &schedule.time_zone) {
-            Ok(cron) => Some(cron),
-            Err(error) => {
-                if self.unreadable.insert((schedule.name.clone(), schedule.expression.clone())) {
-                    tracing::error!("schedule {} does not tick: {error}", schedule.name);
-                }
-                None
-            }
-        }
-    }
+/// If the connection is lost, this fails too, and the pass with it.
+async fn set_aside(database: &Database, schedule: &DueSchedule, error: &str) -> Result<(), Error> {
+    tracing::error!("schedule {} does not tick: {error}; see: towpath fault list", schedule.name);
+    database.loop_fault_record(LOOP, &schedule.name, error).await
 }
 
 /// The tick the row waits for has come. More may have come since: those were missed while

@@ -65,7 +65,7 @@ impl From<&QueueHealth> for Queue {
             in_progress: health.jobs_in_progress,
             retry_waiting: health.jobs_retry_waiting,
             succeeded: health.jobs_succeeded,
-            failed_attempts: health.jobs_failed,
+            failed_attempts: health.attempts_failed,
             dead: health.jobs_dead_letter,
             dead_letters_pending: health.dead_letters_pending,
             leases_expired: health.leases_expired,
