@@ -101,13 +101,14 @@ $$;
 -- _payload_partition_drop: drops one day of payloads. Those that something unfinished names move into the default
 -- partition: it is where the parent sends a row whose range has no partition.
 --
--- Returns how many it kept, or null if somebody holds a lock on the day.
+-- Returns how many it kept, or null: somebody holds a lock on the day, or it cannot be dropped and is set aside (Q22).
 create or replace function towpath._payload_partition_drop(p_name text, p_below uuid) returns integer
     language plpgsql
     set search_path = pg_catalog, pg_temp
     set lock_timeout = '300ms'
 as $$
 declare
+    _now timestamptz := towpath.fn_now();
     _kept integer;
 begin
     execute format('alter table towpath.payload detach partition towpath.%I', p_name);
@@ -115,8 +116,15 @@ begin
         using towpath._payload_named(p_below);
     get diagnostics _kept = row_count;
     execute format('drop table towpath.%I', p_name);
+    perform towpath._loop_over('payload_retention', _now, array[p_name]);
     return _kept;
 exception when lock_not_available then
+    return null;
+when others then
+    if towpath._error_passing(sqlstate) then
+        raise;
+    end if;
+    perform towpath._loop_fault('payload_retention', p_name, sqlerrm);
     return null;
 end;
 $$;
@@ -149,6 +157,7 @@ begin
         select right(c.relname, 8) from pg_class c join pg_inherits i on i.inhrelid = c.oid
          where i.inhparent = 'towpath.payload'::regclass and c.relname ~ '_p[0-9]{8}$'
            and (right(c.relname, 8)::date + 1)::timestamp at time zone 'UTC' <= _drop
+           and c.relname <> all (towpath._loop_aside('payload_retention'))
          order by 1);
     if _days <> '{}' then
         _kept := towpath._payload_partition_drop('payload_p' || _days[1],

@@ -322,3 +322,29 @@ async fn retention_drops_days_and_keeps_what_is_named() {
     assert_eq!(tick().await["deleted"], 3);
     assert_eq!(queue.db.text("select count(*) from towpath.payload").await, "0");
 }
+
+/// Q22: a day that cannot be dropped is set aside, visibly; the next one goes, and it goes itself once it can.
+#[tokio::test]
+async fn a_day_that_cannot_go_holds_up_no_other() {
+    let queue = Queue::open().await;
+    let tick = async || queue.db.json("towpath.fn_payload_retention_tick()").await["dropped"].clone();
+    queue.db.json("towpath.fn_job_partition_tick()").await;
+    for _ in 0..2 {
+        queue.db.advance(DAY).await;
+        queue.producer.payload_put(text("old", "default")).await.unwrap();
+    }
+    let days = "select string_agg(distinct tableoid::regclass::text, ' ' order by tableoid::regclass::text)
+                  from towpath.payload";
+    let days = queue.db.text(days).await;
+    let (first, second) = days.split_once(' ').expect("two days");
+    queue.db.execute(&format!("create view public.of_somebody as select * from {first}")).await;
+    queue.db.advance(DAY * 40).await;
+    assert_eq!(tick().await, json!([]));
+    let faults = queue.db.database().await.loop_fault_list(None, 10).await.unwrap();
+    assert!(faults.len() == 1 && first.ends_with(&faults[0].item), "{faults:?}");
+    assert_eq!(tick().await, json!([&second[second.len() - 8..]]));
+    queue.db.execute("drop view public.of_somebody").await;
+    queue.db.advance(Duration::from_secs(11)).await;
+    assert_eq!(tick().await, json!([&first[first.len() - 8..]]));
+    assert!(queue.db.database().await.loop_fault_list(None, 10).await.unwrap().is_empty());
+}
