@@ -174,6 +174,9 @@ create table towpath.job_lane (
     constraint job_lane_uq unique nulls not distinct (job_kind, executor, priority, event_domain)
 );
 
+-- job_lane_open_idx: _job_lane_set reads open lanes only, and no page that collected ones have left behind.
+create index job_lane_open_idx on towpath.job_lane (lane) where closed_by is null;
+
 -- The lane collector's note: transactions that had read job_lane when noted_by looked, and had not ended.
 create table towpath.job_lane_tick (
     only_row boolean primary key default true,
@@ -442,8 +445,7 @@ create table towpath.job_dead_letter (
         (replayed_job_id is null) = (replayed_at is null) and (replayed_at is null) = (replayed_by is null))
 );
 -- job_dead_letter_triage_idx: fn_job_dead_letter_list and the summary view.
-create index job_dead_letter_triage_idx on towpath.job_dead_letter (triage_status, job_kind, dead_letter_id)
-    include (moved_at, replayed_job_id);
+create index job_dead_letter_triage_idx on towpath.job_dead_letter (triage_status, job_kind, dead_letter_id);
 -- job_dead_letter_replayed_idx: fn_job_history finds where a replayed job came from.
 create index job_dead_letter_replayed_idx on towpath.job_dead_letter (replayed_job_id)
     where replayed_job_id is not null;
