@@ -69,6 +69,15 @@ pub(crate) struct Settings {
     /// Open connections; more are refused with 503
     #[arg(long, global = true, env = "TOWPATH_CONNECTIONS_MAX", value_name = "N", default_value_t = 20_000)]
     pub(crate) connections_max: u32,
+    /// Connections from one address that is not this machine; 0 is as many as there may be
+    #[arg(
+        long,
+        global = true,
+        env = "TOWPATH_CONNECTIONS_PER_ADDRESS_MAX",
+        value_name = "N",
+        default_value_t = 2_000
+    )]
+    pub(crate) connections_per_address_max: u32,
     /// Certificates in PEM, the server's own first; with them it speaks TLS
     #[arg(long, global = true, env = "TOWPATH_TLS_CERT", value_name = "FILE", requires = "tls_key")]
     pub(crate) tls_cert: Option<PathBuf>,

@@ -1,5 +1,6 @@
 //! Streams on this machine: their settings, and the embedded store they live in.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use towpath_db::cluster::private_dir;
 use towpath_model::address::host_name;
+use towpath_server::ReaderLimits;
 use towpath_server::project::Projects;
 use towpath_server::stream;
 use towpath_server::tls::Tls;
@@ -33,6 +35,18 @@ pub(crate) struct StreamSettings {
     #[arg(long, global = true, env = "TOWPATH_STREAM_SSE_SECONDS", value_name = "SECONDS",
           default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=86_400))]
     stream_sse_seconds: u32,
+    /// What is held in memory for readers that do not keep up, all of them; more wait or come back
+    #[arg(long, global = true, env = "TOWPATH_READER_BYTES_MAX", value_name = "BYTES",
+          default_value_t = 128 << 20, value_parser = clap::value_parser!(u32).range(1 << 20..=2 << 30))]
+    reader_bytes_max: u32,
+    /// Of that for the readers of one project
+    #[arg(long, global = true, env = "TOWPATH_READER_PROJECT_BYTES_MAX", value_name = "BYTES",
+          default_value_t = 64 << 20, value_parser = clap::value_parser!(u32).range(1 << 20..=2 << 30))]
+    reader_project_bytes_max: u32,
+    /// Of that on one connection; no read answers more
+    #[arg(long, global = true, env = "TOWPATH_READER_CONNECTION_BYTES_MAX", value_name = "BYTES",
+          default_value_t = 8 << 20, value_parser = clap::value_parser!(u32).range(4 << 20..=256 << 20))]
+    reader_connection_bytes_max: u32,
     /// Live readers of one project at a time
     #[arg(
         long,
@@ -87,6 +101,17 @@ impl StreamSettings {
     }
 }
 
+/// How much may be held for readers.
+pub(crate) fn readers(settings: &Settings) -> ReaderLimits {
+    let StreamSettings { reader_bytes_max, reader_project_bytes_max, reader_connection_bytes_max, .. } =
+        settings.stream;
+    ReaderLimits {
+        server_bytes_max: reader_bytes_max as usize,
+        project_bytes_max: reader_project_bytes_max as usize,
+        connection_bytes_max: reader_connection_bytes_max as usize,
+    }
+}
+
 /// Everything about streams as the server takes it.
 pub(crate) fn for_server(settings: &Settings) -> anyhow::Result<stream::Settings> {
     Ok(stream::Settings {
@@ -111,6 +136,26 @@ pub(crate) fn is_public(settings: &Settings) -> bool {
     !settings.listen.ip().is_loopback()
 }
 
+/// Whether people come by TLS, spoken here or before this server.
+pub(crate) fn is_reached_by_tls(settings: &Settings) -> bool {
+    let public = settings.stream.public_url.as_deref().unwrap_or_default();
+    settings.tls_cert.is_some() || public.to_ascii_lowercase().starts_with("https://")
+}
+
+/// What is wrong with a password that anybody may guess at.
+fn weakness(password: &str) -> Option<&'static str> {
+    let different: BTreeSet<char> = password.chars().collect();
+    match (password.chars().count(), different.len()) {
+        (..PASSWORD_CHARS_MIN, _) => Some("is too short: it needs 12 characters"),
+        (_, ..PASSWORD_CHARS_DIFFERENT_MIN) => Some("repeats itself: it needs 6 different characters"),
+        _ => None,
+    }
+}
+
+/// Ten guesses a minute from every address of a large network would need ages for twelve characters.
+const PASSWORD_CHARS_MIN: usize = 12;
+const PASSWORD_CHARS_DIFFERENT_MIN: usize = 6;
+
 /// Whether there is a dashboard.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dashboard {
@@ -132,6 +177,20 @@ pub(crate) async fn require_keys(settings: &Settings, dashboard: Dashboard) -> a
             "{address} can be reached from outside and the dashboard has no password; set one with \
              TOWPATH_ADMIN_PASSWORD, or listen on 127.0.0.1"
         );
+    }
+    if dashboard == Dashboard::Served {
+        let passwords = [
+            ("TOWPATH_ADMIN_PASSWORD", &settings.admin_password),
+            ("TOWPATH_VIEWER_PASSWORD", &settings.viewer_password),
+        ];
+        for (name, password) in passwords {
+            if let Some(weakness) = password.as_deref().and_then(weakness) {
+                bail!(
+                    "{address} can be reached from outside and {name} {weakness}; make one with: \
+                     openssl rand -base64 18"
+                );
+            }
+        }
     }
     if !any_key(settings).await? {
         bail!(
@@ -175,5 +234,21 @@ pub(crate) fn tls(settings: &Settings) -> anyhow::Result<Option<Tls>> {
     match (&settings.tls_cert, &settings.tls_key) {
         (Some(certificates), Some(key)) => Ok(Some(Tls::read(certificates, key)?)),
         _ => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// O03: a password that is short or one letter over and over is none where everybody may guess.
+    #[test]
+    fn weak_passwords_are_named() {
+        for weak in ["", "secret", "elevenchars", "aaaaaaaaaaaaaaaa", "121212121212"] {
+            assert!(weakness(weak).is_some(), "{weak}");
+        }
+        for strong in ["correct horse battery", "Zm9vYmFyYmF6cXV4", "äöüßéèàç-1234"] {
+            assert!(weakness(strong).is_none(), "{strong}");
+        }
     }
 }

@@ -2,6 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+/// The address a request came from, as its connection tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Client(pub IpAddr);
+
 /// Whether an address is on the public internet. Everything else (this machine, its
 /// networks, tunnels into them, ranges that mean something special) is not for strangers.
 pub fn is_public(address: IpAddr) -> bool {

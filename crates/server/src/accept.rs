@@ -4,20 +4,19 @@
 //! fires on a slow head, and needs twice the memory per idle connection.
 
 use std::pin::Pin;
-use std::sync::Arc;
 
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use prometheus_client::metrics::gauge::Gauge;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::front::Front;
+use crate::flood::FloodBound;
+use crate::front::{Client, Front};
+use crate::guests::{Admission, ConnectionLimits, Guests, Place};
 use crate::hosts::SAFE_FIELDS;
 use crate::http1::{self, Connection, Following, HandedOver, Next};
 use crate::io::{Resumed, WriteBound};
@@ -29,19 +28,19 @@ use crate::tls::Tls;
 pub(crate) async fn run(
     listener: TcpListener,
     front: Front,
-    connections_max: usize,
+    limits: ConnectionLimits,
     tls: Option<Tls>,
     shutdown: CancellationToken,
     stop: Stop,
 ) {
     let connections = TaskTracker::new();
-    let slots = Arc::new(Semaphore::new(connections_max));
     let http = front.metrics.http().clone();
+    let guests = Guests::new(limits, http.connections.clone());
     loop {
-        let stream = tokio::select! {
+        let (stream, address) = tokio::select! {
             () = shutdown.cancelled() => break,
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
+                Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
                     tokio::time::sleep(limits::ACCEPT_REST).await;
@@ -49,16 +48,24 @@ pub(crate) async fn run(
                 }
             },
         };
-        let Ok(slot) = slots.clone().try_acquire_owned() else {
-            http.connections_refused.inc();
-            refuse(stream).await;
-            continue;
+        let place = match guests.admit(address.ip()) {
+            Admission::Admitted(place) => place,
+            Admission::Crowded(place) => {
+                http.connections_refused.inc();
+                connections.spawn(serve_health(stream, front.clone(), tls.clone(), place));
+                continue;
+            }
+            Admission::Full => {
+                http.connections_refused.inc();
+                refuse(stream).await;
+                continue;
+            }
         };
         let guest = Guest {
             front: front.clone(),
             stop: stop.clone(),
             connections: connections.clone(),
-            _held: (slot, Open::new(http.connections.clone())),
+            place: Box::new(place),
         };
         connections.spawn(serve(stream, guest, tls.clone()));
     }
@@ -70,20 +77,41 @@ pub(crate) async fn run(
     }
 }
 
-/// An open connection, counted until it is dropped.
-struct Open(Gauge);
-
-impl Open {
-    fn new(gauge: Gauge) -> Open {
-        gauge.inc();
-        Open(gauge)
-    }
+/// Answers one question about health to somebody for whom there is no room, and 503 to any other.
+async fn serve_health(stream: TcpStream, front: Front, tls: Option<Tls>, place: Place) {
+    let answering = async {
+        let mut first = [0; 1];
+        let asks = tokio::time::timeout(limits::HEALTH_ASK_MAX, stream.peek(&mut first)).await;
+        match tls {
+            _ if !matches!(asks, Ok(Ok(1))) => refuse(stream).await,
+            None => answer_health(stream, &front).await,
+            Some(tls) => {
+                if let Ok(secure) = tls.acceptor().accept(stream).await {
+                    answer_health(secure, &front).await;
+                }
+            }
+        }
+    };
+    let _ = tokio::time::timeout(limits::HEALTH_WAIT_MAX, answering).await;
+    drop(place);
 }
 
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.dec();
-    }
+async fn answer_health<T>(io: T, front: &Front)
+where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+        let front = front.clone();
+        async move {
+            match request.uri().path() {
+                "/health" => front.answer(request).await,
+                _ => Ok(Front::busy("too many connections; try again soon")),
+            }
+        }
+    });
+    let mut builder = conn::http1::Builder::new();
+    let connection = builder.keep_alive(false).max_buf_size(limits::OWN_HEAD_BYTES_MAX);
+    let _ = connection.serve_connection(TokioIo::new(io), service).await;
 }
 
 /// Too many connections: says so and hangs up. The answer fits the socket's empty buffer, so
@@ -101,7 +129,7 @@ struct Guest {
     front: Front,
     stop: Stop,
     connections: TaskTracker,
-    _held: (OwnedSemaphorePermit, Open),
+    place: Box<Place>,
 }
 
 async fn serve(stream: TcpStream, guest: Guest, tls: Option<Tls>) {
@@ -179,14 +207,18 @@ async fn speak<T>(io: T, is_http2: bool, guest: Guest)
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let io = TokioIo::new(io);
     let Guest { front, stop, .. } = &guest;
-    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+    let carried = front.budget.connection();
+    let client = Client(guest.place.address);
+    let service = hyper::service::service_fn(|mut request: Request<Incoming>| {
+        request.extensions_mut().insert(carried.clone());
+        request.extensions_mut().insert(client);
         let front = front.clone();
         async move { front.answer(request).await }
     });
     let ended = match is_http2 {
         false => {
+            let io = TokioIo::new(io);
             let connection = conn::http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(limits::IDLE_WAIT_MAX)
@@ -195,6 +227,10 @@ where
             tokio::pin!(connection);
             tokio::select! {
                 ended = connection.as_mut() => ended,
+                () = carried.stalled() => {
+                    front.metrics.http().slow_clients_dropped.inc();
+                    return;
+                }
                 () = stop.set() => {
                     connection.as_mut().graceful_shutdown();
                     connection.await
@@ -202,16 +238,24 @@ where
             }
         }
         true => {
+            let io = TokioIo::new(FloodBound::new(io, front.metrics.http().http2_floods.clone()));
             let connection = conn::http2::Builder::new(TokioExecutor::new())
                 .timer(TokioTimer::new())
                 .keep_alive_interval(limits::PING_EVERY)
                 .keep_alive_timeout(limits::PING_WAIT_MAX)
                 .max_concurrent_streams(limits::HTTP2_STREAMS_MAX)
                 .max_header_list_size(limits::HEAD_BYTES_MAX as u32)
+                .max_send_buf_size(front.budget.piece_bytes())
+                .max_pending_accept_reset_streams(limits::HTTP2_RESETS_MAX)
+                .max_local_error_reset_streams(limits::HTTP2_RESETS_MAX)
                 .serve_connection(io, service);
             tokio::pin!(connection);
             tokio::select! {
                 ended = connection.as_mut() => ended,
+                () = carried.stalled() => {
+                    front.metrics.http().slow_clients_dropped.inc();
+                    return;
+                }
                 () = stop.set() => {
                     connection.as_mut().graceful_shutdown();
                     connection.await

@@ -7,6 +7,10 @@ use bytes::Bytes;
 use futures_util::Stream;
 use hyper::body::{Body as _, Frame, SizeHint};
 
+use crate::budget::{Held, Share};
+use crate::limits::SMALL_ANSWER_BYTES;
+use crate::paged::Paged;
+
 /// What is sent. Pieces are shared with the store and with other clients, never copied.
 pub(crate) enum Body {
     /// Nothing.
@@ -15,10 +19,12 @@ pub(crate) enum Body {
     Piece(Bytes),
     /// A JSON page: `[`, the values, `]`.
     Array(Array),
-    /// Events until the stream, the client or the server ends it.
-    Events(Pin<Box<dyn Stream<Item = Chunk> + Send>>),
-    /// Whatever the other pages answer with.
-    Other(axum::body::Body),
+    /// A page of a stream, as long as its reader takes it.
+    Page(Box<Paged>),
+    /// Events until the stream, the client or the server ends it, and on whose account one is held.
+    Events(Pin<Box<dyn Stream<Item = Chunk> + Send>>, Box<Share>),
+    /// Whatever the other pages answer with, and the room it takes if it is large.
+    Other(axum::body::Body, Option<Box<(Share, Held)>>),
 }
 
 /// A piece of a body whose length nobody knows, as HTTP/1.1 sends it: its length, the bytes, a line's end.
@@ -85,7 +91,7 @@ impl Body {
 
     /// The next piece with its length before it.
     pub(crate) fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Chunk, axum::Error>>> {
-        if let Body::Events(events) = self {
+        if let Body::Events(events, _) = self {
             return events.as_mut().poll_next(cx).map(|chunk| chunk.map(Ok));
         }
         while let Some(frame) = ready!(Pin::new(&mut *self).poll_frame(cx)) {
@@ -153,8 +159,15 @@ impl hyper::body::Body for Body {
                 Some(piece)
             }
             Body::Array(array) => array.next(),
-            Body::Events(events) => ready!(events.as_mut().poll_next(cx)).map(Chunk::into_data),
-            Body::Other(body) => return Pin::new(body).poll_frame(cx),
+            Body::Page(page) => ready!(page.poll_piece(cx)).transpose().map_err(|_| no_room())?,
+            Body::Events(events, share) => {
+                let chunk = ready!(events.as_mut().poll_next(cx)).map(Chunk::into_data);
+                chunk.map(|data| counted(data, share)).transpose()?
+            }
+            Body::Other(body, held) => {
+                let frame = ready!(Pin::new(body).poll_frame(cx));
+                return Poll::Ready(frame.map(|frame| frame.map(|frame| given(frame, held))));
+            }
         };
         Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
     }
@@ -162,9 +175,10 @@ impl hyper::body::Body for Body {
     fn is_end_stream(&self) -> bool {
         match self {
             Body::Empty => true,
-            Body::Piece(_) | Body::Events(_) => false,
+            Body::Piece(_) | Body::Events(..) => false,
             Body::Array(array) => array.left() == 0,
-            Body::Other(body) => body.is_end_stream(),
+            Body::Page(page) => page.left() == 0,
+            Body::Other(body, _) => body.is_end_stream(),
         }
     }
 
@@ -173,10 +187,33 @@ impl hyper::body::Body for Body {
             Body::Empty => SizeHint::with_exact(0),
             Body::Piece(piece) => SizeHint::with_exact(piece.len() as u64),
             Body::Array(array) => SizeHint::with_exact(array.left()),
-            Body::Events(_) => SizeHint::default(),
-            Body::Other(body) => body.size_hint(),
+            Body::Page(page) => SizeHint::with_exact(page.left()),
+            Body::Events(..) => SizeHint::default(),
+            Body::Other(body, _) => body.size_hint(),
         }
     }
+}
+
+/// An event that hyper holds until its reader takes it; too much of that ends the answer, and the reader comes back.
+fn counted(data: Bytes, share: &Share) -> Result<Bytes, axum::Error> {
+    if data.len() <= SMALL_ANSWER_BYTES {
+        return Ok(data);
+    }
+    let held = share.try_hold(data.len()).and_then(|held| share.keep(held)).ok_or_else(no_room)?;
+    Ok(share.give(data, held))
+}
+
+/// The data of an answer that has its room, which is free when the data has been sent.
+fn given(frame: Frame<Bytes>, held: &mut Option<Box<(Share, Held)>>) -> Frame<Bytes> {
+    match (frame.into_data(), held.take().map(|held| *held)) {
+        (Ok(data), Some((share, held))) => Frame::data(share.give(data, held)),
+        (Ok(data), None) => Frame::data(data),
+        (Err(frame), _) => frame,
+    }
+}
+
+fn no_room() -> axum::Error {
+    axum::Error::new("readers hold all the memory there is for them")
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use axum::response::IntoResponse;
 use axum::{Json, Router};
-use hyper::body::Incoming;
-use hyper::header::{HOST, HeaderValue};
+use hyper::body::{Body as _, Incoming};
+use hyper::header::{HOST, HeaderValue, RETRY_AFTER};
 use hyper::http::uri::Authority;
 use hyper::{Request, Response, StatusCode};
 use serde_json::json;
@@ -19,11 +19,16 @@ use towpath_model::stream::name::Place;
 use towpath_trace::Tracer;
 
 use crate::body::Body;
+use crate::budget::Budget;
 use crate::hosts::{Hosts, SAFE_FIELDS};
+use crate::limits::SMALL_ANSWER_BYTES;
 use crate::metrics::{self, Metrics};
 use crate::stream::Streams;
 use crate::trace;
-use crate::upload::Upload;
+use crate::upload::{Timely, Upload};
+
+/// Where a request comes from, for whoever answers it: an extension.
+pub(crate) use towpath_model::address::Client;
 
 /// What answers requests. Cheap to clone, once per connection.
 #[derive(Clone)]
@@ -31,6 +36,7 @@ pub(crate) struct Front {
     pub(crate) streams: Option<Streams>,
     pub(crate) router: Router,
     pub(crate) hosts: Hosts,
+    pub(crate) budget: Budget,
     pub(crate) metrics: Metrics,
     pub(crate) tracer: Tracer,
 }
@@ -40,14 +46,36 @@ impl Front {
         let authority = request.uri().authority().map(Authority::as_str);
         if !self.hosts.allow(request.headers(), authority) {
             self.metrics.http().not_let_in("wrong_host");
-            return Ok(safe(wrong_host(&request).map(Body::Other)));
+            return Ok(safe(wrong_host(&request).map(|body| Body::Other(body, None))));
         }
         if let Some(streams) = &self.streams
             && let Some(place) = Place::parse(request.uri().path())
         {
             return Ok(streams.answer(place, request.map(Upload::Coming)).await);
         }
-        Ok(safe(self.route(request).await.map(Body::Other)))
+        Ok(safe(self.within_budget(self.route(request).await)))
+    }
+
+    /// An answer that is not small needs room until it has been sent.
+    fn within_budget(&self, response: axum::response::Response) -> Response<Body> {
+        let bytes = response.body().size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok());
+        let Some(bytes) = bytes.filter(|bytes| *bytes > SMALL_ANSWER_BYTES) else {
+            return response.map(|body| Body::Other(body, None));
+        };
+        let share = self.budget.others();
+        match share.try_hold(bytes) {
+            Some(held) => response.map(|body| Body::Other(body, Some(Box::new((share, held))))),
+            None => {
+                Front::busy("answers that nobody reads hold all the memory there is for them; try again soon")
+            }
+        }
+    }
+
+    /// 503: come back.
+    pub(crate) fn busy(detail: &str) -> Response<Body> {
+        let body = Json(json!({ "error": "busy", "detail": detail }));
+        let response = (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "1")], body).into_response();
+        safe(response.map(|body| Body::Other(body, None)))
     }
 
     /// Everything but streams.
@@ -62,7 +90,8 @@ impl Front {
             request.extensions_mut().insert(trace);
             span
         });
-        let response = self.router.clone().oneshot(request.map(axum::body::Body::new)).await;
+        let response =
+            self.router.clone().oneshot(request.map(|body| axum::body::Body::new(Timely::new(body)))).await;
         let response = response.unwrap_or_else(|never| match never {});
         let status = response.status().as_u16();
         self.metrics.request(measured, status, began.elapsed());

@@ -5,10 +5,14 @@
 
 mod accept;
 mod body;
+mod budget;
+pub mod descriptors;
 mod events;
+mod flood;
 mod front;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
+mod guests;
 mod hosts;
 mod http1;
 mod io;
@@ -16,6 +20,7 @@ mod jobs;
 mod limits;
 pub mod metrics;
 mod openapi;
+mod paged;
 pub mod project;
 mod ready;
 mod stop;
@@ -34,7 +39,10 @@ use towpath_db::Database;
 use towpath_streams::{Circuits, Store};
 use towpath_trace::Tracer;
 
+use budget::Budget;
+pub use budget::ReaderLimits;
 use front::Front;
+use guests::ConnectionLimits;
 use hosts::Hosts;
 use metrics::{Access, Metrics};
 use project::Projects;
@@ -52,8 +60,13 @@ pub struct Config {
     /// Open connections; more are refused with 503. `None` is a default that fits a small
     /// machine.
     pub connections_max: Option<usize>,
+    /// How much may be held in memory for readers.
+    pub readers: ReaderLimits,
     /// Names besides those of this machine that a listener on loopback answers to.
     pub hosts: Vec<String>,
+    /// Connections from one address that is not this machine; `None` is a default for clients, and proxies of a
+    /// few hundred of them. 0 is as many as there may be.
+    pub connections_per_address_max: Option<usize>,
     /// Speaks TLS with this; `None` is plain HTTP.
     pub tls: Option<Tls>,
     /// Where everybody's numbers are, for `/metrics`.
@@ -75,10 +88,11 @@ pub async fn run(listener: TcpListener, config: Config, shutdown: CancellationTo
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     let address = listener.local_addr().map(|address| format!("{scheme}://{address}")).unwrap_or_default();
     let stop = Stop::default();
+    let budget = Budget::new(config.readers, config.metrics.http().readers.clone());
     let opened = match config.streams.clone() {
         Some((store, settings)) => {
             let ends = (shutdown.clone(), stop.clone());
-            open(store, settings, &config, address, ends).await.map(Some)
+            open(store, settings, (&config, budget.clone()), address, ends).await.map(Some)
         }
         None => Ok(None),
     };
@@ -90,19 +104,23 @@ pub async fn run(listener: TcpListener, config: Config, shutdown: CancellationTo
             (None, None)
         }
     };
-    let connections_max = config.connections_max.unwrap_or(limits::CONNECTIONS_MAX);
+    let per_address = config.connections_per_address_max.unwrap_or(limits::CONNECTIONS_PER_ADDRESS_MAX);
+    let connections = ConnectionLimits {
+        all: descriptors::connections_max(config.connections_max.unwrap_or(limits::CONNECTIONS_MAX)),
+        per_address: Some(per_address).filter(|max| *max > 0),
+    };
     let tls = config.tls.clone();
     let (metrics, tracer) = (config.metrics.clone(), config.tracer.clone());
     let hosts = Hosts::new(listener.local_addr().ok(), &config.hosts);
     let router = router(config, projects, shutdown.clone());
-    let front = Front { streams, router, hosts, metrics, tracer };
-    accept::run(listener, front, connections_max, tls, shutdown, stop).await;
+    let front = Front { streams, router, hosts, budget, metrics, tracer };
+    accept::run(listener, front, connections, tls, shutdown, stop).await;
 }
 
 async fn open(
     store: Arc<dyn Store>,
     settings: stream::Settings,
-    config: &Config,
+    (config, budget): (&Config, Budget),
     base_url: String,
     (shutdown, stop): (CancellationToken, Stop),
 ) -> Result<(Streams, Projects), towpath_streams::Error> {
@@ -112,6 +130,7 @@ async fn open(
         projects: projects.clone(),
         metrics: config.metrics.clone(),
         circuits: config.circuits.clone(),
+        budget,
     };
     Ok((Streams::open(store, settings, around, shutdown, stop).await?, projects))
 }

@@ -16,6 +16,16 @@ pub(crate) const SURVEY_WAIT_MAX: Duration = Duration::from_secs(6);
 pub(crate) const SURVEY_UNASKED_MAX: Duration = Duration::from_secs(180);
 /// Open connections. Each costs about 11 kB; this many fit beside everything else.
 pub(crate) const CONNECTIONS_MAX: usize = 20_000;
+/// Connections from one address that is not this machine. A proxy or an office behind one address has hundreds.
+pub(crate) const CONNECTIONS_PER_ADDRESS_MAX: usize = 2_000;
+/// File descriptors that connections leave alone: the stream store opens up to 256 files, the database and the
+/// worker a few dozen connections, and webhooks as many again.
+pub(crate) const FILES_KEPT: usize = 512;
+/// Connections beyond the bound that may still ask for `/health`: a few probes at a time.
+pub(crate) const HEALTH_CONNECTIONS: usize = 16;
+/// Such a connection asks at once, and gets its answer in this time.
+pub(crate) const HEALTH_WAIT_MAX: Duration = Duration::from_secs(2);
+pub(crate) const HEALTH_ASK_MAX: Duration = Duration::from_millis(500);
 /// A connection may rest between requests for this long, and a request's head must arrive
 /// in it. Load balancers keep connections for 60 seconds; closing first would race with
 /// the next request.
@@ -35,6 +45,30 @@ pub(crate) const READ_BYTES: usize = 2 * 1024;
 pub(crate) const AHEAD_BYTES_MAX: usize = 16 * 1024;
 /// What a connection keeps of the buffer for its answers.
 pub(crate) const OUTPUT_BYTES_KEPT: usize = 2 * 1024;
+/// What is held in memory for readers of streams, all of them: they fit beside everything else on a machine with
+/// half a gigabyte.
+pub(crate) const READER_BYTES_MAX: usize = 128 << 20;
+/// Of that for the readers of one project, so that one does not slow down the others.
+pub(crate) const READER_PROJECT_BYTES_MAX: usize = 64 << 20;
+/// Of that on one connection: a page, and two pieces of every answer that HTTP/2 may carry there.
+pub(crate) const READER_CONNECTION_BYTES_MAX: usize = 8 << 20;
+/// The same for pages of the dashboard and answers of the API, all of them.
+pub(crate) const OTHER_ANSWERS_BYTES_MAX: usize = 32 << 20;
+/// Projects whose pool is remembered before those without readers are forgotten.
+pub(crate) const READER_PROJECTS_KEPT: usize = 1_024;
+/// An answer up to this length is part of what a connection costs, and not counted.
+pub(crate) const SMALL_ANSWER_BYTES: usize = 4 << 10;
+/// A page is read again in pieces of this length for a reader that is slow: two thousand of them are
+/// what all readers may hold.
+pub(crate) const PIECE_BYTES: usize = 64 << 10;
+/// A read waits this long for room, then its reader is told to come back.
+pub(crate) const READER_WAIT_MAX: Duration = Duration::from_secs(10);
+/// How soon, and then how often, a reader that takes nothing is asked for its page back if others need the room.
+pub(crate) const READER_LOOK_MIN: Duration = Duration::from_millis(25);
+pub(crate) const READER_LOOK_MAX: Duration = Duration::from_secs(1);
+/// A piece that was handed to hyper must be taken in this time, and at least this fast.
+pub(crate) const READER_CHUNK_WAIT_MAX: Duration = Duration::from_secs(60);
+pub(crate) const READER_BYTES_PER_SECOND_MIN: usize = 16 << 10;
 /// A peer that takes no byte for this long has gone, and holds memory.
 pub(crate) const WRITE_WAIT_MAX: Duration = Duration::from_secs(30);
 /// A request's body must arrive in this time, and it is held in memory until it has.
@@ -47,6 +81,12 @@ pub(crate) const PING_EVERY: Duration = Duration::from_secs(20);
 pub(crate) const PING_WAIT_MAX: Duration = Duration::from_secs(20);
 /// Requests under way on one HTTP/2 connection; browsers use about a hundred.
 pub(crate) const HTTP2_STREAMS_MAX: u32 = 250;
+/// Streams that a client reset before they were accepted, and that we reset: then the connection is cut.
+pub(crate) const HTTP2_RESETS_MAX: usize = 100;
+/// Frames that ask for nothing (PING, SETTINGS, RST_STREAM, …) in one window. Clients that measure the line send a few
+/// pings a second; a proxy that cancels requests sends tens of resets.
+pub(crate) const HTTP2_CONTROL_FRAMES_MAX: u32 = 2_000;
+pub(crate) const HTTP2_CONTROL_WINDOW: Duration = Duration::from_secs(10);
 /// Requests in flight get this long after a stop; the next signal ends them at once.
 pub(crate) const DRAIN_WAIT_MAX: Duration = Duration::from_secs(20);
 /// How long accepting rests when the process has no file descriptors left.

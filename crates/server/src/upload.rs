@@ -1,7 +1,13 @@
 //! The body of a request: there already, or still coming.
 
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
 use bytes::Bytes;
-use hyper::body::Incoming;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::limits::BODY_WAIT_MAX;
 
 /// What a client sends.
 #[derive(Debug)]
@@ -10,4 +16,49 @@ pub(crate) enum Upload {
     Here(Bytes),
     /// It comes piece by piece.
     Coming(Incoming),
+}
+
+/// Why a body broke off.
+#[derive(Debug, thiserror::Error)]
+#[error("the body did not arrive in time")]
+pub(crate) struct Late;
+
+/// A body that breaks off when it takes too long, whoever reads it: nobody can forget to look at the clock.
+pub(crate) struct Timely {
+    body: Incoming,
+    ends_at: Instant,
+    /// Exists only while bytes are missing.
+    alarm: Option<Pin<Box<Sleep>>>,
+}
+
+impl Timely {
+    pub(crate) fn new(body: Incoming) -> Timely {
+        Timely { body, ends_at: Instant::now() + BODY_WAIT_MAX, alarm: None }
+    }
+}
+
+impl Body for Timely {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
+            return Poll::Ready(frame.map(|frame| frame.map_err(axum::Error::new)));
+        }
+        let ends_at = self.ends_at;
+        let alarm = self.alarm.get_or_insert_with(|| Box::pin(sleep_until(ends_at)));
+        ready!(alarm.as_mut().poll(cx));
+        Poll::Ready(Some(Err(axum::Error::new(Late))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// A catch-up page when a follower has fallen behind: large enough to read at disk speed,
 /// small enough that a thousand slow readers fit into memory.
-pub const FOLLOW_PAGE_BYTES: usize = 1 << 20;
+pub const FOLLOW_PAGE_BYTES: usize = 64 << 10;
 /// Recent batches kept for each followed stream. Readers that lag more read from the disk,
 /// which costs a system call, not an error.
 pub const RECENT_BYTES_MAX: usize = 256 << 10;

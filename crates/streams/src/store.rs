@@ -292,6 +292,18 @@ pub struct Head {
     pub retention: Retention,
 }
 
+impl Head {
+    /// How many bytes there are from `start` on.
+    pub fn bytes_behind(&self, start: Start) -> usize {
+        let from = match start {
+            Start::Beginning => self.start,
+            Start::Now => self.tail,
+            Start::At(offset) => offset,
+        };
+        usize::try_from(self.tail.bytes().saturating_sub(from.bytes())).unwrap_or(usize::MAX)
+    }
+}
+
 /// Something read.
 #[derive(Debug)]
 pub struct Page {

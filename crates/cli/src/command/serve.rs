@@ -17,6 +17,7 @@ use crate::{dashboard, master_key, metrics, shutdown, streams, trace};
 /// Without a database it serves streams alone.
 pub(crate) async fn run(settings: &Settings, origins: &Origins, output: &Output) -> anyhow::Result<ExitCode> {
     let shutdown = shutdown::on_signal()?;
+    towpath_server::descriptors::raise();
     tracing::info!("towpath {}: {}", env!("CARGO_PKG_VERSION"), origins.in_words());
     let tls = streams::tls(settings)?;
     let dashboard = if settings.database_url.is_some() { Dashboard::Served } else { Dashboard::Absent };
@@ -56,6 +57,8 @@ pub(crate) async fn run(settings: &Settings, origins: &Origins, output: &Output)
         streams: Some((Arc::new(store.clone()), stream_settings)),
         connections_max: Some(settings.connections_max as usize),
         hosts: streams::hosts(settings),
+        readers: streams::readers(settings),
+        connections_per_address_max: Some(settings.connections_per_address_max as usize),
         tls,
         metrics: numbers.clone(),
         metrics_access: metrics::access(settings, settings.listen),

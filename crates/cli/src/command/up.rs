@@ -56,6 +56,7 @@ pub(crate) async fn run(
     output: &Output,
 ) -> anyhow::Result<ExitCode> {
     let shutdown = shutdown::on_signal()?;
+    towpath_server::descriptors::raise();
     tracing::info!("towpath {}: {}", env!("CARGO_PKG_VERSION"), origins.in_words());
     let tls = streams::tls(settings)?;
     // Asked for again later; what is wrong with it is said before anything is started.
@@ -137,6 +138,8 @@ impl Running {
             streams: Some((Arc::new(self.streams.clone()), streams::for_server(settings)?)),
             connections_max: Some(settings.connections_max as usize),
             hosts: streams::hosts(settings),
+            readers: streams::readers(settings),
+            connections_per_address_max: Some(settings.connections_per_address_max as usize),
             tls,
             metrics: numbers.clone(),
             metrics_access: metrics::access(settings, settings.listen),

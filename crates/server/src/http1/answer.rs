@@ -100,6 +100,8 @@ fn date() -> Date {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::{Budget, ReaderLimits};
+    use crate::metrics::ReaderNumbers;
 
     #[test]
     fn a_date_has_the_form_of_http() {
@@ -120,7 +122,8 @@ mod tests {
         assert_eq!(head(StatusCode::CREATED, Body::Empty, false), (Framing::Length, true));
         assert_eq!(head(StatusCode::OK, Body::Empty, true), (Framing::Nothing, false));
         assert_eq!(head(StatusCode::NOT_MODIFIED, Body::Empty, false), (Framing::Nothing, false));
-        let endless = Body::Events(Box::pin(futures_util::stream::pending()));
+        let share = Budget::new(ReaderLimits::default(), ReaderNumbers::default()).others();
+        let endless = Body::Events(Box::pin(futures_util::stream::pending()), Box::new(share));
         assert_eq!(head(StatusCode::OK, endless, false), (Framing::Chunks, false));
     }
 }

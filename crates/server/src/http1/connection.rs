@@ -12,15 +12,17 @@ use hyper::header::{CONNECTION, HeaderValue};
 use prometheus_client::metrics::counter::Counter;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
-use tokio::time::{Instant, Sleep, sleep_until, timeout};
+use tokio::time::{Instant, Sleep, sleep_until, timeout, timeout_at};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::HandedOver;
 use super::answer::{Framing, put_append, put_head};
 use crate::body::Body;
 use crate::limits::{
-    AHEAD_BYTES_MAX, BODY_WAIT_MAX, IDLE_WAIT_MAX, OUTPUT_BYTES_KEPT, READ_BYTES, WRITE_WAIT_MAX,
+    AHEAD_BYTES_MAX, BODY_WAIT_MAX, IDLE_WAIT_MAX, OUTPUT_BYTES_KEPT, READ_BYTES, READER_LOOK_MAX,
+    READER_LOOK_MIN, SMALL_ANSWER_BYTES, WRITE_WAIT_MAX,
 };
+use crate::paged::Paged;
 use crate::stop::Stop;
 use crate::stream::{Done, Streams};
 
@@ -188,6 +190,10 @@ impl Connection {
         match framing {
             Framing::Nothing => self.wire.send(&[]).await?,
             Framing::Chunks => return Ok(Some(body)),
+            Framing::Length if matches!(body, Body::Page(_)) => {
+                let Body::Page(page) = body else { return Err(Gone) };
+                Box::pin(self.wire.send_page(*page)).await?;
+            }
             Framing::Length => {
                 let mut pieces: Vec<Bytes> = Vec::new();
                 while let Some(frame) = body.frame().await {
@@ -232,6 +238,13 @@ impl Following {
 
     async fn send_rest(&mut self) -> Result<(), Gone> {
         let rest = std::mem::take(&mut self.rest);
+        // One that has stopped reading keeps its event if there is room for it, else it has to come back.
+        let _held = match &self.body {
+            Body::Events(_, share) if rest.len() > SMALL_ANSWER_BYTES => {
+                Some(share.try_hold(rest.len()).ok_or(Gone)?)
+            }
+            _ => None,
+        };
         self.wire.send(&[&rest]).await?;
         self.wire.drop_buffers();
         Ok(())
@@ -293,19 +306,9 @@ impl Wire {
     async fn send(&mut self, pieces: &[&[u8]]) -> Result<(), Gone> {
         let Wire { stream, output, given_up, .. } = self;
         let mut slices = [IoSlice::new(&[]); 8];
-        let all = std::iter::once(&output[..]).chain(pieces.iter().copied()).filter(|it| !it.is_empty());
-        let mut count = 0;
-        for (slot, piece) in slices.iter_mut().zip(all) {
-            *slot = IoSlice::new(piece);
-            count += 1;
-        }
-        let mut left = &mut slices[..count];
+        let mut left = gather(&mut slices, std::iter::once(&output[..]).chain(pieces.iter().copied()));
         loop {
-            let written = match &left {
-                [one] => stream.try_write(one),
-                many => stream.try_write_vectored(many),
-            };
-            match written {
+            match write(stream, left) {
                 Ok(0) => return Err(Gone),
                 Ok(written) => IoSlice::advance_slices(&mut left, written),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -328,5 +331,68 @@ impl Wire {
         output.clear();
         output.shrink_to(OUTPUT_BYTES_KEPT);
         Ok(())
+    }
+
+    /// Sends what is in `output`, then a page, as fast as its reader takes it.
+    async fn send_page(&mut self, mut page: Paged) -> Result<(), Gone> {
+        while page.left() > 0 || !self.output.is_empty() {
+            page.load().await.map_err(|_| Gone)?;
+            let mut slices = [IoSlice::new(&[]); 4];
+            let left = gather(&mut slices, std::iter::once(&self.output[..]).chain(page.parts()));
+            match write(&self.stream, left) {
+                Ok(0) => return Err(Gone),
+                Ok(written) => {
+                    let head = written.min(self.output.len());
+                    self.output.drain(..head);
+                    page.advance(written - head);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.wait_for_reader(&mut page).await?;
+                }
+                Err(_) => return Err(Gone),
+            }
+        }
+        self.output.shrink_to(OUTPUT_BYTES_KEPT);
+        Ok(())
+    }
+
+    /// Waits until the socket takes bytes again. Meanwhile the page is let go as soon as others need its room.
+    async fn wait_for_reader(&self, page: &mut Paged) -> Result<(), Gone> {
+        let ends_at = Instant::now() + WRITE_WAIT_MAX;
+        let mut look = READER_LOOK_MIN;
+        loop {
+            let until = (Instant::now() + look).min(ends_at);
+            match timeout_at(until, self.stream.writable()).await {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(_)) => return Err(Gone),
+                Err(_) if until == ends_at => {
+                    self.given_up.inc();
+                    return Err(Gone);
+                }
+                Err(_) => page.let_go_if_tight(),
+            }
+            look = (look * 2).min(READER_LOOK_MAX);
+        }
+    }
+}
+
+/// What is not empty of `pieces`, ready to be written; no more than there are slices.
+fn gather<'a, 'p>(
+    slices: &'a mut [IoSlice<'p>],
+    pieces: impl Iterator<Item = &'p [u8]>,
+) -> &'a mut [IoSlice<'p>] {
+    let mut count = 0;
+    for (slot, piece) in slices.iter_mut().zip(pieces.filter(|piece| !piece.is_empty())) {
+        *slot = IoSlice::new(piece);
+        count += 1;
+    }
+    &mut slices[..count]
+}
+
+/// Writes what the socket takes, in one system call.
+fn write(stream: &TcpStream, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+    match slices {
+        [one] => stream.try_write(one),
+        many => stream.try_write_vectored(many),
     }
 }

@@ -1,10 +1,12 @@
 //! Reading a body: bounded in size, in time and in depth.
 
 use axum::body::{Body, Bytes};
+use http_body_util::LengthLimitError;
 use serde::de::DeserializeOwned;
 
 use super::Error;
 use crate::limits;
+use crate::upload::Late;
 
 /// The body as `T`. Fields that mean nothing are refused: they are slips.
 pub(crate) async fn read<T: DeserializeOwned>(body: Body, bytes_max: usize) -> Result<T, Error> {
@@ -19,19 +21,17 @@ pub(crate) async fn read<T: DeserializeOwned>(body: Body, bytes_max: usize) -> R
 
 /// The body as it came.
 pub(crate) async fn bytes(body: Body, bytes_max: usize) -> Result<Bytes, Error> {
-    let reading = axum::body::to_bytes(body, bytes_max);
-    match tokio::time::timeout(limits::BODY_WAIT_MAX, reading).await {
-        Ok(Ok(bytes)) => Ok(bytes),
-        Ok(Err(error)) if is_too_large(&error) => Err(Error::TooLarge(bytes_max)),
-        Ok(Err(error)) => Err(Error::Malformed(format!("the body broke off: {error}"))),
-        Err(_) => Err(Error::TooSlow),
-    }
+    axum::body::to_bytes(body, bytes_max).await.map_err(|error| match error {
+        error if is_because_of::<LengthLimitError>(&error) => Error::TooLarge(bytes_max),
+        error if is_because_of::<Late>(&error) => Error::TooSlow,
+        error => Error::Malformed(format!("the body broke off: {error}")),
+    })
 }
 
-fn is_too_large(error: &axum::Error) -> bool {
+fn is_because_of<E: std::error::Error + 'static>(error: &axum::Error) -> bool {
     let mut cause: Option<&dyn std::error::Error> = Some(error);
     while let Some(error) = cause {
-        if error.is::<http_body_util::LengthLimitError>() {
+        if error.is::<E>() {
             return true;
         }
         cause = error.source();

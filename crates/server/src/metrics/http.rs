@@ -30,6 +30,30 @@ struct Reason {
     reason: &'static str,
 }
 
+/// What is held for readers. Clones are one.
+#[derive(Clone, Default)]
+pub(crate) struct ReaderNumbers {
+    pub(crate) held: Gauge,
+    pub(crate) waits: Counter,
+    pub(crate) refusals: Counter,
+}
+
+impl ReaderNumbers {
+    fn register(&self, registry: &mut Register<'_>) {
+        registry.register("reader_bytes", "Bytes held in memory for readers", self.held.clone());
+        registry.register(
+            "reader_waits",
+            "Reads that waited because readers held what they may (reader_bytes_max)",
+            self.waits.clone(),
+        );
+        registry.register(
+            "reader_refusals",
+            "Answers refused or ended because readers held what they may",
+            self.refusals.clone(),
+        );
+    }
+}
+
 /// The numbers. Clones are one.
 #[derive(Clone)]
 pub(crate) struct Numbers {
@@ -40,7 +64,9 @@ pub(crate) struct Numbers {
     pub(crate) connections: Gauge,
     pub(crate) connections_refused: Counter,
     pub(crate) sse_clients: Gauge,
+    pub(crate) readers: ReaderNumbers,
     pub(crate) slow_clients_dropped: Counter,
+    pub(crate) http2_floods: Counter,
     quota_rejections: Family<Reason, Counter>,
     auth_failures: Family<Reason, Counter>,
 }
@@ -54,7 +80,9 @@ impl Default for Numbers {
             connections: Gauge::default(),
             connections_refused: Counter::default(),
             sse_clients: Gauge::default(),
+            readers: ReaderNumbers::default(),
             slow_clients_dropped: Counter::default(),
+            http2_floods: Counter::default(),
             quota_rejections: Family::default(),
             auth_failures: Family::default(),
         }
@@ -80,8 +108,19 @@ impl Numbers {
         );
         registry.register("http_connections", "Open connections", self.connections.clone());
         let refused = self.connections_refused.clone();
-        registry.register("http_connections_refused", "Connections beyond connections_max", refused);
+        registry.register(
+            "http_connections_refused",
+            "Connections beyond connections_max or connections_per_address_max",
+            refused,
+        );
+        let floods = self.http2_floods.clone();
+        registry.register(
+            "http2_floods",
+            "HTTP/2 connections cut because of frames that ask for nothing",
+            floods,
+        );
         registry.register("sse_clients", "Readers that follow a stream by SSE", self.sse_clients.clone());
+        self.readers.register(registry);
         let slow = self.slow_clients_dropped.clone();
         registry.register("slow_clients_dropped", "Connections ended because the peer did not read", slow);
         registry.register(

@@ -26,10 +26,12 @@ use towpath_model::metrics::{Described, Register};
 use towpath_trace::Tracer;
 
 pub use access::Access;
-pub(crate) use http::{Request, endpoint, method};
+pub(crate) use http::{ReaderNumbers, Request, endpoint, method};
 pub use survey::SurveyNumbers;
 
+use crate::budget::{Budget, ReaderLimits};
 use crate::front::Front;
+use crate::guests::ConnectionLimits;
 use crate::hosts::Hosts;
 use crate::stop::Stop;
 use crate::{accept, limits, ready};
@@ -106,8 +108,10 @@ pub async fn run(listener: TcpListener, metrics: Metrics, access: Access, shutdo
         .merge(router(metrics.clone(), access))
         .fallback(ready::not_found);
     let hosts = Hosts::new(listener.local_addr().ok(), &[]);
-    let front = Front { streams: None, router, hosts, metrics, tracer: Tracer::default() };
-    accept::run(listener, front, limits::METRICS_CONNECTIONS_MAX, None, shutdown, Stop::default()).await;
+    let budget = Budget::new(ReaderLimits::default(), metrics.http().readers.clone());
+    let front = Front { streams: None, router, hosts, budget, metrics, tracer: Tracer::default() };
+    let connections = ConnectionLimits { all: limits::METRICS_CONNECTIONS_MAX, per_address: None };
+    accept::run(listener, front, connections, None, shutdown, Stop::default()).await;
 }
 
 /// `/metrics`, for whoever may ask.

@@ -23,6 +23,7 @@ use super::read::{next_cursor, refuse_beyond};
 use super::refusal::Refusal;
 use super::{Answer, Streams, headers, with_body};
 use crate::body::{Body, Chunk};
+use crate::budget::Share;
 use crate::limits;
 use crate::project::Pass;
 use crate::stop::Stop;
@@ -31,7 +32,7 @@ impl Streams {
     /// `live=sse`: events until the stream ends, the client leaves, or its time is up.
     pub(super) fn events(
         &self,
-        name: StreamName,
+        (name, share): (StreamName, Share),
         pass: Pass,
         start: Start,
         sent_cursor: Option<&str>,
@@ -68,7 +69,7 @@ impl Streams {
             _reader: (reader, Following::new(self.0.metrics.http().sse_clients.clone())),
         };
         events.set_alarm();
-        let body = Body::Events(Box::pin(events));
+        let body = Body::Events(Box::pin(events), Box::new(share));
         let mut response = with_body(StatusCode::OK, body);
         let out = response.headers_mut();
         out.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));

@@ -33,6 +33,7 @@ use towpath_model::token::Action;
 use towpath_streams::{Circuits, Error, Store};
 
 use crate::body::Body;
+use crate::budget::{Budget, Connection, Share};
 use crate::metrics::{self, Metrics};
 use crate::project::{Auth, Origins, Pass, Projects};
 use crate::stop::Stop;
@@ -59,6 +60,7 @@ struct Inner {
     projects: Projects,
     fan_outs: FanOuts,
     metrics: Metrics,
+    budget: Budget,
     /// Where this server is reached.
     base_url: String,
     /// `None` if what is kept of them could not be read.
@@ -74,6 +76,7 @@ pub(crate) struct Around {
     pub(crate) projects: Projects,
     pub(crate) metrics: Metrics,
     pub(crate) circuits: Circuits,
+    pub(crate) budget: Budget,
 }
 
 /// What every handler answers: a response, or a refusal that becomes one.
@@ -89,7 +92,7 @@ impl Streams {
         shutdown: CancellationToken,
         stop: Stop,
     ) -> Result<Streams, Error> {
-        let Around { base_url, projects, metrics, circuits } = around;
+        let Around { base_url, projects, metrics, circuits, budget } = around;
         let base_url = settings.public_url.clone().unwrap_or(base_url);
         let base_url = base_url.trim_end_matches('/').to_owned();
         let subscriptions = match Subscriptions::open(store.clone(), &settings, base_url.clone()).await {
@@ -114,6 +117,7 @@ impl Streams {
             projects,
             fan_outs,
             metrics,
+            budget,
             base_url,
             subscriptions,
             shutdown,
@@ -211,6 +215,11 @@ impl Streams {
 
     fn fan_outs(&self) -> &FanOuts {
         &self.0.fan_outs
+    }
+
+    /// On whose account something is held for the reader who asked.
+    fn share(&self, project: &Arc<str>, request: &Request<Upload>) -> Share {
+        self.0.budget.project(project, request.extensions().get::<Arc<Connection>>().cloned())
     }
 
     fn store(&self) -> &dyn Store {

@@ -12,12 +12,15 @@ use towpath_model::stream::etag::{self, PageTag};
 use towpath_model::stream::name::StreamName;
 use towpath_model::stream::offset::{Offset, Start};
 use towpath_model::token::Invalid as InvalidToken;
-use towpath_streams::Step;
+use towpath_streams::{Step, StreamId};
 
 use super::refusal::Refusal;
 use super::request::{header, query};
 use super::{Answer, Streams, empty, headers, with_body};
 use crate::body::Body;
+use crate::budget::{Held, Share};
+use crate::limits::SMALL_ANSWER_BYTES;
+use crate::paged::{self, Paged, Source};
 use crate::project::{Keeping, Pass};
 use crate::upload::Upload;
 
@@ -47,12 +50,12 @@ impl Streams {
         match (live.as_deref(), start) {
             (None, start) => {
                 let start = start.unwrap_or(Start::Beginning);
-                self.catch_up(&name, start, keeping, request.headers()).await
+                self.catch_up(&name, start, keeping, request).await
             }
             (Some("long-poll" | "sse"), None) => Err(Refusal::invalid("a live read needs an offset")),
             (Some("long-poll"), Some(start)) => {
                 let cursor = query(text, "cursor")?;
-                let poll = self.long_poll(&name, start, cursor.as_deref(), keeping, request.headers());
+                let poll = self.long_poll(&name, start, cursor.as_deref(), keeping, request);
                 tokio::select! {
                     answer = poll => answer,
                     () = pass.ended() => Err(InvalidToken::Expired.into()),
@@ -60,14 +63,31 @@ impl Streams {
             }
             (Some("sse"), Some(start)) => {
                 let cursor = query(text, "cursor")?;
-                self.events(name, pass, start, cursor.as_deref())
+                let share = self.share(&name.project, request);
+                self.events((name, share), pass, start, cursor.as_deref())
             }
             (Some(_), _) => Err(Refusal::invalid("live is long-poll or sse")),
         }
     }
 
-    async fn catch_up(&self, name: &StreamName, start: Start, keeping: Keeping, asked: &HeaderMap) -> Answer {
-        let read = self.store().read(name, start, self.settings().page_bytes_max).await?;
+    async fn catch_up(
+        &self,
+        name: &StreamName,
+        start: Start,
+        keeping: Keeping,
+        request: &Request<Upload>,
+    ) -> Answer {
+        let share = self.share(&name.project, request);
+        let bytes_max = self.settings().page_bytes_max.min(self.0.budget.page_bytes_max());
+        let guess = self.store().head(name)?.bytes_behind(start).min(bytes_max);
+        let (read, held) = match guess <= SMALL_ANSWER_BYTES {
+            // What was appended meanwhile may be more: it is counted when it is sent.
+            true => (self.store().read(name, start, bytes_max).await?, None),
+            false => {
+                let (read, held) = paged::read(self.store(), name, start, bytes_max, (&share, guess)).await?;
+                (read, Some(held))
+            }
+        };
         refuse_beyond(start, read.head.tail)?;
         let page = Page {
             life: read.head.id.0,
@@ -79,8 +99,10 @@ impl Streams {
             is_the_end: read.is_the_end(),
             kind: if start == Start::Now { Kind::Now } else { Kind::CatchUp },
             keeping,
+            source: self.source(name, read.head.id, share),
+            held,
         };
-        page.answer(asked)
+        page.answer(request.headers())
     }
 
     /// Answers as soon as there is something, or when the wait is over.
@@ -90,7 +112,7 @@ impl Streams {
         start: Start,
         sent_cursor: Option<&str>,
         keeping: Keeping,
-        asked: &HeaderMap,
+        request: &Request<Upload>,
     ) -> Answer {
         let _reader = self.0.readers.enter(&name.project)?;
         let head = self.store().head(name)?;
@@ -115,13 +137,21 @@ impl Streams {
                     is_the_end: closed,
                     kind: Kind::LongPoll { cursor },
                     keeping,
+                    source: self.source(name, head.id, self.share(&name.project, request)),
+                    held: None,
                 };
-                page.answer(asked)
+                page.answer(request.headers())
             }
             Some(Step::Gone) => Err(Refusal::gone()),
             Some(Step::Closed) => Ok(nothing_new(follower.offset(), End::Closed)),
             None => Ok(nothing_new(follower.offset(), End::Open { cursor })),
         }
+    }
+}
+
+impl Streams {
+    fn source(&self, name: &StreamName, id: StreamId, share: Share) -> Source {
+        Source { store: self.0.store.clone(), name: name.clone(), id, share }
     }
 }
 
@@ -175,6 +205,9 @@ struct Page<'a> {
     is_the_end: bool,
     kind: Kind,
     keeping: Keeping,
+    source: Source,
+    /// The room that was taken for the data, if it was.
+    held: Option<Held>,
 }
 
 enum Kind {
@@ -187,16 +220,12 @@ enum Kind {
 }
 
 impl Page<'_> {
-    fn answer(self, asked: &HeaderMap) -> Answer {
+    fn answer(mut self, asked: &HeaderMap) -> Answer {
         let tag = PageTag { life: self.life, from: self.from, to: self.to, is_the_end: self.is_the_end };
         let tag = tag.to_string();
         let known = header(asked, &IF_NONE_MATCH)?.is_some_and(|known| etag::names(known, &tag));
         let has_tag = !matches!(self.kind, Kind::Now);
-        let body = match (self.content_type.mode(), known && has_tag) {
-            (_, true) => Body::Empty,
-            (Mode::Json, false) => Body::array(self.data.clone()),
-            (Mode::Text | Mode::Bytes, false) => Body::from(self.data.clone()),
-        };
+        let body = if known && has_tag { Body::Empty } else { self.body() };
         let status = if known && has_tag { StatusCode::NOT_MODIFIED } else { StatusCode::OK };
         let mut response = with_body(status, body);
         let out = response.headers_mut();
@@ -215,6 +244,18 @@ impl Page<'_> {
             out.insert(headers::CURSOR, headers::number(cursor));
         }
         Ok(response)
+    }
+
+    /// The data as it is sent. What is not small can be let go and read again.
+    fn body(&mut self) -> Body {
+        let data = std::mem::take(&mut self.data);
+        let mode = self.content_type.mode();
+        if data.len() <= SMALL_ANSWER_BYTES {
+            return if mode == Mode::Json { Body::array(data) } else { Body::from(data) };
+        }
+        let held = self.held.take().or_else(|| self.source.share.try_hold(data.len()));
+        let page = if mode == Mode::Json { Paged::array } else { Paged::bytes };
+        Body::Page(Box::new(page(self.source.clone(), self.from, data, held)))
     }
 
     /// A page that more data cannot change may be kept; the tail must be asked for again,

@@ -16,6 +16,7 @@ use towpath_streams::Error;
 
 use super::headers;
 use crate::body::Body;
+use crate::paged::Unread;
 
 /// A request that was not done, ready to be said.
 #[derive(Debug)]
@@ -82,6 +83,12 @@ impl Refusal {
         Refusal::new(StatusCode::REQUEST_TIMEOUT, "timeout", "the body did not arrive in time")
     }
 
+    pub(super) fn no_room() -> Refusal {
+        let detail = "readers that do not read hold all the memory there is for them; try again soon";
+        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail)
+            .with(RETRY_AFTER, HeaderValue::from_static("1"))
+    }
+
     pub(super) fn too_many(what: &str, max: usize) -> Refusal {
         let detail = format!("this project has its {max} {what} already; try again later or raise the limit");
         Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_many", detail)
@@ -101,6 +108,15 @@ impl Refusal {
         headers.insert(CACHE_CONTROL, headers::NO_STORE);
         headers.extend(self.headers);
         response
+    }
+}
+
+impl From<Unread> for Refusal {
+    fn from(unread: Unread) -> Refusal {
+        match unread {
+            Unread::Store(error) => error.into(),
+            Unread::NoRoom => Refusal::no_room(),
+        }
     }
 }
 

@@ -10,10 +10,10 @@ use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use towpath_server::Config;
 use towpath_server::metrics::Metrics;
 use towpath_server::stream::Settings;
 use towpath_server::tls::Tls;
+use towpath_server::{Config, ReaderLimits};
 use towpath_streams::embedded::{self, Embedded};
 
 pub(crate) struct Server {
@@ -45,50 +45,43 @@ impl Server {
 
     pub(crate) async fn configured(settings: Settings, connections_max: Option<usize>) -> Server {
         let directory = Arc::new(tempfile::tempdir().unwrap());
-        Server::on(directory, settings, connections_max, None).await
+        Server::on(directory, settings, Config { connections_max, ..Config::default() }).await
     }
 
     pub(crate) async fn secure(tls: Tls) -> Server {
         let directory = Arc::new(tempfile::tempdir().unwrap());
-        Server::on(directory, settings(), None, Some(tls)).await
+        Server::on(directory, settings(), Config { tls: Some(tls), ..Config::default() }).await
     }
 
-    async fn on(
-        directory: Arc<TempDir>,
-        settings: Settings,
-        connections_max: Option<usize>,
-        tls: Option<Tls>,
-    ) -> Server {
+    /// A server that may hold only so much for readers.
+    pub(crate) async fn bounded(readers: ReaderLimits) -> Server {
+        let directory = Arc::new(tempfile::tempdir().unwrap());
+        Server::on(directory, settings(), Config { readers, ..Config::default() }).await
+    }
+
+    async fn on(directory: Arc<TempDir>, settings: Settings, config: Config) -> Server {
         let path: PathBuf = directory.path().join("streams");
         let store = tokio::task::spawn_blocking(|| Embedded::open(embedded::Config::new(path)))
             .await
             .unwrap()
             .unwrap();
-        Server::serving(store, directory, settings, connections_max, tls).await
+        Server::serving(store, directory, settings, config).await
     }
 
     /// A server of a store that the test has made.
     pub(crate) async fn of(store: Embedded) -> Server {
-        Server::serving(store, Arc::new(tempfile::tempdir().unwrap()), settings(), None, None).await
+        Server::serving(store, Arc::new(tempfile::tempdir().unwrap()), settings(), Config::default()).await
     }
 
-    async fn serving(
-        store: Embedded,
-        directory: Arc<TempDir>,
-        settings: Settings,
-        connections_max: Option<usize>,
-        tls: Option<Tls>,
-    ) -> Server {
+    async fn serving(store: Embedded, directory: Arc<TempDir>, settings: Settings, config: Config) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
         let config = Config {
             streams: Some((Arc::new(store.clone()), settings.clone())),
-            connections_max,
-            tls,
             metrics: Metrics::new(),
             admin_token: Some(ADMIN.to_owned()),
-            ..Config::default()
+            ..config
         };
         let running = tokio::spawn(towpath_server::run(listener, config, shutdown.clone()));
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
@@ -99,7 +92,7 @@ impl Server {
     pub(crate) async fn restart(self) -> Server {
         let (directory, settings) = (self.directory.clone(), self.settings.clone());
         self.stop().await;
-        Server::on(directory, settings, None, None).await
+        Server::on(directory, settings, Config::default()).await
     }
 
     pub(crate) async fn stop(self) {
@@ -176,6 +169,13 @@ impl Server {
             assert!(tokio::time::Instant::now() < deadline, "it stayed {answer:?}");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
+    }
+
+    /// What `/metrics` says of one metric without labels.
+    pub(crate) async fn metric(&self, name: &str) -> i64 {
+        let text = self.get("/metrics").await.text().await.unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("towpath_{name} ")));
+        line.unwrap_or_else(|| panic!("{name} is not in {text}")).parse().unwrap()
     }
 
     pub(crate) async fn json(&self, method: Method, path: &str, body: Value) -> (u16, Value) {

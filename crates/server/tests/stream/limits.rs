@@ -257,3 +257,12 @@ async fn a_body_that_does_not_come_is_408() {
     assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
     assert!((50..=150).contains(&seconds), "{seconds}");
 }
+
+/// S06: no form and no call waits for its body for ever, whoever reads it.
+#[tokio::test(start_paused = true)]
+async fn a_body_for_anybody_else_has_its_time_too() {
+    let head = "POST /admin/v1/projects/app HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer admin\r\ncontent-type: application/json\r\ncontent-length: 10\r\n\r\nhalf";
+    let (answer, seconds) = silence_after(head).await;
+    assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
+    assert!((50..=150).contains(&seconds), "{seconds}");
+}

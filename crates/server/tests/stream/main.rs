@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a failing step fails the test")]
 
 mod beyond;
+mod crowd;
 mod defects;
 mod edge;
 mod fanout;
@@ -12,6 +13,7 @@ mod kit;
 mod limits;
 mod live;
 mod project;
+mod readers;
 mod remote;
 mod stalled;
 mod subscription;

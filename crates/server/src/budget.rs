@@ -1,0 +1,434 @@
+//! What is held in memory for readers, and how much there may be of it.
+//!
+//! A reader that asks and does not read leaves its answer with us. Whatever is held like that is taken from
+//! two pools: the server's and its project's. Who finds no room waits for it, and holds nothing meanwhile. Answers of a
+//! few kilobytes are not counted: they are part of what a connection costs.
+//!
+//! A connection that carries many requests has a bound of its own. Nobody waits for it, because answers that are not
+//! read would hold up the one that is: half of it is for pages that are kept while they are sent, as many as fit,
+//! and half for two small pieces of every answer.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::limits;
+use crate::metrics::ReaderNumbers;
+
+/// How much may be held for readers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReaderLimits {
+    /// For all of them.
+    pub server_bytes_max: usize,
+    /// For those of one project.
+    pub project_bytes_max: usize,
+    /// For those on one connection.
+    pub connection_bytes_max: usize,
+}
+
+impl Default for ReaderLimits {
+    fn default() -> ReaderLimits {
+        ReaderLimits {
+            server_bytes_max: limits::READER_BYTES_MAX,
+            project_bytes_max: limits::READER_PROJECT_BYTES_MAX,
+            connection_bytes_max: limits::READER_CONNECTION_BYTES_MAX,
+        }
+    }
+}
+
+/// All pools. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Budget(Arc<Inner>);
+
+struct Inner {
+    limits: ReaderLimits,
+    server: Pool,
+    /// For pages and APIs, which readers of streams must not be able to take away.
+    others: Arc<Pool>,
+    projects: Mutex<HashMap<Arc<str>, Weak<Pool>>>,
+    numbers: ReaderNumbers,
+}
+
+/// Room, counted in units of [`UNIT_BYTES`].
+struct Pool {
+    room: Arc<Semaphore>,
+    units: u32,
+}
+
+const UNIT_BYTES: usize = 1 << 10;
+
+impl Pool {
+    fn new(bytes: usize) -> Pool {
+        let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX).max(1);
+        Pool { room: Arc::new(Semaphore::new(units as usize)), units }
+    }
+
+    /// What is larger than the pool takes all of it.
+    fn units_of(&self, bytes: usize) -> u32 {
+        u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX).min(self.units)
+    }
+
+    fn is_tight(&self) -> bool {
+        self.room.available_permits() < self.units as usize / 2
+    }
+
+    async fn take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        self.room.clone().acquire_many_owned(self.units_of(bytes)).await.ok()
+    }
+
+    fn try_take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        self.room.clone().try_acquire_many_owned(self.units_of(bytes)).ok()
+    }
+}
+
+impl Budget {
+    pub(crate) fn new(limits: ReaderLimits, numbers: ReaderNumbers) -> Budget {
+        Budget(Arc::new(Inner {
+            limits,
+            server: Pool::new(limits.server_bytes_max),
+            others: Arc::new(Pool::new(limits::OTHER_ANSWERS_BYTES_MAX)),
+            projects: Mutex::default(),
+            numbers,
+        }))
+    }
+
+    /// The most that one read loads at once.
+    pub(crate) fn page_bytes_max(&self) -> usize {
+        self.0.limits.connection_bytes_max.min(self.0.limits.project_bytes_max)
+    }
+
+    /// A piece of an answer for somebody else who sends it. h2 keeps one, and takes the next: so many fit into the half
+    /// of a connection's bound that is theirs.
+    pub(crate) fn piece_bytes(&self) -> usize {
+        let each = self.0.limits.connection_bytes_max / 2 / limits::HTTP2_STREAMS_MAX as usize / 2;
+        each.clamp(limits::SMALL_ANSWER_BYTES, limits::PIECE_BYTES)
+    }
+
+    /// The share of a project's readers.
+    pub(crate) fn project(&self, project: &Arc<str>, connection: Option<Arc<Connection>>) -> Share {
+        let mut projects = self.0.projects.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = projects.get(project).and_then(Weak::upgrade);
+        let own = known.unwrap_or_else(|| {
+            if projects.len() >= limits::READER_PROJECTS_KEPT {
+                projects.retain(|_, pool| pool.strong_count() > 0);
+            }
+            let pool = Arc::new(Pool::new(self.0.limits.project_bytes_max));
+            projects.insert(project.clone(), Arc::downgrade(&pool));
+            pool
+        });
+        drop(projects);
+        Share { budget: self.clone(), own, connection, whose: Whose::Project }
+    }
+
+    /// The share of everything that is no stream.
+    pub(crate) fn others(&self) -> Share {
+        Share { budget: self.clone(), own: self.0.others.clone(), connection: None, whose: Whose::Others }
+    }
+
+    /// A new connection that may carry many requests.
+    pub(crate) fn connection(&self) -> Arc<Connection> {
+        Arc::new(Connection {
+            kept: Pool::new(self.0.limits.connection_bytes_max / 2),
+            given: Mutex::default(),
+        })
+    }
+}
+
+/// Who asks for room.
+#[derive(Clone)]
+pub(crate) struct Share {
+    budget: Budget,
+    own: Arc<Pool>,
+    connection: Option<Arc<Connection>>,
+    whose: Whose,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    Project,
+    Others,
+}
+
+impl Share {
+    fn pools(&self) -> impl Iterator<Item = &Pool> {
+        // The narrower first: who waits for its own project does not stand in anybody else's way.
+        let server = (self.whose == Whose::Project).then_some(&self.budget.0.server);
+        std::iter::once(&*self.own).chain(server)
+    }
+
+    /// How much is handed out at once to somebody else who sends it.
+    pub(crate) fn piece_bytes(&self) -> usize {
+        self.budget.piece_bytes()
+    }
+
+    /// What is kept on a connection that may carry many requests, if there is room for it there.
+    pub(crate) fn keep(&self, mut held: Held) -> Option<Held> {
+        let Some(connection) = self.connection.as_ref().filter(|_| !held.is_kept) else { return Some(held) };
+        if held.bytes.div_ceil(UNIT_BYTES) > connection.kept.units as usize {
+            return None;
+        }
+        held.permits.push(connection.kept.try_take(held.bytes)?);
+        held.is_kept = true;
+        Some(held)
+    }
+
+    /// Room for so many bytes, as soon as there is some; `None` if there was none for too long.
+    pub(crate) async fn hold(&self, bytes: usize) -> Option<Held> {
+        if let Some(held) = self.try_take(bytes) {
+            return Some(held);
+        }
+        self.budget.0.numbers.waits.inc();
+        let taken = async {
+            let mut permits = vec![];
+            for pool in self.pools() {
+                permits.push(pool.take(bytes).await?);
+            }
+            Some(permits)
+        };
+        let taken = timeout(limits::READER_WAIT_MAX, taken).await.ok().flatten();
+        if taken.is_none() {
+            self.budget.0.numbers.refusals.inc();
+        }
+        Some(self.held(taken?, bytes))
+    }
+
+    /// Room for so many bytes, if there is some now.
+    pub(crate) fn try_hold(&self, bytes: usize) -> Option<Held> {
+        let held = self.try_take(bytes);
+        if held.is_none() {
+            self.budget.0.numbers.refusals.inc();
+        }
+        held
+    }
+
+    fn try_take(&self, bytes: usize) -> Option<Held> {
+        let permits: Option<Vec<_>> = self.pools().map(|pool| pool.try_take(bytes)).collect();
+        Some(self.held(permits?, bytes))
+    }
+
+    fn held(&self, permits: Vec<OwnedSemaphorePermit>, bytes: usize) -> Held {
+        let numbers = self.budget.0.numbers.clone();
+        numbers.held.inc_by(signed(bytes));
+        Held { permits, bytes, is_kept: false, numbers, pool: self.own.clone() }
+    }
+
+    /// Whether others may soon have to wait.
+    pub(crate) fn is_tight(&self) -> bool {
+        self.pools().any(Pool::is_tight)
+    }
+
+    /// Bytes that somebody else sends: their room is free when the last of them is dropped.
+    pub(crate) fn give(&self, bytes: Bytes, held: Held) -> Bytes {
+        let ticket = self.connection.as_ref().map(|connection| connection.register(bytes.len()));
+        Bytes::from_owner(Given { bytes, _held: held, _ticket: ticket })
+    }
+}
+
+/// Room that is taken. It is free again when this is dropped.
+pub(crate) struct Held {
+    permits: Vec<OwnedSemaphorePermit>,
+    bytes: usize,
+    /// Whether its connection counts it.
+    is_kept: bool,
+    numbers: ReaderNumbers,
+    /// A project's pool is known as long as something of it is held.
+    pool: Arc<Pool>,
+}
+
+impl Held {
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// A part of it, which is free on its own.
+    pub(crate) fn split(&mut self, bytes: usize) -> Held {
+        let bytes = bytes.min(self.bytes);
+        let units = bytes.div_ceil(UNIT_BYTES);
+        let part = |permit: &mut OwnedSemaphorePermit| permit.split(units.min(permit.num_permits()));
+        let permits = self.permits.iter_mut().filter_map(part).collect();
+        self.bytes -= bytes;
+        Held { permits, bytes, is_kept: self.is_kept, numbers: self.numbers.clone(), pool: self.pool.clone() }
+    }
+
+    /// Gives back what is not needed.
+    pub(crate) fn shrink(&mut self, bytes: usize) {
+        let spare = self.bytes.saturating_sub(bytes);
+        for permit in &mut self.permits {
+            let needed = bytes.div_ceil(UNIT_BYTES);
+            drop(permit.split(permit.num_permits().saturating_sub(needed)));
+        }
+        self.numbers.held.dec_by(signed(spare));
+        self.bytes -= spare;
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.numbers.held.dec_by(signed(self.bytes));
+    }
+}
+
+fn signed(bytes: usize) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+struct Given {
+    bytes: Bytes,
+    _held: Held,
+    _ticket: Option<Ticket>,
+}
+
+impl AsRef<[u8]> for Given {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// A connection that may carry many requests, and by when its client must have taken what it was given.
+///
+/// Over HTTP/2 a client can stop reading one answer and keep the connection alive by others, so looking at the
+/// socket does not tell.
+pub(crate) struct Connection {
+    kept: Pool,
+    given: Mutex<Deadlines>,
+}
+
+#[derive(Default)]
+struct Deadlines {
+    next: u64,
+    by_number: BTreeMap<u64, Instant>,
+}
+
+impl Connection {
+    fn given(&self) -> MutexGuard<'_, Deadlines> {
+        self.given.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn register(self: &Arc<Connection>, bytes: usize) -> Ticket {
+        let slow = Duration::from_secs((bytes / limits::READER_BYTES_PER_SECOND_MIN) as u64);
+        let deadline = Instant::now() + limits::READER_CHUNK_WAIT_MAX + slow;
+        let mut given = self.given();
+        let number = given.next;
+        given.next += 1;
+        given.by_number.insert(number, deadline);
+        Ticket { connection: self.clone(), number }
+    }
+
+    /// Ends when the client has left something lying for too long.
+    pub(crate) async fn stalled(&self) {
+        loop {
+            sleep(limits::READER_LOOK_MAX).await;
+            let now = Instant::now();
+            if self.given().by_number.values().any(|deadline| *deadline <= now) {
+                return;
+            }
+        }
+    }
+}
+
+struct Ticket {
+    connection: Arc<Connection>,
+    number: u64,
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.connection.given().by_number.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIB: usize = 1 << 10;
+
+    fn budget() -> Budget {
+        let limits = ReaderLimits {
+            server_bytes_max: 100 * KIB,
+            project_bytes_max: 60 * KIB,
+            connection_bytes_max: 40 * KIB,
+        };
+        Budget::new(limits, ReaderNumbers::default())
+    }
+
+    /// S08: a project and the server each have their bound, and what is dropped is free again.
+    #[test]
+    fn every_pool_has_its_bound() {
+        let budget = budget();
+        let (one, other) = (Arc::from("one"), Arc::from("other"));
+        let first = budget.project(&one, None).try_hold(60 * KIB).unwrap();
+        assert!(budget.project(&one, None).try_hold(1).is_none(), "the project has no more");
+        let mut second = budget.project(&other, None).try_hold(40 * KIB).unwrap();
+        assert!(budget.project(&other, None).try_hold(1).is_none(), "the server has no more");
+        assert!(budget.others().try_hold(20 * KIB).is_some(), "pages have their own");
+        second.shrink(10 * KIB);
+        assert!(budget.project(&other, None).try_hold(30 * KIB).is_some());
+        drop(first);
+        let mut third = budget.project(&one, None).try_hold(60 * KIB).unwrap();
+        let part = third.split(20 * KIB);
+        assert_eq!(budget.0.numbers.held.get(), 70 * KIB as i64);
+        drop(third);
+        assert!(budget.project(&one, None).try_hold(41 * KIB).is_none(), "the part is still held");
+        assert!(budget.project(&one, None).try_hold(40 * KIB).is_some());
+        drop((second, part));
+        assert_eq!(budget.0.numbers.held.get(), 0);
+    }
+
+    /// S08: what does not fit a connection is not kept there, and nobody waits for it.
+    #[test]
+    fn a_connection_keeps_what_fits() {
+        let budget = budget();
+        let share = budget.project(&Arc::from("one"), Some(budget.connection()));
+        let hold = |bytes| share.try_hold(bytes).unwrap();
+        assert!(share.keep(hold(21 * KIB)).is_none(), "half of forty");
+        let kept = share.keep(hold(15 * KIB)).unwrap();
+        assert!(share.keep(hold(6 * KIB)).is_none());
+        let more = share.keep(hold(5 * KIB)).unwrap();
+        assert!(share.keep(more).is_some(), "what is kept is not counted twice");
+        drop(kept);
+        assert!(share.keep(hold(20 * KIB)).is_some());
+    }
+
+    /// S08: who finds no room waits for it, and hears so when it does not come.
+    #[tokio::test(start_paused = true)]
+    async fn who_finds_no_room_waits() {
+        let budget = budget();
+        let share = budget.project(&Arc::from("one"), None);
+        let held = share.try_hold(60 * KIB).unwrap();
+        assert!(share.is_tight());
+        assert!(share.hold(KIB).await.is_none(), "nobody gave any back");
+        let waiting = tokio::spawn({
+            let share = share.clone();
+            async move { share.hold(KIB).await.is_some() }
+        });
+        tokio::task::yield_now().await;
+        drop(held);
+        assert!(waiting.await.unwrap());
+        assert!(share.hold(KIB * KIB).await.is_some(), "what is larger than everything takes everything");
+        assert_eq!(budget.0.numbers.held.get(), 0);
+    }
+
+    /// S08: a client that leaves an answer lying is found out, whatever else it does on its connection.
+    #[tokio::test(start_paused = true)]
+    async fn what_lies_too_long_is_found() {
+        let budget = budget();
+        let connection = budget.connection();
+        let share = budget.project(&Arc::from("one"), Some(connection.clone()));
+        let give = || share.give(Bytes::from_static(b"bytes"), share.try_hold(KIB).unwrap());
+        let began = Instant::now();
+        let lies = give();
+        for _ in 0..5 {
+            drop(give());
+        }
+        connection.stalled().await;
+        assert!(began.elapsed() >= limits::READER_CHUNK_WAIT_MAX);
+        drop(lies);
+        let quiet = timeout(limits::READER_CHUNK_WAIT_MAX * 3, connection.stalled()).await;
+        assert!(quiet.is_err(), "there is nothing to take");
+    }
+}
