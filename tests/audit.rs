@@ -13,6 +13,7 @@ const GATE: &str = "queue.worker.enabled";
 struct Browser {
     http: reqwest::Client,
     url: String,
+    origin: String,
     cookie: String,
 }
 
@@ -22,9 +23,11 @@ impl Browser {
         let http = reqwest::Client::builder().redirect(none).build().unwrap();
         let url = format!("http://127.0.0.1:{}/ui", place.port);
         let form = [("name", name), ("password", password), ("to", "/ui")];
-        let signed = http.post(format!("{url}/login")).form(&form).send().await.unwrap();
+        let origin = format!("http://127.0.0.1:{}", place.port);
+        let signed =
+            http.post(format!("{url}/login")).header("origin", &origin).form(&form).send().await.unwrap();
         let cookie = signed.headers()["set-cookie"].to_str().unwrap().split(';').next().unwrap().to_owned();
-        Browser { http, url, cookie }
+        Browser { http, url, origin, cookie }
     }
 
     /// Sends a form of the page of gates; answers the status.
@@ -34,7 +37,8 @@ impl Browser {
         let (_, rest) = page.split_once(r#"name="csrf" value=""#).expect("a page with a form");
         let csrf = rest.split('"').next().unwrap();
         let form = [("csrf", csrf), ("do", action), ("target", gate), ("reason", reason)];
-        let request = self.http.post(&url).header("cookie", cookie).form(&form);
+        let request =
+            self.http.post(&url).header("cookie", cookie).header("origin", &self.origin).form(&form);
         request.send().await.unwrap().status().as_u16()
     }
 }

@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use axum::Router;
 use tokio_util::sync::CancellationToken;
-use towpath_dashboard::{Access, Config, Secret, TestSender, Tested};
+use towpath_dashboard::{Access, Config, Cookies, Secret, TestSender, Tested};
 use towpath_db::Database;
 use towpath_db::event::RouteTest;
 use towpath_route::webhook::{Sender, send_test};
 use towpath_streams::{Circuits, Store};
 
 use crate::settings::Settings;
+use crate::streams;
 
 /// Its routes.
 pub(crate) fn router(
@@ -30,7 +31,8 @@ pub(crate) fn router(
         },
     };
     let webhooks = Arc::new(Webhooks(Sender::new(crate::route::reach(settings))?));
-    Ok(towpath_dashboard::router(Config { database, store, circuits, webhooks, access }, shutdown))
+    let cookies = if streams::is_reached_by_tls(settings) { Cookies::Secure } else { Cookies::AsAsked };
+    Ok(towpath_dashboard::router(Config { database, store, circuits, webhooks, access, cookies }, shutdown))
 }
 
 /// The sender of routes, for the pages.

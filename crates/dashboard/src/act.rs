@@ -2,46 +2,94 @@
 
 use std::future::Future;
 
-use axum::extract::{Form, FromRequest, Request};
+use axum::extract::{Form, FromRequest, Request, State};
 use axum::http::header::{LOCATION, REFERER, SET_COOKIE};
 use axum::http::{HeaderValue, StatusCode};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use towpath_db::Attribution;
 use towpath_db::audit::Audit;
 
 use crate::App;
-use crate::access::{Viewer, is_same_origin};
-use crate::fault::Fault;
+use crate::access::{Viewer, address_of, is_from_our_page};
+use crate::fault::{Fault, Refused};
 
-/// A form that was sent by somebody who may act, from a page of ours.
+/// Stands before everything that changes something, whatever its path: nobody but an administrator comes by, and
+/// only from a page of ours. Whoever is known and refused is written down, here or further in.
+pub(crate) async fn guard(State(app): State<App>, mut request: Request, next: Next) -> Response {
+    if request.method().is_safe() {
+        return next.run(request).await;
+    }
+    let path = request.uri().path().to_owned();
+    let from_our_page = is_from_our_page(request.headers());
+    if SIGN_IN_AND_OUT.contains(&path.as_str()) {
+        return match from_our_page {
+            true => next.run(request).await,
+            false => elsewhere().into_response(),
+        };
+    }
+    let address = address_of(request.extensions(), request.headers());
+    let viewer = match app.guard.viewer(request.headers(), address) {
+        Ok(viewer) => viewer,
+        Err(fault) => return fault.into_response(),
+    };
+    let name = viewer.name.clone();
+    let response = if !from_our_page && !viewer.by_password {
+        elsewhere().into_response()
+    } else if !viewer.is_admin() {
+        Fault::Forbidden(format!("{} may look and not act", viewer.name)).into_response()
+    } else {
+        request.extensions_mut().insert(viewer);
+        next.run(request).await
+    };
+    let refused = response.extensions().get::<Refused>().cloned();
+    if let Some(Refused(why)) = refused
+        && app.guard.may_write_down()
+    {
+        let audit = Audit { actor: &name, action: "refused", target: &path, detail: None, outcome: &why };
+        tracing::info!(actor = name, target = path, outcome = why, "dashboard: refused");
+        if let Err(error) = app.database.audit_record(audit).await {
+            tracing::warn!("a refusal was not written down: {error}");
+        }
+    }
+    response
+}
+
+/// They need no administrator: they make one, or unmake one.
+const SIGN_IN_AND_OUT: [&str; 2] = ["/ui/login", "/ui/logout"];
+
+fn elsewhere() -> Fault {
+    Fault::Forbidden("this form was not sent from a page of this dashboard".into())
+}
+
+/// A form that was sent by somebody who may act, from a page of ours, with the token of that page.
 pub(crate) struct Action {
     pub(crate) viewer: Viewer,
     fields: Vec<(String, String)>,
     referer: String,
+    cookie_end: &'static str,
 }
 
 impl FromRequest<App> for Action {
     type Rejection = Fault;
 
     async fn from_request(request: Request, app: &App) -> Result<Action, Fault> {
-        let viewer = app.guard.viewer(request.headers())?;
-        if !is_same_origin(request.method(), request.headers()) {
-            return Err(Fault::Forbidden("this form was not sent from this dashboard".into()));
-        }
-        if !viewer.is_admin() {
-            return Err(Fault::Forbidden(format!("{} may look and not act", viewer.name)));
-        }
-        let bearer = request.headers().contains_key("authorization");
+        // Only [`guard`] puts it there.
+        let viewer = request.extensions().get::<Viewer>().cloned().ok_or(Fault::SignIn)?;
         let referer = request.headers().get(REFERER).and_then(|value| value.to_str().ok());
         let referer = referer.unwrap_or_default().to_owned();
+        let cookie_end = app.guard.cookie_end(request.headers());
         let Form(fields) = Form::from_request(request, app)
             .await
             .map_err(|_| Fault::Invalid("this form is too large or cannot be read".into()))?;
-        let action = Action { viewer, fields, referer };
-        if !bearer && action.text("csrf") != action.viewer.csrf {
+        let action = Action { viewer, fields, referer, cookie_end };
+        if !action.viewer.by_password && action.text("csrf") != action.viewer.csrf {
             return Err(Fault::Forbidden(
                 "this form is too old; go back, reload the page and send it again".into(),
             ));
+        }
+        if let Some((field, _)) = action.fields.iter().find(|(_, value)| value.contains('\0')) {
+            return Err(Fault::Invalid(format!("{field} has a NUL character, which no text here can have")));
         }
         Ok(action)
     }
@@ -73,31 +121,39 @@ impl Action {
         F: Future<Output = Result<T, towpath_db::Error>>,
     {
         let (verb, target) = what;
-        let result = work(app.database.clone(), self.viewer.name.clone(), self.reason().to_owned()).await;
-        self.record(app, verb, target, result.as_ref().err().map(ToString::to_string).as_deref()).await?;
+        let database = app.database.auditing(self.audit(verb, target, "ok"));
+        let result = work(database.clone(), self.viewer.name.clone(), self.reason().to_owned()).await;
+        // What the database raised has undone everything, its row too.
+        if !database.is_audited() {
+            let problem = result.as_ref().err().map(ToString::to_string);
+            self.record(app, verb, target, problem.as_deref()).await?;
+        }
         app.live.nudge();
         let back = self.back();
         Ok(match result {
-            Ok(done) => go(&back, &said(done), true),
-            Err(error) => go(&back, &error.to_string(), false),
+            Ok(done) => self.go(&back, &said(done), true),
+            Err(error) => self.go(&back, &error.to_string(), false),
         })
     }
 
-    /// Writes down what was done elsewhere than in the database, and goes to `to`, or back to the page.
-    pub(crate) async fn done<E: std::fmt::Display>(
+    /// Does something elsewhere than in the database, writes it down, and goes to `to`, or back to the page. No
+    /// transaction holds both, so it is done only while the database answers.
+    pub(crate) async fn perform_outside<E: std::fmt::Display>(
         &self,
         app: &App,
         what: (&str, &str),
         to: Option<&str>,
-        result: Result<String, E>,
+        work: impl Future<Output = Result<String, E>>,
     ) -> Result<Response, Fault> {
         let (verb, target) = what;
+        app.database.ping().await?;
+        let result = work.await;
         let problem = result.as_ref().err().map(ToString::to_string);
         self.record(app, verb, target, problem.as_deref()).await?;
         app.live.nudge();
         Ok(match result {
-            Ok(word) => go(to.unwrap_or(&self.back()), &word, true),
-            Err(error) => go(&self.back(), &error.to_string(), false),
+            Ok(word) => self.go(to.unwrap_or(&self.back()), &word, true),
+            Err(error) => self.go(&self.back(), &error.to_string(), false),
         })
     }
 
@@ -109,15 +165,27 @@ impl Action {
         target: &str,
         problem: Option<&str>,
     ) -> Result<(), Fault> {
-        let audit = Audit {
-            actor: &self.viewer.name,
-            action: verb,
-            target,
-            detail: Some(self.reason()),
-            outcome: problem.unwrap_or("ok"),
-        };
+        let audit = self.audit(verb, target, problem.unwrap_or("ok"));
         tracing::info!(actor = audit.actor, target, outcome = audit.outcome, "dashboard: {verb}");
         Ok(app.database.audit_record(audit).await?)
+    }
+
+    fn audit<'a>(&'a self, action: &'a str, target: &'a str, outcome: &'a str) -> Audit<'a> {
+        Audit { actor: &self.viewer.name, action, target, detail: Some(self.reason()), outcome }
+    }
+
+    /// To a page, with a word to show there once.
+    pub(crate) fn go(&self, to: &str, word: &str, good: bool) -> Response {
+        let mark = if good { '+' } else { '-' };
+        let word = super::filters::percent(&word.chars().take(500).collect::<String>());
+        let cookie = format!("{}={mark}{word}; Path=/ui; Max-Age=30{}", super::shell::WORD, self.cookie_end);
+        let mut response = StatusCode::SEE_OTHER.into_response();
+        let to = HeaderValue::from_str(to).unwrap_or(HeaderValue::from_static("/ui"));
+        response.headers_mut().insert(LOCATION, to);
+        if let Ok(cookie) = HeaderValue::from_str(&cookie) {
+            response.headers_mut().insert(SET_COOKIE, cookie);
+        }
+        response
     }
 
     /// The page the form was on: the path only, so that nobody is sent elsewhere.
@@ -130,19 +198,4 @@ impl Action {
 /// Who acts and why, as the database wants it.
 pub(crate) fn by<'a>(actor: &'a str, reason: &'a str) -> Attribution<'a> {
     Attribution { actor, reason }
-}
-
-/// To a page, with a word to show there once.
-pub(crate) fn go(to: &str, word: &str, good: bool) -> Response {
-    let mark = if good { '+' } else { '-' };
-    let word = super::filters::percent(&word.chars().take(500).collect::<String>());
-    let cookie =
-        format!("{}={mark}{word}; Path=/ui; Max-Age=30; HttpOnly; SameSite=Strict", super::shell::WORD);
-    let mut response = StatusCode::SEE_OTHER.into_response();
-    let to = HeaderValue::from_str(to).unwrap_or(HeaderValue::from_static("/ui"));
-    response.headers_mut().insert(LOCATION, to);
-    if let Ok(cookie) = HeaderValue::from_str(&cookie) {
-        response.headers_mut().insert(SET_COOKIE, cookie);
-    }
-    response
 }

@@ -23,6 +23,10 @@ pub(crate) enum Fault {
     Broken(String),
 }
 
+/// Why a request was refused, beside the page that says so: for whoever writes it down.
+#[derive(Debug, Clone)]
+pub(crate) struct Refused(pub(crate) String);
+
 impl From<towpath_db::Error> for Fault {
     fn from(error: towpath_db::Error) -> Fault {
         use towpath_db::Error;
@@ -76,7 +80,7 @@ impl IntoResponse for Fault {
                 (StatusCode::NOT_FOUND, "Not found", detail, "Go back, or to the overview.")
             }
             Fault::Invalid(detail) => {
-                (StatusCode::UNPROCESSABLE_ENTITY, "That does not work", detail, "Go back and change it.")
+                (StatusCode::BAD_REQUEST, "That does not work", detail, "Go back and change it.")
             }
             Fault::Unavailable(detail) => {
                 tracing::warn!("a page could not be shown: {detail}");
@@ -89,7 +93,11 @@ impl IntoResponse for Fault {
             }
         };
         let page = Page { assets: shell::ASSETS, title, detail, next };
-        (status, Html(page.render().unwrap_or_else(|_| title.to_owned()))).into_response()
+        let mut response = (status, Html(page.render().unwrap_or_else(|_| title.to_owned()))).into_response();
+        if status.is_client_error() {
+            response.extensions_mut().insert(Refused(detail.clone()));
+        }
+        response
     }
 }
 

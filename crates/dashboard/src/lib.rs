@@ -31,7 +31,7 @@ use towpath_db::queue::{Backlog, Latency, QueueHealth};
 use towpath_streams::{Circuits, Store};
 
 use access::Guard;
-pub use access::{Access, Secret};
+pub use access::{Access, Cookies, Secret};
 use counted::{Counted, Seen};
 use live::Live;
 pub use webhook::{TestSender, Tested};
@@ -49,6 +49,8 @@ pub struct Config {
     pub webhooks: Arc<dyn TestSender>,
     /// Who may look and who may act.
     pub access: Access,
+    /// Where cookies may travel.
+    pub cookies: Cookies,
 }
 
 /// What handlers share.
@@ -107,14 +109,14 @@ impl App {
 
 /// The routes, to be mounted at the root: they all begin with `/ui`.
 pub fn router(config: Config, shutdown: CancellationToken) -> Router {
-    let Config { database, store, circuits, webhooks, access } = config;
+    let Config { database, store, circuits, webhooks, access, cookies } = config;
     let live = Live::new(database.clone(), store.clone(), shutdown);
     let app = App {
         database,
         store,
         circuits,
         webhooks,
-        guard: Arc::new(Guard::new(access)),
+        guard: Arc::new(Guard::new(access, cookies)),
         live,
         counts: Counts::default(),
     };
@@ -122,6 +124,7 @@ pub fn router(config: Config, shutdown: CancellationToken) -> Router {
         table().into_iter().fold(Router::new(), |router, (path, methods)| router.route(path, methods));
     router
         .layer(DefaultBodyLimit::max(limits::FORM_BYTES_MAX))
+        .layer(middleware::from_fn_with_state(app.clone(), act::guard))
         .layer(middleware::from_fn(shell::patience))
         .layer(middleware::map_response(shell::harden))
         .with_state(app)
@@ -132,8 +135,8 @@ pub fn paths() -> Vec<&'static str> {
     table().into_iter().map(|(path, _)| path).collect()
 }
 
-/// What answers where. Whatever changes something takes an [`act::Action`], which lets in
-/// nobody but an administrator.
+/// What answers where. Whatever changes something stands behind [`act::guard`], which lets in nobody but an
+/// administrator, and takes an [`act::Action`], which asks for the token of its page.
 fn table() -> Vec<(&'static str, MethodRouter<App>)> {
     use page::*;
     vec![

@@ -10,8 +10,14 @@ pub(crate) const JOBS_PAGE: i32 = 50;
 pub(crate) const ROWS_PAGE: i32 = 100;
 /// How long a sign-in lasts.
 pub(crate) const SIGN_IN_SECONDS: i64 = 12 * 60 * 60;
-/// Wrong passwords in one minute, from everybody together; guessing is slower than changing it.
-pub(crate) const WRONG_PASSWORDS_MAX: u32 = 20;
+/// Wrong passwords in one minute under one name from one address: more than a person mistypes.
+pub(crate) const WRONG_PASSWORDS_MAX: u32 = 10;
+/// The same from one address, whatever name is given.
+pub(crate) const WRONG_PASSWORDS_PER_ADDRESS_MAX: u32 = 30;
+/// Who guessed wrongly in this minute, remembered. Beyond it nobody new may guess before the next one.
+pub(crate) const GUESSERS_MAX: usize = 10_000;
+/// Refused actions that are written down in one minute: a page somewhere else must not fill the audit.
+pub(crate) const REFUSALS_WRITTEN_MAX: u32 = 60;
 /// How often the database is asked whether anything changed, while somebody looks.
 pub(crate) const LIVE_TICK: Duration = Duration::from_secs(1);
 /// How long one live connection lasts before the page comes back.

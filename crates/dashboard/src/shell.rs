@@ -6,7 +6,7 @@ use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, SET_COOKIE,
     X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
-use axum::http::{HeaderMap, HeaderValue};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{Html, IntoResponse, Response};
 
@@ -99,11 +99,29 @@ impl Shell {
         Shell { assets: ASSETS, places: &PLACES, here, title: title.into(), viewer, word, topics: "" }
     }
 
+    /// Says what is wrong with the filter, if something is. Such a page does not change by itself.
+    pub(crate) fn saying(mut self, problem: Option<&String>) -> Shell {
+        if let Some(problem) = problem {
+            self.word = Some((false, problem.clone()));
+            self.topics = "";
+        }
+        self
+    }
+
     /// Makes the page fetch itself again when one of these topics changes.
     pub(crate) fn live(mut self, topics: &'static str) -> Shell {
         self.topics = topics;
         self
     }
+}
+
+/// A list. One whose filter does not fit is a bad request, and shows what was typed.
+pub(crate) fn render_list(page: &impl Template, problem: bool) -> Result<Response, Fault> {
+    let mut response = render(page)?;
+    if problem {
+        *response.status_mut() = StatusCode::BAD_REQUEST;
+    }
+    Ok(response)
 }
 
 /// A page, and the word forgotten once it was shown.
@@ -130,6 +148,10 @@ pub(crate) async fn asset(Path(name): Path<String>) -> Result<Response, Fault> {
 /// Nobody waits for a page for ever: behind a lock or on a database that is overloaded, the page
 /// says so instead. Actions take as long as they take.
 pub(crate) async fn patience(request: Request, next: Next) -> Result<Response, Fault> {
+    // No name here can have it, and the database refuses to look for one.
+    if request.uri().path().contains("%00") {
+        return Err(Fault::NotFound("no path has a NUL character".into()));
+    }
     if !request.method().is_safe() {
         return Ok(next.run(request).await);
     }

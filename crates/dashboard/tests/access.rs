@@ -1,8 +1,9 @@
 //! Who may look and who may act.
 
-use reqwest::header::{COOKIE, HOST, LOCATION, ORIGIN};
-use reqwest::{Method, RequestBuilder, StatusCode};
+use reqwest::header::{COOKIE, HOST, LOCATION, ORIGIN, SET_COOKIE};
+use reqwest::{Method, RequestBuilder};
 use serde_json::json;
+use towpath_dashboard::{Access, Cookies, Secret};
 use towpath_model::job_state::JobState;
 use uuid::Uuid;
 
@@ -23,93 +24,184 @@ fn mutations() -> Vec<(Method, String)> {
     paths.flat_map(|path| methods.clone().map(|method| (method, fill(path)))).collect()
 }
 
+/// Who sends a form, and with what around it.
+struct Sender<'a> {
+    what: &'static str,
+    fields: Vec<(&'static str, &'a str)>,
+    token: Option<&'a str>,
+    /// What it must hear wherever there is something to be done.
+    status: u16,
+}
+
 impl Place {
     /// A form that would do something wherever it is taken.
-    fn form(&self, method: &Method, path: &str) -> RequestBuilder {
-        let fields = [
+    fn form(&self, method: &Method, path: &str, sender: &Sender<'_>) -> RequestBuilder {
+        let mut fields = vec![
             ("do", "cancel"),
             ("target", "queue.worker.enabled"),
             ("kind", "mail"),
             ("reason", "x"),
             ("sure", "yes"),
         ];
-        self.client.request(method.clone(), self.server.url(path)).form(&fields)
+        fields.extend(sender.token.map(|token| ("csrf", token)));
+        let request = self.client.request(method.clone(), self.server.url(path)).form(&fields);
+        sender.fields.iter().fold(request, |request, (name, value)| request.header(*name, *value))
     }
 
     /// Nothing was done, and nothing was written down as done.
     async fn is_untouched(&self) {
-        assert_eq!(self.db.json("select count(*)::text::jsonb from towpath.audit").await, 0);
+        let done = "select count(*)::text::jsonb from towpath.audit where outcome = 'ok'";
+        assert_eq!(self.db.json(done).await, 0);
+    }
+
+    /// The token of the forms that somebody gets.
+    async fn token(&self, cookie: &str) -> String {
+        csrf(&self.get("/ui/executors").header(COOKIE, cookie).send().await.unwrap().text().await.unwrap())
     }
 }
 
-/// O03: whatever changes something refuses the viewer, on the server, by cookie and by bearer; tried
-/// on every path and method that the router has.
+/// O03: whatever changes something is tried as everybody who may not: the viewer, nobody, an administrator's browser
+/// that another page made send it, one that does not say who made it, one without the token of its page. Every
+/// path and method of the router is tried, so that a new one cannot be forgotten.
 #[tokio::test]
-async fn a_viewer_changes_nothing_anywhere() {
+async fn nobody_else_changes_anything_anywhere() {
     let place = Place::guarded().await;
-    let viewer = place.sign_in("look").await;
+    let origin = place.origin();
+    let (viewer, ann) = (place.sign_in("look").await, place.sign_in("act").await);
+    let bob = place.sign_in_as("bob", "act").await;
+    let (token, of_bob) = (place.token(&ann).await, place.token(&bob).await);
+    let own = ("origin", origin.as_str());
+    let (token, of_bob) = (Some(token.as_str()), Some(of_bob.as_str()));
+    let sender = |what, fields, token, status| Sender { what, fields, token, status };
+    let senders = [
+        sender("the viewer", vec![("cookie", &*viewer), own], token, 403),
+        sender("the viewer by bearer", vec![("authorization", "Bearer look")], None, 403),
+        sender("nobody", vec![own], token, 303),
+        sender("nobody at all", vec![], None, 303),
+        sender("a wrong cookie", vec![("cookie", "towpath_ui=admin.9999999999.YQ.AA"), own], token, 303),
+        sender("another page", vec![("cookie", &*ann), ("origin", "https://evil.example")], token, 403),
+        sender("a sandboxed page", vec![("cookie", &*ann), ("origin", "null")], token, 403),
+        sender("another site", vec![("cookie", &*ann), own, ("sec-fetch-site", "cross-site")], token, 403),
+        sender("who does not say", vec![("cookie", &*ann)], token, 403),
+        sender("no token", vec![("cookie", &*ann), own], None, 403),
+        sender("a wrong token", vec![("cookie", &*ann), own], Some("wrong"), 403),
+        sender("a token of somebody else", vec![("cookie", &*ann), own], of_bob, 403),
+        sender(
+            "no token, but a name",
+            vec![("cookie", &*ann), own, ("authorization", "Basic eDp5")],
+            None,
+            403,
+        ),
+    ];
     let mut refused = 0;
     for (method, path) in mutations() {
-        let asked = [
-            place.form(&method, &path).header(COOKIE, &viewer),
-            place.form(&method, &path).bearer_auth("look"),
-        ];
-        for request in asked {
-            let status = request.send().await.unwrap().status();
-            let absent = status == StatusCode::METHOD_NOT_ALLOWED;
-            assert!(absent || status == StatusCode::FORBIDDEN, "{method} {path} answered {status}");
-            refused += usize::from(!absent);
+        for sender in &senders {
+            let status = place.form(&method, &path, sender).send().await.unwrap().status().as_u16();
+            assert!(
+                [405, sender.status].contains(&status),
+                "{}: {method} {path} answered {status}",
+                sender.what
+            );
+            refused += usize::from(status == sender.status);
         }
     }
-    // Ten pages have actions; a router that lost them would make this test say nothing.
-    assert!(refused >= 20, "only {refused} requests were refused");
+    // Ten paths take forms; a router that lost them would make this test say nothing.
+    assert!(refused >= 10 * senders.len(), "only {refused} requests were refused");
     place.is_untouched().await;
+    // The same forms are taken from who may send them: what they say is another matter.
+    let admins = [
+        sender("ann", vec![("cookie", &*ann), own], token, 0),
+        sender("a script", vec![("authorization", "Bearer act")], None, 0),
+    ];
+    let mut taken = 0;
+    for (method, path) in mutations() {
+        for admin in &admins {
+            let status = place.form(&method, &path, admin).send().await.unwrap().status().as_u16();
+            assert!(
+                [303, 400, 404, 405].contains(&status),
+                "{}: {method} {path} answered {status}",
+                admin.what
+            );
+            taken += usize::from(status != 405);
+        }
+    }
+    assert!(taken >= 2 * 10, "only {taken} requests were taken");
 }
 
-/// O03: without signing in every one of them leads to the sign-in, and does nothing.
+/// O03: what somebody was refused is in the audit, with who and why, and no flood of it fills it.
 #[tokio::test]
-async fn nobody_changes_anything_without_signing_in() {
+async fn refusals_are_written_down() {
     let place = Place::guarded().await;
-    for (method, path) in mutations() {
-        let response = place.form(&method, &path).send().await.unwrap();
-        match response.status() {
-            StatusCode::METHOD_NOT_ALLOWED => {}
-            status => {
-                assert_eq!(status, StatusCode::SEE_OTHER, "{method} {path}");
-                assert_eq!(response.headers()[LOCATION], "/ui/login", "{method} {path}");
-            }
-        }
-        let wrong = place.form(&method, &path).bearer_auth("guess").send().await.unwrap().status();
-        assert!(
-            [StatusCode::METHOD_NOT_ALLOWED, StatusCode::SEE_OTHER].contains(&wrong),
-            "{method} {path} answered {wrong} to a wrong password"
-        );
+    let (viewer, ann) = (place.sign_in_as("eve", "look").await, place.sign_in("act").await);
+    let origin = place.origin();
+    let own = ("origin", origin.as_str());
+    let token = place.token(&ann).await;
+    let as_viewer = Sender { what: "", fields: vec![("cookie", &viewer), own], token: None, status: 403 };
+    let stale = Sender { what: "", fields: vec![("cookie", &ann), own], token: Some("old"), status: 403 };
+    let wrong = Sender { what: "", fields: vec![("cookie", &ann), own], token: Some(&token), status: 400 };
+    for sender in [&as_viewer, &stale, &wrong] {
+        let status = place.form(&Method::POST, "/ui/gates", sender).send().await.unwrap().status();
+        assert_eq!(status.as_u16(), sender.status);
     }
-    place.is_untouched().await;
+    let rows = place.database.audit_list(10, None).await.unwrap();
+    let told: Vec<_> =
+        rows.iter().map(|row| (row.actor.as_str(), row.action.as_str(), row.target.as_str())).collect();
+    let refused = |who| (who, "refused", "/ui/gates");
+    assert_eq!(told, [refused("ann"), refused("ann"), refused("eve")]);
+    assert!(rows[2].outcome.contains("may look and not act"), "{}", rows[2].outcome);
+    assert!(rows[0].outcome.contains("cancel"), "{}", rows[0].outcome);
+    for _ in 0..150 {
+        place.form(&Method::POST, "/ui/gates", &as_viewer).send().await.unwrap();
+    }
+    let count = place.db.json("select count(*)::text::jsonb from towpath.audit").await.as_i64().unwrap();
+    assert!((60..=125).contains(&count), "{count} rows");
 }
 
-/// O03: an administrator's browser does nothing for a form without the word of its page, with a wrong
-/// one, or with that of somebody else.
+/// O03: an action that cannot be written down is not done, and one that is done is written down with it.
 #[tokio::test]
-async fn no_form_counts_without_the_word_of_its_page() {
-    let place = Place::guarded().await;
-    let (ann, bob) = (place.sign_in("act").await, place.sign_in_as("bob", "act").await);
-    let page = place.get("/ui/executors").header(COOKIE, &bob).send().await.unwrap().text().await.unwrap();
-    let of_bob = csrf(&page);
-    let mut refused = 0;
-    for (method, path) in mutations() {
-        let words: [&[(&str, &str)]; 3] = [&[], &[("csrf", "wrong")], &[("csrf", &of_bob)]];
-        for word in words {
-            let fields = [&[("do", "cancel"), ("target", "x"), ("sure", "yes")], word].concat();
-            let request = place.client.request(method.clone(), place.server.url(&path));
-            let status = request.header(COOKIE, &ann).form(&fields).send().await.unwrap().status();
-            let absent = status == StatusCode::METHOD_NOT_ALLOWED;
-            assert!(absent || status == StatusCode::FORBIDDEN, "{method} {path} answered {status}");
-            refused += usize::from(!absent);
-        }
-    }
-    assert!(refused >= 30, "only {refused} requests were refused");
+async fn an_action_and_its_row_are_one() {
+    let place = Place::open().await;
+    let gate = "queue.worker.enabled";
+    let form = [("do", "close"), ("target", gate), ("reason", "a test")];
+    let is_open = async || {
+        place.db.json("select to_jsonb(value) from towpath.config where key = 'queue.worker.enabled'").await
+    };
+    let before = is_open().await;
+    place
+        .db
+        .execute("alter table towpath.audit add constraint nothing_check check (action <> 'gate close')")
+        .await;
+    let refused = place.post("/ui/gates", &form).await;
+    assert_ne!(refused.status(), 200);
+    assert_eq!(is_open().await, before, "nobody knows of it, so it was not done");
     place.is_untouched().await;
+    place.db.execute("alter table towpath.audit drop constraint nothing_check").await;
+    assert_eq!(place.post("/ui/gates", &form).await.status(), 303);
+    assert_ne!(is_open().await, before);
+    let together = "select count(*)::text::jsonb from towpath.audit a join towpath.config_change h \
+                    on a.xmin = h.xmin where a.action = 'gate close' and h.key = 'queue.worker.enabled'";
+    assert_eq!(place.db.json(together).await, 1, "one transaction wrote both");
+}
+
+/// Under TLS, here or before us, no cookie travels without it.
+#[tokio::test]
+async fn cookies_are_secure_under_tls() {
+    let access = Access::Guarded { admin: Secret::new("act"), viewer: None };
+    let place = Place::sending(access, Cookies::Secure).await;
+    let form = [("name", "ann"), ("password", "act")];
+    let post = |path: &str| place.client.post(place.server.url(path)).header(ORIGIN, place.origin());
+    let signed = post("/ui/login").form(&form).send().await.unwrap();
+    let cookie = signed.headers()[SET_COOKIE].to_str().unwrap().to_owned();
+    assert!(cookie.ends_with("; HttpOnly; SameSite=Strict; Secure"), "{cookie}");
+    let left = post("/ui/logout").send().await.unwrap();
+    assert!(left.headers()[SET_COOKIE].to_str().unwrap().ends_with("; Secure"));
+    let elsewhere = place.client.post(place.server.url("/ui/logout")).send().await.unwrap();
+    assert_eq!(elsewhere.status(), 403, "no other page signs anybody out");
+    let token = place.token(cookie.split(';').next().unwrap()).await;
+    let form = [("do", "pause"), ("target", "mail"), ("csrf", &token)];
+    let acted = post("/ui/executors").header(COOKIE, cookie.split(';').next().unwrap()).form(&form);
+    let acted = acted.send().await.unwrap();
+    assert!(acted.headers()[SET_COOKIE].to_str().unwrap().ends_with("; Secure"));
 }
 
 /// Somebody with the viewer's password sees every page, and none of them offers a form.
@@ -144,10 +236,11 @@ async fn nobody_gets_in_without_a_password() {
     let mut statuses = vec![];
     for guess in 0..40 {
         let form = [("password", format!("guess {guess}"))];
-        let response = place.client.post(place.server.url("/ui/login")).form(&form).send().await.unwrap();
-        statuses.push(response.status().as_u16());
+        let login = place.client.post(place.server.url("/ui/login")).header(ORIGIN, place.origin());
+        statuses.push(login.form(&form).send().await.unwrap().status().as_u16());
     }
     assert!(statuses.contains(&401) && statuses.contains(&429), "{statuses:?}");
+    place.sign_in("act").await;
 }
 
 /// A form from another site, without the word of the page, or by a strange name is refused.
@@ -164,8 +257,8 @@ async fn a_page_elsewhere_cannot_act() {
     let cross = post().header("sec-fetch-site", "cross-site").form(&form);
     assert_eq!(cross.send().await.unwrap().status(), 403);
     let rebound = place.get("/ui").header(HOST, "evil.example:4437").send().await.unwrap();
-    assert_eq!(rebound.status(), 403);
+    assert_eq!(rebound.status(), 421);
     assert_eq!(place.database.queue_paused().await.unwrap().len(), 0);
-    assert_eq!(post().form(&form).send().await.unwrap().status(), 303);
+    assert_eq!(post().header(ORIGIN, place.origin()).form(&form).send().await.unwrap().status(), 303);
     assert_eq!(place.database.queue_paused().await.unwrap().len(), 1);
 }

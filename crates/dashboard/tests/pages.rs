@@ -49,7 +49,7 @@ async fn jobs_are_found_by_what_is_in_them() {
     let cursor = older.split('"').next().unwrap();
     assert_eq!(rows(&place.text(&format!("/ui/jobs?kind=order.ship&cursor={cursor}")).await), 50);
     let wrong = place.get("/ui/jobs?payload=nonsense").send().await.unwrap();
-    assert_eq!(wrong.status(), 422);
+    assert_eq!(wrong.status(), 400);
     assert!(wrong.text().await.unwrap().contains("customer.id=x"));
 }
 
@@ -64,6 +64,46 @@ async fn a_claimed_actor_stands_beside_the_login() {
         let page = place.text(&path).await;
         assert!(page.contains(&format!("alice (claimed by login {login})")), "{path}: {page}");
     }
+}
+
+/// A filter that does not fit is said on its own page, beside what was typed.
+#[tokio::test]
+async fn a_bad_filter_is_a_bad_request_on_its_own_page() {
+    let place = Place::open().await;
+    for (path, title, kept) in [
+        ("/ui/jobs?kind=a%00b&executor=typed", "Jobs", "a"),
+        ("/ui/jobs?state=nonsense&kind=typed", "Jobs", "typed"),
+        ("/ui/jobs?payload=nonsense&kind=typed", "Jobs", "typed"),
+        ("/ui/jobs?after=yesterday&kind=typed", "Jobs", "typed"),
+        ("/ui/jobs?cursor=nonsense&kind=typed", "Jobs", "typed"),
+        ("/ui/dead-letters?kind=typed&error=%00", "Dead letters", "typed"),
+        ("/ui/dead-letters?kind=typed&cursor=x", "Dead letters", "typed"),
+        ("/ui/events?domain=typed&payload=x", "Events", "typed"),
+        ("/ui/events?domain=typed&subject=%00", "Events", "typed"),
+        ("/ui/events?domain=typed&before=x", "Events", "typed"),
+        ("/ui/processes?kind=typed&ref=%00", "Processes", "typed"),
+        ("/ui/processes?kind=typed&cursor=x", "Processes", "typed"),
+        ("/ui/streams?prefix=typed&project=%00", "Streams", "typed"),
+        ("/ui/streams?prefix=typed&project=no%2Fname", "Streams", "typed"),
+        ("/ui/sessions?session=typed&project=no%2Fname", "Sessions", "typed"),
+        ("/ui/audit?before=x", "Audit", ""),
+    ] {
+        let answer = place.get(path).send().await.unwrap();
+        assert_eq!(answer.status(), 400, "{path}");
+        let page = answer.text().await.unwrap();
+        assert!(
+            page.contains(&format!("<title>{title} · Towpath</title>")),
+            "{path} is another page: {page}"
+        );
+        assert!(page.contains(r#"class="word bad""#), "{path} does not say what is wrong");
+        assert!(
+            kept.is_empty() || page.contains(&format!(r#"value="{kept}"#)),
+            "{path} forgot what was typed"
+        );
+    }
+    assert_eq!(place.get("/ui/routes/%00").send().await.unwrap().status(), 404);
+    let nul = [("do", "pause"), ("target", "a\0b")];
+    assert_eq!(place.post("/ui/executors", &nul).await.status(), 400);
 }
 
 /// An action does what the command line does, and leaves a row in the audit, also when refused.
@@ -85,7 +125,7 @@ async fn an_action_is_done_and_written_down() {
     assert_eq!(place.post("/ui/gates", &gate).await.status(), 303);
     assert!(place.text("/ui/gates").await.contains("a test"));
     let silent = [("do", "open"), ("target", "queue.worker.enabled")];
-    assert_eq!(place.post("/ui/gates", &silent).await.status(), 422);
+    assert_eq!(place.post("/ui/gates", &silent).await.status(), 400);
 }
 
 /// A bulk action counts first, refuses to mean everything, and then does all that matches.
@@ -95,7 +135,7 @@ async fn a_bulk_action_is_previewed_and_then_done() {
     for order in 0..450 {
         place.enqueue(if order % 3 == 0 { "keep" } else { "drop" }, json!({ "order": order })).await;
     }
-    assert_eq!(place.post("/ui/jobs/bulk", &[("do", "cancel")]).await.status(), 422);
+    assert_eq!(place.post("/ui/jobs/bulk", &[("do", "cancel")]).await.status(), 400);
     let preview = place.post("/ui/jobs/bulk", &[("do", "cancel"), ("kind", "drop")]).await;
     assert!(preview.text().await.unwrap().contains("cancel 300 jobs?"));
     let left = JobFilter { state: Some(JobState::Queued), ..JobFilter::default() };

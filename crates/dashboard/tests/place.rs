@@ -4,10 +4,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use reqwest::header::{LOCATION, SET_COOKIE};
+use reqwest::header::{LOCATION, ORIGIN, SET_COOKIE};
 use reqwest::{Client, RequestBuilder, Response, redirect};
 use tokio_util::sync::CancellationToken;
-use towpath_dashboard::{Access, Config, Secret, TestSender, Tested};
+use towpath_dashboard::{Access, Config, Cookies, Secret, TestSender, Tested};
 use towpath_db::Database;
 use towpath_db::event::RouteTest;
 use towpath_db::job::{Enqueued, NewJob};
@@ -55,6 +55,10 @@ impl Place {
     }
 
     pub(crate) async fn with(access: Access) -> Place {
+        Place::sending(access, Cookies::AsAsked).await
+    }
+
+    pub(crate) async fn sending(access: Access, cookies: Cookies) -> Place {
         let db = TestDb::open().await;
         let database = db.database().await;
         let directory = tempfile::tempdir().unwrap();
@@ -67,6 +71,7 @@ impl Place {
             circuits: circuits.clone(),
             webhooks: Arc::new(Webhooks::local()),
             access,
+            cookies,
         };
         let pages = towpath_dashboard::router(config, CancellationToken::new());
         let server =
@@ -90,7 +95,18 @@ impl Place {
         let csrf = csrf(&self.text("/ui/executors").await);
         let mut fields = fields.to_vec();
         fields.push(("csrf", &csrf));
-        self.client.post(self.server.url(path)).form(&fields).send().await.unwrap()
+        self.client
+            .post(self.server.url(path))
+            .header(ORIGIN, self.origin())
+            .form(&fields)
+            .send()
+            .await
+            .unwrap()
+    }
+
+    /// Where its own pages come from.
+    pub(crate) fn origin(&self) -> String {
+        self.server.url("")
     }
 
     pub(crate) async fn enqueue(&self, kind: &str, payload: serde_json::Value) -> Enqueued {
@@ -104,7 +120,14 @@ impl Place {
 
     pub(crate) async fn sign_in_as(&self, name: &str, password: &str) -> String {
         let form = [("name", name), ("password", password), ("to", "/ui/jobs")];
-        let response = self.client.post(self.server.url("/ui/login")).form(&form).send().await.unwrap();
+        let response = self
+            .client
+            .post(self.server.url("/ui/login"))
+            .header(ORIGIN, self.origin())
+            .form(&form)
+            .send()
+            .await
+            .unwrap();
         assert_eq!(
             (response.status().as_u16(), &response.headers()[LOCATION]),
             (303, &"/ui/jobs".parse().unwrap())

@@ -1,7 +1,11 @@
 //! The audit of the dashboard's actions: `sql/functions/audit.sql`.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use tokio_postgres::types::ToSql;
 
 use crate::answer::read_field;
 use crate::{Database, Error};
@@ -36,13 +40,55 @@ pub struct Audit<'a> {
     pub outcome: &'a str,
 }
 
+pub(crate) const RECORD: &str = "select towpath.fn_audit_record($1, $2, $3, $4, $5)";
+
+/// An action that is written down in the transaction that does it.
+pub(crate) struct Note {
+    actor: String,
+    action: String,
+    target: String,
+    detail: Option<String>,
+    written: AtomicBool,
+}
+
+impl Note {
+    pub(crate) fn is_written(&self) -> bool {
+        self.written.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_written(&self) {
+        self.written.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn params<'a>(&'a self, outcome: &'a (dyn ToSql + Sync)) -> [&'a (dyn ToSql + Sync); 5] {
+        [&self.actor, &self.action, &self.target, &self.detail, outcome]
+    }
+}
+
 impl Database {
     /// Writes one action down.
     pub async fn audit_record(&self, audit: Audit<'_>) -> Result<(), Error> {
-        let sql = "select towpath.fn_audit_record($1, $2, $3, $4, $5)";
         let Audit { actor, action, target, detail, outcome } = audit;
-        let answer = self.call(sql, &[&actor, &action, &target, &detail, &outcome]).await?;
+        let answer = self.call(RECORD, &[&actor, &action, &target, &detail, &outcome]).await?;
         read_field::<i64>(answer, "audit_id").map(drop)
+    }
+
+    /// This database, whose next call is written down in its own transaction: neither is there without the other.
+    /// The outcome is what comes of it.
+    pub fn auditing(&self, audit: Audit<'_>) -> Database {
+        let Audit { actor, action, target, detail, .. } = audit;
+        self.with_note(Arc::new(Note {
+            actor: actor.to_owned(),
+            action: action.to_owned(),
+            target: target.to_owned(),
+            detail: detail.map(str::to_owned),
+            written: AtomicBool::new(false),
+        }))
+    }
+
+    /// Whether that call was made and written down.
+    pub fn is_audited(&self) -> bool {
+        self.note().is_some_and(Note::is_written)
     }
 
     /// The newest actions first; `before` pages back.

@@ -11,6 +11,8 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use towpath_model::doctor::SERVER_MAJOR_MIN;
 use towpath_model::payload::MasterKeys;
 
+use crate::answer::read_field;
+use crate::audit::{Note, RECORD};
 use crate::job::Numbers;
 use crate::{Error, limits, tls};
 
@@ -22,6 +24,8 @@ pub struct Database {
     tls: MakeRustlsConnect,
     numbers: Numbers,
     master_keys: Option<Arc<MasterKeys>>,
+    /// What the next call does, to be written down in its transaction.
+    note: Option<Arc<Note>>,
 }
 
 impl Database {
@@ -85,7 +89,7 @@ impl Database {
         })?;
         refuse_old_server(&client).await?;
         drop(client);
-        Ok(Database { pool, config, tls, numbers: Numbers::default(), master_keys: None })
+        Ok(Database { pool, config, tls, numbers: Numbers::default(), master_keys: None, note: None })
     }
 
     /// A connection of the pool, for this crate's own calls.
@@ -95,9 +99,43 @@ impl Database {
 
     /// Calls one public SQL function that answers jsonb.
     pub(crate) async fn call(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Value, Error> {
+        if let Some(note) = self.note.as_ref().filter(|note| !note.is_written()) {
+            return self.call_noted(note, sql, params).await;
+        }
         let client = self.client().await?;
         let statement = client.prepare_cached(sql).await?;
         Ok(client.query_one(&statement, params).await?.get(0))
+    }
+
+    /// The same, with its row in the audit: either both are there or neither is. A refusal is an outcome too.
+    async fn call_noted(
+        &self,
+        note: &Note,
+        sql: &str,
+        params: &[&(dyn ToSql + Sync)],
+    ) -> Result<Value, Error> {
+        let mut client = self.client().await?;
+        let statement = client.prepare_cached(sql).await?;
+        let transaction = client.transaction().await?;
+        let answer: Value = transaction.query_one(&statement, params).await?.get(0);
+        let outcome = match answer["ok"] {
+            Value::Bool(true) => "ok".to_owned(),
+            _ => Error::refused(&answer).to_string(),
+        };
+        let row = transaction.query_one(RECORD, &note.params(&outcome)).await?;
+        read_field::<i64>(row.get(0), "audit_id")?;
+        transaction.commit().await?;
+        note.set_written();
+        Ok(answer)
+    }
+
+    /// The same database, whose next call is written down.
+    pub(crate) fn with_note(&self, note: Arc<Note>) -> Database {
+        Database { note: Some(note), ..self.clone() }
+    }
+
+    pub(crate) fn note(&self) -> Option<&Note> {
+        self.note.as_deref()
     }
 
     /// What was asked about jobs through this database, in any role.

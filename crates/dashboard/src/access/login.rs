@@ -3,11 +3,11 @@
 use askama::Template;
 use axum::extract::{Form, Query, State};
 use axum::http::header::{LOCATION, SET_COOKIE};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::http::{Extensions, HeaderMap, HeaderValue, StatusCode};
 use axum::response::{Html, IntoResponse, Response};
 use serde::Deserialize;
 
-use super::{COOKIE_NAME, is_same_origin};
+use super::{COOKIE_NAME, Guesser, address_of};
 use crate::App;
 use crate::fault::Fault;
 use crate::limits::SIGN_IN_SECONDS;
@@ -47,13 +47,12 @@ pub(crate) async fn show(Query(To { to }): Query<To>) -> Result<Response, Fault>
 /// Checks what was entered.
 pub(crate) async fn enter(
     State(app): State<App>,
+    extensions: Extensions,
     headers: HeaderMap,
     Form(entry): Form<Entry>,
 ) -> Result<Response, Fault> {
-    if !is_same_origin(&Method::POST, &headers) {
-        return Err(Fault::Forbidden("this form was not sent from this dashboard".into()));
-    }
-    if !app.guard.may_guess(false) {
+    let guesser = Guesser { address: address_of(&extensions, &headers), name: &entry.name };
+    if !app.guard.may_guess(guesser) {
         return page(
             entry.to,
             Some("too many wrong passwords; wait a minute"),
@@ -61,8 +60,8 @@ pub(crate) async fn enter(
         );
     }
     let Some(role) = app.guard.role_of(&entry.password) else {
-        app.guard.may_guess(true);
-        tracing::warn!("a wrong password for the dashboard");
+        app.guard.guessed_wrong(guesser);
+        tracing::warn!(address = %guesser.address, "a wrong password for the dashboard");
         return page(
             entry.to,
             Some(
@@ -72,19 +71,17 @@ pub(crate) async fn enter(
         );
     };
     let name = if entry.name.trim().is_empty() { "dashboard" } else { entry.name.trim() };
-    let name: String = name.chars().take(60).collect();
+    let name: String = name.chars().filter(|letter| !letter.is_control()).take(60).collect();
     let seal = app.guard.seal(&name, role);
-    let secure =
-        if headers.get("x-forwarded-proto").is_some_and(|proto| proto == "https") { "; Secure" } else { "" };
-    let cookie = format!(
-        "{COOKIE_NAME}={seal}; Path=/ui; Max-Age={SIGN_IN_SECONDS}; HttpOnly; SameSite=Strict{secure}"
-    );
+    let end = app.guard.cookie_end(&headers);
+    let cookie = format!("{COOKIE_NAME}={seal}; Path=/ui; Max-Age={SIGN_IN_SECONDS}{end}");
     Ok(redirect(inside(&entry.to), Some(cookie)))
 }
 
 /// Forgets the cookie.
-pub(crate) async fn leave() -> Response {
-    redirect("/ui/login", Some(format!("{COOKIE_NAME}=; Path=/ui; Max-Age=0; HttpOnly; SameSite=Strict")))
+pub(crate) async fn leave(State(app): State<App>, headers: HeaderMap) -> Response {
+    let end = app.guard.cookie_end(&headers);
+    redirect("/ui/login", Some(format!("{COOKIE_NAME}=; Path=/ui; Max-Age=0{end}")))
 }
 
 /// Only a path of ours is a place to go to.

@@ -7,20 +7,24 @@
 
 pub(crate) mod login;
 
-use std::sync::Mutex;
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Mutex, PoisonError};
 
 use aws_lc_rs::{constant_time, hmac};
 use axum::extract::FromRequestParts;
 use axum::http::header::{AUTHORIZATION, COOKIE, HOST};
-use axum::http::{HeaderMap, Method, request::Parts};
+use axum::http::{Extensions, HeaderMap, request::Parts};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use jiff::Timestamp;
-use towpath_model::address::is_loopback_host;
+use towpath_model::address::{Client, is_loopback_host};
 
 use crate::App;
 use crate::fault::Fault;
-use crate::limits::{SIGN_IN_SECONDS, WRONG_PASSWORDS_MAX};
+use crate::limits::{
+    GUESSERS_MAX, REFUSALS_WRITTEN_MAX, SIGN_IN_SECONDS, WRONG_PASSWORDS_MAX, WRONG_PASSWORDS_PER_ADDRESS_MAX,
+};
 
 /// A password that is never printed.
 #[derive(Clone)]
@@ -79,6 +83,8 @@ pub(crate) struct Viewer {
     pub(crate) csrf: String,
     /// Whether they signed in, and so can sign out.
     pub(crate) signed_in: bool,
+    /// Whether the request itself carried the password, which no page elsewhere can make a browser do.
+    pub(crate) by_password: bool,
 }
 
 impl Viewer {
@@ -91,13 +97,39 @@ impl Viewer {
 pub(crate) struct Guard {
     access: Access,
     key: hmac::Key,
-    wrong: Mutex<(i64, u32)>,
+    wrong: Mutex<Guesses>,
+    refusals: Mutex<(i64, u32)>,
+    cookies: Cookies,
+}
+
+/// Wrong passwords of one minute: by address, and by address and name.
+#[derive(Default)]
+struct Guesses {
+    minute: i64,
+    by_address: HashMap<IpAddr, u32>,
+    by_name: HashMap<(IpAddr, String), u32>,
+}
+
+/// Who guesses, as far as can be told.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Guesser<'a> {
+    pub(crate) address: IpAddr,
+    pub(crate) name: &'a str,
+}
+
+/// Where cookies may travel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cookies {
+    /// By TLS alone: that is how the dashboard is reached.
+    Secure,
+    /// As the request came.
+    AsAsked,
 }
 
 pub(crate) const COOKIE_NAME: &str = "towpath_ui";
 
 impl Guard {
-    pub(crate) fn new(access: Access) -> Guard {
+    pub(crate) fn new(access: Access, cookies: Cookies) -> Guard {
         let key = match &access {
             // A key of this process: forms of another one are not ours.
             Access::Open => {
@@ -110,7 +142,7 @@ impl Guard {
                 hmac::Key::new(hmac::HMAC_SHA256, both.as_bytes())
             }
         };
-        Guard { access, key, wrong: Mutex::default() }
+        Guard { access, key, wrong: Mutex::default(), refusals: Mutex::default(), cookies }
     }
 
     /// The role a password opens, none if it opens nothing.
@@ -129,15 +161,49 @@ impl Guard {
         viewer.as_ref().is_some_and(same).then_some(Role::Viewer)
     }
 
-    /// Whether another guess is allowed; a wrong one is counted.
-    fn may_guess(&self, wrong: bool) -> bool {
+    /// Whether somebody may guess a password. Who guesses wrongly locks out themselves, and nobody else.
+    pub(crate) fn may_guess(&self, guesser: Guesser<'_>) -> bool {
+        let guesses = self.guesses();
+        let of_address = guesses.by_address.get(&guesser.address).copied().unwrap_or_default();
+        let of_name = guesses.by_name.get(&guesser.key()).copied().unwrap_or_default();
+        let is_known = of_address > 0 || guesses.by_address.len() < GUESSERS_MAX;
+        is_known && of_address < WRONG_PASSWORDS_PER_ADDRESS_MAX && of_name < WRONG_PASSWORDS_MAX
+    }
+
+    /// Counts a wrong password.
+    pub(crate) fn guessed_wrong(&self, guesser: Guesser<'_>) {
+        let mut guesses = self.guesses();
+        *guesses.by_address.entry(guesser.address).or_default() += 1;
+        *guesses.by_name.entry(guesser.key()).or_default() += 1;
+    }
+
+    fn guesses(&self) -> std::sync::MutexGuard<'_, Guesses> {
+        let mut guesses = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
         let minute = Timestamp::now().as_second() / 60;
-        let mut count = self.wrong.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if count.0 != minute {
-            *count = (minute, 0);
+        if guesses.minute != minute {
+            *guesses = Guesses { minute, ..Guesses::default() };
         }
-        count.1 += u32::from(wrong);
-        count.1 < WRONG_PASSWORDS_MAX
+        guesses
+    }
+
+    /// Whether one more refusal is written down in this minute.
+    pub(crate) fn may_write_down(&self) -> bool {
+        let minute = Timestamp::now().as_second() / 60;
+        let mut written = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+        if written.0 != minute {
+            *written = (minute, 0);
+        }
+        written.1 += 1;
+        written.1 <= REFUSALS_WRITTEN_MAX
+    }
+
+    /// What a cookie of ours ends with, for somebody who sent these headers.
+    pub(crate) fn cookie_end(&self, headers: &HeaderMap) -> &'static str {
+        let forwarded = headers.get("x-forwarded-proto").is_some_and(|proto| proto == "https");
+        match self.cookies == Cookies::Secure || forwarded {
+            true => "; HttpOnly; SameSite=Strict; Secure",
+            false => "; HttpOnly; SameSite=Strict",
+        }
     }
 
     /// A cookie for somebody who knew a password.
@@ -162,7 +228,13 @@ impl Guard {
             return None;
         }
         let name = String::from_utf8(BASE64.decode(parts.next()?).ok()?).ok()?;
-        Some(Viewer { name, role, csrf: self.sign(&format!("form {cookie}")), signed_in: true })
+        Some(Viewer {
+            name,
+            role,
+            csrf: self.sign(&format!("form {cookie}")),
+            signed_in: true,
+            by_password: false,
+        })
     }
 
     fn sign(&self, text: &str) -> String {
@@ -173,17 +245,12 @@ impl Guard {
         BASE64.decode(seal).is_ok_and(|seal| hmac::verify(&self.key, text.as_bytes(), &seal).is_ok())
     }
 
-    /// Who sent these headers.
-    pub(crate) fn viewer(&self, headers: &HeaderMap) -> Result<Viewer, Fault> {
+    /// Who sent these headers from this address.
+    pub(crate) fn viewer(&self, headers: &HeaderMap, address: IpAddr) -> Result<Viewer, Fault> {
         if matches!(self.access, Access::Open) {
             let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
             return match is_loopback_host(host) {
-                true => Ok(Viewer {
-                    name: "dashboard".into(),
-                    role: Role::Admin,
-                    csrf: self.sign("form"),
-                    signed_in: false,
-                }),
+                true => Ok(self.anybody(Role::Admin)),
                 false => Err(Fault::Forbidden(format!(
                     "the dashboard has no password, so it answers only as localhost, not as {host:?}; \
                      set admin_password to reach it by another name"
@@ -192,22 +259,43 @@ impl Guard {
         }
         let bearer =
             headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
-        if let Some(password) = bearer
-            && self.may_guess(false)
-        {
+        if let Some(password) = bearer {
+            let guesser = Guesser { address, name: "bearer" };
+            if !self.may_guess(guesser) {
+                return Err(Fault::SignIn);
+            }
             return match self.role_of(password) {
-                // A page elsewhere cannot make a browser send this header, so it stands for the form's word too.
-                Some(role) => {
-                    Ok(Viewer { name: "dashboard".into(), role, csrf: self.sign("form"), signed_in: false })
-                }
+                Some(role) => Ok(Viewer { by_password: true, ..self.anybody(role) }),
                 None => {
-                    self.may_guess(true);
+                    self.guessed_wrong(guesser);
                     Err(Fault::SignIn)
                 }
             };
         }
         cookie(headers, COOKIE_NAME).and_then(|cookie| self.unseal(cookie)).ok_or(Fault::SignIn)
     }
+
+    /// Somebody who did not say a name.
+    fn anybody(&self, role: Role) -> Viewer {
+        let csrf = self.sign("form");
+        Viewer { name: "dashboard".into(), role, csrf, signed_in: false, by_password: false }
+    }
+}
+
+impl Guesser<'_> {
+    fn key(&self) -> (IpAddr, String) {
+        (self.address, self.name.trim().chars().take(60).flat_map(char::to_lowercase).collect())
+    }
+}
+
+/// Where a request came from. A proxy on this machine says for whom it asks, last in the list.
+pub(crate) fn address_of(extensions: &Extensions, headers: &HeaderMap) -> IpAddr {
+    let direct = extensions.get::<Client>().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |client| client.0);
+    if !direct.is_loopback() {
+        return direct;
+    }
+    let told = headers.get_all("x-forwarded-for").iter().next_back().and_then(|value| value.to_str().ok());
+    told.and_then(|list| list.rsplit(',').next()?.trim().parse().ok()).unwrap_or(direct)
 }
 
 /// A cookie's value.
@@ -218,19 +306,18 @@ pub(crate) fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> 
         .find_map(|(key, value)| (key == name).then_some(value))
 }
 
-/// Whether a request was made by a page of ours, as far as the browser tells.
-pub(crate) fn is_same_origin(method: &Method, headers: &HeaderMap) -> bool {
-    if method.is_safe() {
-        return true;
-    }
+/// Whether a page of ours made a request, as the browser tells: it says so in every request that changes something.
+/// Who says nothing is not believed.
+pub(crate) fn is_from_our_page(headers: &HeaderMap) -> bool {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    if let Some(site) = text("sec-fetch-site") {
-        return matches!(site, "same-origin" | "none");
-    }
-    match (text("origin"), text("host")) {
-        (Some(origin), Some(host)) => origin.split_once("://").is_some_and(|(_, rest)| rest == host),
-        // Not a browser.
-        _ => true,
+    let site = text("sec-fetch-site").map(|site| site == "same-origin");
+    let origin = text("origin").map(|origin| {
+        let host = text("host");
+        origin.split_once("://").is_some_and(|(_, rest)| Some(rest) == host)
+    });
+    match (site, origin) {
+        (None, None) => false,
+        (site, origin) => site.unwrap_or(true) && origin.unwrap_or(true),
     }
 }
 
@@ -238,7 +325,11 @@ impl FromRequestParts<App> for Viewer {
     type Rejection = Fault;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Viewer, Fault> {
-        app.guard.viewer(&parts.headers)
+        // Who changes something was looked at before.
+        if let Some(viewer) = parts.extensions.get::<Viewer>() {
+            return Ok(viewer.clone());
+        }
+        app.guard.viewer(&parts.headers, address_of(&parts.extensions, &parts.headers))
     }
 }
 
@@ -247,7 +338,8 @@ mod tests {
     use super::*;
 
     fn guarded(admin: &str) -> Guard {
-        Guard::new(Access::Guarded { admin: Secret::new(admin), viewer: Some(Secret::new("look")) })
+        let access = Access::Guarded { admin: Secret::new(admin), viewer: Some(Secret::new("look")) };
+        Guard::new(access, Cookies::AsAsked)
     }
 
     #[test]
@@ -266,14 +358,72 @@ mod tests {
         assert_eq!(guard.role_of("pass"), Some(Role::Admin));
         assert_eq!(guard.role_of("look"), Some(Role::Viewer));
         assert_eq!(guard.role_of(""), None);
-        assert_eq!(Guard::new(Access::Open).role_of(""), None);
+        assert_eq!(Guard::new(Access::Open, Cookies::AsAsked).role_of(""), None);
+    }
+
+    /// O03: guessing ends for who guesses, and goes on for everybody else.
+    #[test]
+    fn guesses_end_for_those_who_guess() {
+        let guard = guarded("pass");
+        let from = |address: &str, name: &'static str| Guesser { address: address.parse().unwrap(), name };
+        let wrong = |guesser: Guesser<'_>| {
+            let mut count = 0;
+            while guard.may_guess(guesser) && count < 100 {
+                guard.guessed_wrong(guesser);
+                count += 1;
+            }
+            count
+        };
+        // A new minute may begin in between, which allows as many again.
+        assert!(wrong(from("192.0.2.1", "ann")) <= 2 * WRONG_PASSWORDS_MAX);
+        assert!(!guard.may_guess(from("192.0.2.1", " ANN ")), "however it is written");
+        assert!(guard.may_guess(from("192.0.2.1", "bob")), "another name");
+        assert!(guard.may_guess(from("192.0.2.2", "ann")), "from elsewhere");
+        let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
+        let all: u32 = names.into_iter().map(|name| wrong(from("192.0.2.1", name))).sum();
+        assert!(all <= 2 * WRONG_PASSWORDS_PER_ADDRESS_MAX, "an address that invents names: {all}");
+        assert!(guard.may_guess(from("192.0.2.2", "ann")));
     }
 
     #[test]
-    fn guesses_end() {
-        let guard = guarded("pass");
-        let allowed = (0..100).take_while(|_| guard.may_guess(true)).count();
-        assert!(allowed < 100);
-        assert!(!guard.may_guess(false));
+    fn a_proxy_on_this_machine_says_for_whom_it_asks() {
+        let mut headers = HeaderMap::new();
+        headers.insert("x-forwarded-for", "203.0.113.9, 192.0.2.7".parse().unwrap());
+        let from = |address: &str| {
+            let mut extensions = Extensions::new();
+            extensions.insert(Client(address.parse().unwrap()));
+            address_of(&extensions, &headers).to_string()
+        };
+        assert_eq!(from("127.0.0.1"), "192.0.2.7");
+        assert_eq!(from("192.0.2.1"), "192.0.2.1", "anybody else may say what they like");
+    }
+
+    /// O03: who does not say where a form comes from is not believed.
+    #[test]
+    fn only_our_own_pages_send_forms() {
+        let sent = |fields: &[(&'static str, &str)]| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in fields {
+                headers.insert(*name, value.parse().unwrap());
+            }
+            is_from_our_page(&headers)
+        };
+        let (host, own) = (("host", "localhost:4437"), ("origin", "http://localhost:4437"));
+        assert!(sent(&[host, own]));
+        assert!(sent(&[host, ("sec-fetch-site", "same-origin")]));
+        assert!(sent(&[host, own, ("sec-fetch-site", "same-origin")]));
+        for fields in [
+            vec![],
+            vec![host],
+            vec![host, ("origin", "https://evil.example")],
+            vec![host, ("origin", "null")],
+            vec![own],
+            vec![host, ("sec-fetch-site", "none")],
+            vec![host, ("sec-fetch-site", "same-site")],
+            vec![host, own, ("sec-fetch-site", "cross-site")],
+            vec![host, ("sec-fetch-site", "same-origin"), ("origin", "https://evil.example")],
+        ] {
+            assert!(!sent(&fields), "{fields:?}");
+        }
     }
 }

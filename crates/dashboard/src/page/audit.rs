@@ -1,12 +1,13 @@
 //! `/ui/audit`: what people did here.
 
 use askama::Template;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use serde::Deserialize;
 use towpath_db::audit::Audited;
 
+use super::{Filter, inline, read_cursor};
 use crate::App;
 use crate::access::Viewer;
 use crate::fault::Fault;
@@ -14,9 +15,10 @@ use crate::filters;
 use crate::limits::ROWS_PAGE;
 use crate::shell::{self, Shell};
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 pub(crate) struct Asked {
-    before: Option<i64>,
+    before: String,
 }
 
 #[derive(Template)]
@@ -31,10 +33,16 @@ pub(crate) async fn show(
     viewer: Viewer,
     State(app): State<App>,
     headers: HeaderMap,
-    Query(asked): Query<Asked>,
+    filter: Filter<Asked>,
 ) -> Result<Response, Fault> {
-    let actions = app.database.audit_list(ROWS_PAGE, asked.before).await?;
+    let asked = &filter.asked;
+    let look = async {
+        filter.check()?;
+        Ok::<_, Fault>(app.database.audit_list(ROWS_PAGE, read_cursor(&asked.before, "an action")?).await?)
+    };
+    let (actions, problem) = inline(look.await)?;
     let full = actions.len() == usize::try_from(ROWS_PAGE).unwrap_or(0);
     let older = actions.last().filter(|_| full).map(|action| action.audit_id);
-    shell::render(&Page { shell: Shell::new("/ui/audit", "Audit", viewer, &headers), actions, older })
+    let shell = Shell::new("/ui/audit", "Audit", viewer, &headers).saying(problem.as_ref());
+    shell::render_list(&Page { shell, actions, older }, problem.is_some())
 }

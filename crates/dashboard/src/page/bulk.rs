@@ -24,7 +24,7 @@ use uuid::Uuid;
 use super::jobs::Asked;
 use crate::App;
 use crate::access::Viewer;
-use crate::act::{Action, by, go};
+use crate::act::{Action, by};
 use crate::fault::Fault;
 use crate::filters;
 use crate::limits::{BULK_MAX, COUNT_BUDGET, STREAM_PAGE_BYTES};
@@ -133,6 +133,8 @@ pub(crate) async fn begin(
         };
         return shell::render(&page);
     }
+    let what = format!("jobs matching {}", asked.query());
+    action.record(&app, &format!("job {} --matching", verb.word()), &what, None).await?;
     let id = Uuid::now_v7();
     let progress = Progress {
         verb: verb.word().into(),
@@ -143,11 +145,9 @@ pub(crate) async fn begin(
     };
     open(app.store.as_ref(), id).await?;
     say(app.store.as_ref(), id, &progress).await?;
-    let what = format!("jobs matching {}", progress.filter);
-    action.record(&app, &format!("job {} --matching", verb.word()), &what, None).await?;
     let (who, why) = (action.viewer.name.clone(), action.text("reason").to_owned());
     tokio::spawn(work(app, id, filter, verb, progress, who, why));
-    Ok(go(&format!("/ui/bulk/{id}"), "begun", true))
+    Ok(action.go(&format!("/ui/bulk/{id}"), "begun", true))
 }
 
 /// How many match, as far as can be told in a moment.

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use askama::Template;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use serde::Deserialize;
 use towpath_db::dead_letter::{DeadLetter, DeadLetterFilter, DeadLetterSummary};
 use towpath_model::id::DeadLetterId;
 
-use super::given;
+use super::{Filter, given, inline, read_cursor};
 use crate::App;
 use crate::access::Viewer;
 use crate::fault::Fault;
@@ -47,22 +47,24 @@ pub(crate) async fn show(
     viewer: Viewer,
     State(app): State<App>,
     headers: HeaderMap,
-    Query(asked): Query<Asked>,
+    filter: Filter<Asked>,
 ) -> Result<Response, Fault> {
-    let filter = DeadLetterFilter {
-        triage_status: given(&asked.status),
-        job_kind: given(&asked.kind),
-        error_contains: given(&asked.error),
-        ..DeadLetterFilter::default()
+    let asked = &filter.asked;
+    let look = async {
+        filter.check()?;
+        let filter = DeadLetterFilter {
+            triage_status: given(&asked.status),
+            job_kind: given(&asked.kind),
+            error_contains: given(&asked.error),
+            ..DeadLetterFilter::default()
+        };
+        let cursor = read_cursor(&asked.cursor, "a dead letter")?;
+        let found = app.database.dead_letter_list(&filter, ROWS_PAGE, cursor).await?;
+        Ok::<_, Fault>((found.dead_letters, found.cursor))
     };
-    let cursor = match given(&asked.cursor) {
-        None => None,
-        Some(text) => {
-            Some(text.parse().map_err(|_| Fault::Invalid(format!("{text:?} is not a dead letter")))?)
-        }
-    };
-    let (found, summary) =
-        tokio::try_join!(app.database.dead_letter_list(&filter, ROWS_PAGE, cursor), app.letters(),)?;
+    let (found, summary) = tokio::join!(look, app.letters());
+    let (((letters, newer), problem), summary) = (inline(found)?, summary?);
+    let asked = filter.asked;
     let fields =
         [("status", asked.status.as_str()), ("kind", asked.kind.as_str()), ("error", asked.error.as_str())];
     let query = super::query(&fields);
@@ -72,9 +74,11 @@ pub(crate) async fn show(
         asked,
         statuses: STATUSES,
         summary: summary.value.unwrap_or_default(),
-        letters: found.dead_letters,
-        newer: found.cursor,
-        shell: Shell::new("/ui/dead-letters", "Dead letters", viewer, &headers).live("dead-letters"),
+        letters,
+        newer,
+        shell: Shell::new("/ui/dead-letters", "Dead letters", viewer, &headers)
+            .live("dead-letters")
+            .saying(problem.as_ref()),
     };
-    shell::render(&page)
+    shell::render_list(&page, problem.is_some())
 }

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use askama::Template;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use serde::Deserialize;
 use towpath_db::event::{Event, EventFilter, EventHealth, From};
 
-use super::given;
 use super::jobs::{on_the_command_line, read_payload};
+use super::{Filter, given, inline, read_cursor};
 use crate::App;
 use crate::access::Viewer;
 use crate::fault::Fault;
@@ -26,7 +26,7 @@ pub(crate) struct Asked {
     subject: String,
     actor: String,
     payload: String,
-    before: Option<i64>,
+    before: String,
 }
 
 #[derive(Template)]
@@ -47,19 +47,26 @@ pub(crate) async fn show(
     viewer: Viewer,
     State(app): State<App>,
     headers: HeaderMap,
-    Query(asked): Query<Asked>,
+    filter: Filter<Asked>,
 ) -> Result<Response, Fault> {
-    let filter = EventFilter {
-        event_domain: given(&asked.domain),
-        event_type: given(&asked.r#type),
-        subject_ref: given(&asked.subject),
-        actor: given(&asked.actor),
-        payload: given(&asked.payload).map(|text| read_payload(&text)).transpose()?,
-        ..EventFilter::default()
+    let asked = &filter.asked;
+    let look = async {
+        filter.check()?;
+        let filter = EventFilter {
+            event_domain: given(&asked.domain),
+            event_type: given(&asked.r#type),
+            subject_ref: given(&asked.subject),
+            actor: given(&asked.actor),
+            payload: given(&asked.payload).map(|text| read_payload(&text)).transpose()?,
+            ..EventFilter::default()
+        };
+        let from = read_cursor(&asked.before, "a position")?.map_or(From::Newest, From::Before);
+        let page = app.database.event_list(&filter, from, JOBS_PAGE).await?;
+        Ok::<_, Fault>((page.events, page.more.then_some(page.position)))
     };
-    let from = asked.before.map_or(From::Newest, From::Before);
-    let (page, health) =
-        tokio::try_join!(app.database.event_list(&filter, from, JOBS_PAGE), app.event_health())?;
+    let (found, health) = tokio::join!(look, app.event_health());
+    let (((events, older), problem), health) = (inline(found)?, health?);
+    let asked = filter.asked;
     let fields = [
         ("domain", asked.domain.as_str()),
         ("type", asked.r#type.as_str()),
@@ -76,13 +83,13 @@ pub(crate) async fn show(
     });
     let page = Page {
         command: super::command("towpath events tail", &flags),
-        shell: Shell::new("/ui/events", "Events", viewer, &headers).live("events"),
+        shell: Shell::new("/ui/events", "Events", viewer, &headers).live("events").saying(problem.as_ref()),
         query,
         asked,
         health: health.value,
-        older: page.more.then_some(page.position),
-        searched: page.more && page.events.len() < JOBS_PAGE as usize,
-        events: page.events,
+        older,
+        searched: older.is_some() && events.len() < JOBS_PAGE as usize,
+        events,
     };
-    shell::render(&page)
+    shell::render_list(&page, problem.is_some())
 }

@@ -1,7 +1,7 @@
 //! `/ui/jobs`: jobs by filter, newest first. The filter is the URL.
 
 use askama::Template;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use jiff::Timestamp;
@@ -11,7 +11,7 @@ use towpath_db::job_read::{Job, JobFilter};
 use towpath_model::id::JobId;
 use towpath_model::job_state::JobState;
 
-use super::given;
+use super::{Filter, given, inline, read_cursor};
 use crate::App;
 use crate::access::Viewer;
 use crate::fault::Fault;
@@ -154,27 +154,30 @@ pub(crate) async fn show(
     viewer: Viewer,
     State(app): State<App>,
     headers: HeaderMap,
-    Query(asked): Query<Asked>,
+    filter: Filter<Asked>,
 ) -> Result<Response, Fault> {
-    let filter = asked.filter()?;
-    let cursor = match given(&asked.cursor) {
-        None => None,
-        Some(text) => Some(text.parse().map_err(|_| Fault::Invalid(format!("{text:?} is not a job")))?),
+    let asked = &filter.asked;
+    let look = async {
+        filter.check()?;
+        let cursor = read_cursor(&asked.cursor, "a job")?;
+        let found = app.database.job_list(&asked.filter()?, JOBS_PAGE, cursor).await?;
+        Ok::<_, Fault>((found.jobs, found.cursor))
     };
-    let (found, executors) =
-        tokio::try_join!(app.database.job_list(&filter, JOBS_PAGE, cursor), app.database.executor_kinds(),)?;
+    let (found, executors) = tokio::join!(look, app.database.executor_kinds());
+    let (((jobs, older), problem), executors) = (inline(found)?, executors?);
+    let asked = filter.asked;
     let page = Page {
         query: asked.query(),
         command: asked.command("list"),
         asked,
         states: JobState::ALL,
         executors,
-        searched_to: found.cursor.filter(|_| found.jobs.len() < JOBS_PAGE as usize).and_then(made_at),
-        jobs: found.jobs,
-        older: found.cursor,
-        shell: Shell::new("/ui/jobs", "Jobs", viewer, &headers).live("jobs"),
+        searched_to: older.filter(|_| jobs.len() < JOBS_PAGE as usize).and_then(made_at),
+        jobs,
+        older,
+        shell: Shell::new("/ui/jobs", "Jobs", viewer, &headers).live("jobs").saying(problem.as_ref()),
     };
-    shell::render(&page)
+    shell::render_list(&page, problem.is_some())
 }
 
 #[cfg(test)]

@@ -22,7 +22,57 @@ pub(crate) mod sessions;
 pub(crate) mod stream;
 pub(crate) mod streams;
 
+use axum::extract::{FromRequestParts, Query};
+use axum::http::request::Parts;
+use serde::de::DeserializeOwned;
+
+use crate::App;
+use crate::fault::Fault;
 use crate::filters::percent;
+
+/// What a list is asked for, and what is wrong with that, if something is: the page itself says so, beside what was
+/// typed.
+pub(crate) struct Filter<T> {
+    pub(crate) asked: T,
+    problem: Option<String>,
+}
+
+impl<T: DeserializeOwned + Default> FromRequestParts<App> for Filter<T> {
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Filter<T>, Fault> {
+        let has_nul = parts.uri.query().is_some_and(|query| query.contains("%00"));
+        Ok(match Query::<T>::try_from_uri(&parts.uri) {
+            Ok(Query(asked)) => {
+                let problem = has_nul.then(|| "a filter cannot have a NUL character".to_owned());
+                Filter { asked, problem }
+            }
+            Err(error) => Filter { asked: T::default(), problem: Some(error.body_text()) },
+        })
+    }
+}
+
+impl<T> Filter<T> {
+    /// Whether it can be looked for at all.
+    pub(crate) fn check(&self) -> Result<(), Fault> {
+        self.problem.clone().map_or(Ok(()), |problem| Err(Fault::Invalid(problem)))
+    }
+}
+
+/// What was found, or nothing and why: a filter that does not fit is no reason for another page.
+pub(crate) fn inline<F: Default>(found: Result<F, Fault>) -> Result<(F, Option<String>), Fault> {
+    match found {
+        Ok(found) => Ok((found, None)),
+        Err(Fault::Invalid(why)) => Ok((F::default(), Some(why))),
+        Err(fault) => Err(fault),
+    }
+}
+
+/// A place in a list as the URL has it; empty is the beginning.
+pub(crate) fn read_cursor<C: std::str::FromStr>(text: &str, what: &str) -> Result<Option<C>, Fault> {
+    let read = |text: String| text.parse().map_err(|_| Fault::Invalid(format!("{text:?} is not {what}")));
+    given(text).map(read).transpose()
+}
 
 /// A query parameter that was left empty is none.
 pub(crate) fn given(text: &str) -> Option<String> {

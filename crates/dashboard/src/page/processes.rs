@@ -1,14 +1,14 @@
 //! `/ui/processes`: business processes, newest first.
 
 use askama::Template;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use serde::Deserialize;
 use towpath_db::process::{Process, ProcessFilter};
 use towpath_model::id::ProcessId;
 
-use super::given;
+use super::{Filter, given, inline, read_cursor};
 use crate::App;
 use crate::access::Viewer;
 use crate::fault::Fault;
@@ -40,28 +40,34 @@ pub(crate) async fn show(
     viewer: Viewer,
     State(app): State<App>,
     headers: HeaderMap,
-    Query(asked): Query<Asked>,
+    filter: Filter<Asked>,
 ) -> Result<Response, Fault> {
-    let filter = ProcessFilter {
-        process_kind: given(&asked.kind),
-        state: given(&asked.state),
-        reference: given(&asked.r#ref),
+    let asked = &filter.asked;
+    let look = async {
+        filter.check()?;
+        let filter = ProcessFilter {
+            process_kind: given(&asked.kind),
+            state: given(&asked.state),
+            reference: given(&asked.r#ref),
+        };
+        let cursor = read_cursor(&asked.cursor, "a process")?;
+        let page = app.database.process_list(&filter, JOBS_PAGE, cursor).await?;
+        Ok::<_, Fault>((page.processes, page.cursor))
     };
-    let cursor = match given(&asked.cursor) {
-        None => None,
-        Some(text) => Some(text.parse().map_err(|_| Fault::Invalid(format!("{text:?} is not a process")))?),
-    };
-    let page = app.database.process_list(&filter, JOBS_PAGE, cursor).await?;
+    let ((processes, older), problem) = inline(look.await)?;
+    let asked = filter.asked;
     let fields =
         [("kind", asked.kind.as_str()), ("state", asked.state.as_str()), ("ref", asked.r#ref.as_str())];
     let query = super::query(&fields);
     let page = Page {
         command: super::command("towpath process list", &fields),
-        shell: Shell::new("/ui/processes", "Processes", viewer, &headers).live("processes"),
+        shell: Shell::new("/ui/processes", "Processes", viewer, &headers)
+            .live("processes")
+            .saying(problem.as_ref()),
         query,
         asked,
-        processes: page.processes,
-        older: page.cursor,
+        processes,
+        older,
     };
-    shell::render(&page)
+    shell::render_list(&page, problem.is_some())
 }

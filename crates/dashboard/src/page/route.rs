@@ -98,14 +98,12 @@ pub(crate) async fn act(State(app): State<App>, action: Action) -> Result<Respon
 
 /// One webhook with a made-up event, sent and signed as a real one.
 async fn test(app: &App, action: &Action, name: &str) -> Result<Response, Fault> {
-    let result = match app.database.route_test(name).await {
-        Ok(test) => {
-            let url = test.url.clone();
-            in_words(&url, &app.webhooks.send(test).await)
-        }
-        Err(error) => Err(error.to_string()),
+    let work = async {
+        let test = app.database.route_test(name).await.map_err(|error| error.to_string())?;
+        let url = test.url.clone();
+        in_words(&url, &app.webhooks.send(test).await)
     };
-    action.done(app, ("routes test", name), None, result).await
+    action.perform_outside(app, ("routes test", name), None, work).await
 }
 
 fn in_words(url: &str, tested: &Tested) -> Result<String, String> {

@@ -108,21 +108,23 @@ pub(crate) async fn act(
     let target = format!("{}/{}", name.project, name.session_id().unwrap_or_default());
     match action.text("do") {
         "touch" => {
-            let done = app.store.session(&name).and_then(|_| app.store.touch(&name));
-            let word = done.map(|head| match head.ends_at {
-                Some(at) => format!("it lives until {at:.0}"),
-                None => "it has no end".into(),
-            });
-            action.done(&app, ("sessions touch", &target), None, word).await
+            let work = async {
+                let done = app.store.session(&name).and_then(|_| app.store.touch(&name));
+                done.map(|head| match head.ends_at {
+                    Some(at) => format!("it lives until {at:.0}"),
+                    None => "it has no end".into(),
+                })
+            };
+            action.perform_outside(&app, ("sessions touch", &target), None, work).await
         }
         "delete" => {
-            let done = match app.store.session(&name) {
-                Ok(_) => app.store.delete(name.clone()).await,
-                Err(error) => Err(error),
+            let work = async {
+                app.store.session(&name)?;
+                app.store.delete(name.clone()).await?;
+                Ok::<_, towpath_streams::Error>("the session and its subscriptions are gone".to_owned())
             };
             let list = format!("/ui/sessions?project={}", percent(&name.project));
-            let word = done.map(|()| "the session and its subscriptions are gone".to_owned());
-            action.done(&app, ("sessions delete", &target), Some(&list), word).await
+            action.perform_outside(&app, ("sessions delete", &target), Some(&list), work).await
         }
         other => Err(Fault::Invalid(format!("a session cannot be asked to {other:?}"))),
     }

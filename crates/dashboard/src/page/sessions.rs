@@ -1,7 +1,7 @@
 //! `/ui/sessions`: the sessions of a project, and how far each source they follow is behind.
 
 use askama::Template;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use jiff::{SignedDuration, Timestamp};
@@ -12,6 +12,7 @@ use towpath_model::stream::expiry::Expiry;
 use towpath_model::stream::name::{SESSION_PREFIX, StreamName};
 use towpath_streams::{FanOutState, Head, List, SessionCounts};
 
+use super::{Filter, inline};
 use crate::App;
 use crate::access::Viewer;
 use crate::fault::Fault;
@@ -66,17 +67,23 @@ pub(crate) async fn show(
     viewer: Viewer,
     State(app): State<App>,
     headers: HeaderMap,
-    Query(asked): Query<Asked>,
+    filter: Filter<Asked>,
 ) -> Result<Response, Fault> {
-    let project = read_project(&asked.project)?;
     let limit = usize::try_from(ROWS_PAGE).unwrap_or(100);
-    let list = List {
-        project: project.as_str().into(),
-        prefix: format!("{SESSION_PREFIX}{}", asked.session.trim()),
-        after: super::given(&asked.after),
-        limit,
+    let asked = &filter.asked;
+    let look = async {
+        filter.check()?;
+        let project = read_project(&asked.project)?;
+        let list = List {
+            project: project.as_str().into(),
+            prefix: format!("{SESSION_PREFIX}{}", asked.session.trim()),
+            after: super::given(&asked.after),
+            limit,
+        };
+        Ok::<_, Fault>((project, app.store.list(list).await?))
     };
-    let found = app.store.list(list).await?;
+    let ((project, found), problem) = inline(look.await)?;
+    let asked = filter.asked;
     let more = found.last().filter(|_| found.len() == limit).map(|(name, _)| {
         let fields = [("project", &*project), ("session", asked.session.as_str()), ("after", &*name.id)];
         format!("/ui/sessions?{}", super::query(&fields))
@@ -88,9 +95,11 @@ pub(crate) async fn show(
         more,
         project,
         asked,
-        shell: Shell::new("/ui/sessions", "Sessions", viewer, &headers).live("sessions"),
+        shell: Shell::new("/ui/sessions", "Sessions", viewer, &headers)
+            .live("sessions")
+            .saying(problem.as_ref()),
     };
-    shell::render(&page)
+    shell::render_list(&page, problem.is_some())
 }
 
 /// A project as it was asked for; the default one if it was not.

@@ -1,12 +1,14 @@
 //! `/ui/streams`: the streams of a project.
 
 use askama::Template;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use serde::Deserialize;
 use towpath_streams::{Head, List};
 
+use super::sessions::read_project;
+use super::{Filter, inline};
 use crate::App;
 use crate::access::Viewer;
 use crate::fault::Fault;
@@ -46,18 +48,24 @@ pub(crate) async fn show(
     viewer: Viewer,
     State(app): State<App>,
     headers: HeaderMap,
-    Query(asked): Query<Asked>,
+    filter: Filter<Asked>,
 ) -> Result<Response, Fault> {
-    let project = if asked.project.is_empty() { "default".to_owned() } else { asked.project.clone() };
     let limit = usize::try_from(ROWS_PAGE).unwrap_or(100);
-    let list = List {
-        project: project.as_str().into(),
-        prefix: asked.prefix.clone(),
-        after: super::given(&asked.after),
-        limit,
+    let asked = &filter.asked;
+    let look = async {
+        filter.check()?;
+        let project = read_project(&asked.project)?;
+        let list = List {
+            project: project.as_str().into(),
+            prefix: asked.prefix.clone(),
+            after: super::given(&asked.after),
+            limit,
+        };
+        let found = app.store.list(list).await?;
+        Ok::<_, Fault>((project.clone(), found, folders(&app, &project, &asked.prefix).await?))
     };
-    let found = app.store.list(list).await?;
-    let folders = folders(&app, &project, &asked.prefix).await?;
+    let ((project, found, folders), problem) = inline(look.await)?;
+    let asked = filter.asked;
     let more = found.last().filter(|_| found.len() == limit).map(|(name, _)| name.id.to_string());
     let row = |(name, head): (towpath_model::stream::name::StreamName, Head)| Row {
         link: format!("/ui/stream?project={}&id={}", percent(&name.project), percent(&name.id)),
@@ -77,9 +85,11 @@ pub(crate) async fn show(
         }),
         project,
         asked,
-        shell: Shell::new("/ui/streams", "Streams", viewer, &headers).live("streams"),
+        shell: Shell::new("/ui/streams", "Streams", viewer, &headers)
+            .live("streams")
+            .saying(problem.as_ref()),
     };
-    shell::render(&page)
+    shell::render_list(&page, problem.is_some())
 }
 
 /// The first few folders below a prefix. Each look jumps over everything in the folder before.
