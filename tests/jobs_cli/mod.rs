@@ -61,8 +61,17 @@ impl Shell {
 
     /// Runs a command that must fail, and answers its complaint.
     pub(crate) fn fails(&self, arguments: &[&str]) -> String {
+        self.complaint(1, arguments)
+    }
+
+    /// Runs a command whose arguments are wrong, and answers its complaint.
+    pub(crate) fn misused(&self, arguments: &[&str]) -> String {
+        self.complaint(2, arguments)
+    }
+
+    fn complaint(&self, code: i32, arguments: &[&str]) -> String {
         let output = self.command(arguments).output().unwrap();
-        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {}", words(&output));
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", words(&output));
         assert!(output.stdout.is_empty(), "{arguments:?}: {}", words(&output));
         String::from_utf8(output.stderr).unwrap()
     }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use clap::Subcommand;
+use clap::{ArgGroup, Subcommand};
 use serde_json::json;
 use towpath_db::event::EventGrant;
 use towpath_db::{Database, Error};
@@ -13,11 +13,12 @@ use crate::output::{Output, table};
 #[derive(Subcommand)]
 pub(crate) enum Grant {
     /// Let a producer emit
+    #[command(group = ArgGroup::new("scope").required(true).multiple(true).args(["domain", "event_type", "any_domain"]))]
     Add {
         /// A database login
         producer: String,
         /// Events of this domain
-        #[arg(long, required_unless_present_any = ["event_type", "any_domain"])]
+        #[arg(long)]
         domain: Option<String>,
         /// Events of this type; without it, of any
         #[arg(long = "type", value_name = "TYPE")]

@@ -1,6 +1,6 @@
 //! `towpath executor grant add | list | revoke`: what producers may enqueue.
 
-use clap::Subcommand;
+use clap::{ArgGroup, Subcommand};
 use serde_json::json;
 use towpath_db::subscription::ProducerGrant;
 use towpath_db::{Database, Error};
@@ -11,11 +11,12 @@ use crate::output::{Output, table};
 #[derive(Subcommand)]
 pub(crate) enum Grant {
     /// Let a producer enqueue
+    #[command(group = ArgGroup::new("scope").required(true).multiple(true).args(["job_kind", "executor", "any_kind"]))]
     Add {
         /// A database login, or executor:NAME for the tokens of an executor
         producer: String,
         /// This kind of jobs
-        #[arg(long, value_name = "KIND", required_unless_present_any = ["executor", "any_kind"])]
+        #[arg(long, value_name = "KIND")]
         job_kind: Option<String>,
         /// Jobs for this kind of executor; without it, for any
         #[arg(long, value_name = "KIND")]
