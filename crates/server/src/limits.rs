@@ -25,7 +25,7 @@ pub(crate) const FILES_KEPT: usize = 512;
 pub(crate) const HEALTH_CONNECTIONS: usize = 16;
 /// Such a connection asks at once, and gets its answer in this time.
 pub(crate) const HEALTH_WAIT_MAX: Duration = Duration::from_secs(2);
-pub(crate) const HEALTH_ASK_MAX: Duration = Duration::from_millis(500);
+pub(crate) const HEALTH_ASK_MAX: Duration = Duration::from_millis(100);
 /// A connection may rest between requests for this long, and a request's head must arrive
 /// in it. Load balancers keep connections for 60 seconds; closing first would race with
 /// the next request.

@@ -19,7 +19,7 @@ use super::request::{header, query};
 use super::{Answer, Streams, empty, headers, with_body};
 use crate::body::Body;
 use crate::budget::{Held, Share};
-use crate::limits::SMALL_ANSWER_BYTES;
+use crate::limits::{PIECE_BYTES, SMALL_ANSWER_BYTES};
 use crate::paged::{self, Paged, Source};
 use crate::project::{Keeping, Pass};
 use crate::upload::Upload;
@@ -78,7 +78,7 @@ impl Streams {
         request: &Request<Upload>,
     ) -> Answer {
         let share = self.share(&name.project, request);
-        let bytes_max = self.settings().page_bytes_max.min(self.0.budget.page_bytes_max());
+        let bytes_max = self.page_bytes_max(&share);
         let guess = self.store().head(name)?.bytes_behind(start).min(bytes_max);
         let (read, held) = match guess <= SMALL_ANSWER_BYTES {
             // What was appended meanwhile may be more: it is counted when it is sent.
@@ -150,6 +150,13 @@ impl Streams {
 }
 
 impl Streams {
+    /// How much a page holds. While readers hold much, pages are short: a socket takes a short one at once, so that many
+    /// who do not read keep nobody waiting.
+    fn page_bytes_max(&self, share: &Share) -> usize {
+        let most = if share.is_tight() { PIECE_BYTES } else { self.0.budget.page_bytes_max() };
+        self.settings().page_bytes_max.min(most)
+    }
+
     fn source(&self, name: &StreamName, id: StreamId, share: Share) -> Source {
         Source { store: self.0.store.clone(), name: name.clone(), id, share }
     }

@@ -80,9 +80,9 @@ async fn what_is_held_for_readers_is_bounded() {
         // Two who read again, the first and the last to come.
         let last = stalled.pop().unwrap();
         let first = stalled.swap_remove(0);
-        for reader in [first, last] {
+        for (reader, bytes_min) in [(first, 900 << 10), (last, 60 << 10)] {
             let page = body_of(reader).await;
-            assert!(page.len() > 900 << 10 && all.starts_with(bare(&page)), "{} bytes", page.len());
+            assert!(page.len() > bytes_min && all.starts_with(bare(&page)), "{} bytes", page.len());
         }
         drop(stalled);
         server.until(|| server.metric("reader_bytes"), |held| *held == 0).await;
@@ -109,7 +109,7 @@ async fn a_connection_has_a_bound_of_its_own() {
     }
     for answer in answers {
         let page = tokio::time::timeout(WAIT_MAX, answer.text()).await.unwrap().unwrap();
-        assert!(page.len() > 900 << 10 && all.starts_with(bare(&page)), "{} bytes", page.len());
+        assert!(page.len() > 60 << 10 && all.starts_with(bare(&page)), "{} bytes", page.len());
     }
     drop(client);
     server.stop().await;
