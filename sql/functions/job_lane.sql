@@ -85,12 +85,17 @@ begin
                       and not exists (select 1 from towpath.job_ready r where r.lane = l.lane)
                     order by l.used_at limit _limit);
     if _idle <> '{}' or exists (select 1 from towpath.job_lane l where l.closed_by is not null) then
-        select * into _collected, _used from towpath._job_lanes_collect(_limit);
+        select * into _collected, _used from towpath._job_lanes_collect(_limit, _idle <> '{}');
         update towpath.job_lane l set closed_by = pg_current_xact_id()
          where l.lane = any(array(select x.lane from towpath.job_lane x
                                    where x.lane = any(_idle) and x.lane <> all(_used) and x.closed_by is null
                                    for update skip locked));
         get diagnostics _closed = row_count;
+        -- Their jobs run for long or wait for others: all of job_live is not read for them at every tick.
+        update towpath.job_lane l set used_at = _now
+         where l.lane = any(array(select x.lane from towpath.job_lane x
+                                   where x.lane = any(_idle) and x.lane = any(_used)
+                                   for no key update skip locked));
     end if;
     return jsonb_build_object('ok', true, 'closed', _closed, 'opened', coalesce(cardinality(_opened), 0),
         'collected', _collected, 'more', greatest(_closed, _collected) >= _limit, 'busy', false);
@@ -98,8 +103,9 @@ end;
 $$;
 
 -- _job_lanes_collect: deletes closed lanes, if everybody who may have found them open has ended. Says how many went,
--- and which lanes a job or a count names.
-create or replace function towpath._job_lanes_collect(p_limit integer, out collected integer, out used integer[])
+-- and which lanes a job or a count names, if it had to find out or p_ask wants to know.
+create or replace function towpath._job_lanes_collect(
+    p_limit integer, p_ask boolean, out collected integer, out used integer[])
     language plpgsql
     set search_path = pg_catalog, pg_temp
     set jit = off
@@ -112,11 +118,15 @@ begin
     _readers := array(select distinct k.virtualtransaction from pg_locks k
                        where k.relation = 'towpath.job_lane'::regclass and k.pid is distinct from pg_backend_pid()
                          and k.database = (select d.oid from pg_database d where d.datname = current_database()));
+    collected := 0;
+    used := '{}';
+    if _tick.readers && _readers and not p_ask then
+        return;
+    end if;
     -- After the readers, so that whoever has ended is seen; by one snapshot, because an attempt that ends is counted as
     -- its job goes.
     used := array(select v.lane from towpath.job_live v group by v.lane
                   union select d.lane from towpath.job_counter_delta d group by d.lane);
-    collected := 0;
     if _tick.readers && _readers then
         return;
     end if;
