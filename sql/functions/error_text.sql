@@ -17,7 +17,7 @@ declare
     _plain constant text := '[^[:space:],;"''&}\\:=>][^[:space:],;"''&}\\]*';
 begin
     if (_text ~* ('://|-----BEGIN |bearer|basic|authorization|passw|passphrase|passcode|pwd|secret|token|credential|cookie|jwt|key'
-                  || '|eyJ|AKIA|ASIA|AIza|[a-z]_[a-z0-9]|(sk|pat|xox[a-z])-')) is not true then
+                  || '|eyJ|AKIA|ASIA|AIza|[a-z]_[a-z0-9_+/=-]|(sk|pat|xox[a-z])-')) is not true then
         return p_text;
     end if;
     -- A block of PEM, or the beginning of one.
