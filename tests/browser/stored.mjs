@@ -9,7 +9,7 @@ const attack = `<!doctype html><title>quiet</title><script>
   document.title = "ran";
   fetch("/ui/gates").then(page => page.text()).then(page => {
     const csrf = page.match(/name="csrf" value="([^"]+)"/)[1];
-    const body = new URLSearchParams({ csrf, do: "close", gate: "event.routing.enabled", reason: "an attack" });
+    const body = new URLSearchParams({ csrf, do: "close", target: "event.routing.enabled", reason: "an attack" });
     return fetch("/ui/gates", { method: "POST", body });
   });
 </script><form method="post" action="/ui/gates"><button>send</button></form>`;
@@ -54,7 +54,7 @@ async function fromElsewhere() {
       append: await tried("/v1/stream/attack", { method: "POST", mode: "no-cors", headers: { "content-type": "text/plain" }, body: "more" }),
       read: await tried("/v1/stream/attack", {}),
       page: await tried("/ui/gates", {}),
-      act: await tried("/ui/gates", { method: "POST", mode: "no-cors", body: new URLSearchParams({ do: "close", gate: "event.routing.enabled" }) }),
+      act: await tried("/ui/gates", { method: "POST", mode: "no-cors", body: new URLSearchParams({ do: "close", target: "event.routing.enabled" }) }),
     };
   }, url);
   assert.deepEqual(results, { store: "refused", append: "opaque", read: "refused", page: "refused", act: "opaque" });
