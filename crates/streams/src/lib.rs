@@ -25,6 +25,6 @@ pub use fanout::{
 };
 pub use follow::{Follower, Step};
 pub use store::{
-    Answer, Append, Appended, Create, Created, Head, List, Messages, Once, Page, Retention, RetentionChange,
-    Store, StreamId,
+    Answer, Append, Appended, Create, Created, Head, List, Messages, Page, Retention, RetentionChange, Store,
+    StreamId,
 };

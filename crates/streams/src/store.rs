@@ -96,9 +96,6 @@ pub trait Store: Send + Sync + 'static {
     /// The same, and never beyond `until`: for who delivers somewhere else up to there first.
     fn fan_out_until(&self, source: StreamName, until: Offset) -> Answer<'_, FannedOut>;
 
-    /// Leaves out what a source's subscribers wait for, and answers how many bytes that were.
-    fn skip(&self, source: StreamName) -> Answer<'_, u64>;
-
     /// How far a source's deliveries have come.
     fn fan_out_state(&self, source: &StreamName) -> Result<FanOutState, Error>;
 
@@ -121,18 +118,6 @@ pub trait Store: Send + Sync + 'static {
 
     /// Sets a small durable value, or removes it.
     fn put_meta(&self, namespace: &str, key: &str, value: Option<Bytes>) -> Answer<'_, ()>;
-
-    /// The same if the value is `expected` now; `None` is absent. False if it is not.
-    fn swap_meta(
-        &self,
-        namespace: &str,
-        key: &str,
-        expected: Option<Bytes>,
-        value: Option<Bytes>,
-    ) -> Answer<'_, bool>;
-
-    /// A small durable value.
-    fn get_meta(&self, namespace: &str, key: &str) -> Option<Bytes>;
 
     /// All values of a namespace in the order of their keys.
     fn list_meta(&self, namespace: &str) -> Vec<(String, Bytes)>;
@@ -202,19 +187,6 @@ pub struct Append {
     pub stream_seq: Option<Arc<str>>,
     /// `If-Match`: the tail must be here.
     pub expected_tail: Option<Offset>,
-    /// Makes retries harmless in any order.
-    pub once: Option<Once>,
-}
-
-/// Writes at most once for each position of a writer; positions may come in any order.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Once {
-    /// The writer.
-    pub by: Arc<str>,
-    /// Its number for this append.
-    pub position: u64,
-    /// No number up to this one is ever sent again, so that it need not be remembered.
-    pub settled: u64,
 }
 
 /// What appending answered.

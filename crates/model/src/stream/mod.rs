@@ -10,7 +10,6 @@ pub mod glob;
 pub mod json;
 pub mod name;
 pub mod offset;
-pub mod once;
 pub mod producer;
 pub mod sse;
 pub mod state;

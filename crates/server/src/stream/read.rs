@@ -1,9 +1,7 @@
 //! `GET`: catch up, or wait for what comes.
 
 use bytes::Bytes;
-use hyper::header::{
-    AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH,
-};
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH};
 use hyper::{Request, StatusCode};
 use jiff::Timestamp;
 use towpath_model::stream::content_type::{ContentType, Mode};
@@ -236,7 +234,7 @@ impl Page<'_> {
         let status = if known && has_tag { StatusCode::NOT_MODIFIED } else { StatusCode::OK };
         let mut response = with_body(status, body);
         let out = response.headers_mut();
-        out.insert(CACHE_CONTROL, self.caching(asked));
+        out.insert(CACHE_CONTROL, self.caching());
         out.insert(CONTENT_TYPE, headers::text(self.content_type.as_str()));
         out.insert(headers::NEXT_OFFSET, headers::offset(self.to));
         if has_tag {
@@ -269,15 +267,14 @@ impl Page<'_> {
     /// which is cheap with its tag. A long poll's answer is kept for its cursor's interval.
     /// Where a token is needed, pages are the reader's alone, and it must ask again, unless the
     /// URL holds the reader key: then nobody finds them in a cache who was not told.
-    fn caching(&self, asked: &HeaderMap) -> HeaderValue {
+    fn caching(&self) -> HeaderValue {
         let is_final = !self.up_to_date || self.is_the_end;
-        let private = asked.contains_key(AUTHORIZATION);
-        HeaderValue::from_static(match (&self.kind, self.keeping, private) {
-            (Kind::Now, _, _) => "no-store",
-            (_, Keeping::Own, _) => "private, no-cache",
-            (Kind::LongPoll { .. }, _, _) => "public, max-age=20",
-            (Kind::CatchUp, _, _) if is_final => "public, max-age=60, stale-while-revalidate=300",
-            (Kind::CatchUp, _, _) => "no-cache",
+        HeaderValue::from_static(match (&self.kind, self.keeping) {
+            (Kind::Now, _) => "no-store",
+            (_, Keeping::Own) => "private, no-cache",
+            (Kind::LongPoll { .. }, _) => "public, max-age=20",
+            (Kind::CatchUp, _) if is_final => "public, max-age=60, stale-while-revalidate=300",
+            (Kind::CatchUp, _) => "no-cache",
         })
     }
 }

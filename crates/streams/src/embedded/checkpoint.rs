@@ -14,7 +14,6 @@ use std::sync::Weak;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use towpath_model::stream::once::Seen;
 use towpath_model::stream::state::Accepted;
 
 use super::codec::{Put, Take, length};
@@ -32,7 +31,7 @@ use crate::Error;
 
 const NAME: &str = "checkpoint";
 const NEW_NAME: &str = "checkpoint.new";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// A frame is written when it has so much for each stream that is visited at a time: 256 KiB
 /// by default.
 const FRAME_BYTES_PER_STREAM: usize = 512;
@@ -298,13 +297,6 @@ fn put_more(out: &mut Vec<u8>, more: &More) {
     }
     out.put_option(more.stream_seq.as_deref(), Vec::put_text);
     out.put_option(more.closed_by.as_deref(), Vec::put_producer);
-    out.put_u32(length(more.onces.len()));
-    for (by, seen) in &more.onces {
-        out.put_text(by);
-        out.put_u64(seen.settled);
-        out.put_u32(length(seen.beyond.len()));
-        seen.beyond.iter().for_each(|position| out.put_u64(*position));
-    }
     out.put_option(more.fork.as_deref(), |out, fork| fork.put(out));
     out.put_retention(more.retention);
     put_pairs(out, &more.marks);
@@ -322,19 +314,12 @@ fn take_more(take: &mut Take) -> Option<More> {
         producers: producers.into_iter().collect(),
         stream_seq: take.option(|take| take.text().map(Into::into))?,
         closed_by: take.option(Take::producer)?.map(Box::new),
-        onces: take.list(take_once)?.into_iter().collect(),
         fork: take.option(Fork::take)?.map(Box::new),
         retention: take.retention()?,
         marks: take.list(pair)?,
         feed: take.option(take_feed)?.map(Box::new),
         session: take.option(take_session)?.map(Box::new),
     })
-}
-
-fn take_once(take: &mut Take) -> Option<(Arc<str>, Seen)> {
-    let by = take.text()?.into();
-    let settled = take.u64()?;
-    Some((by, Seen { settled, beyond: take.list(Take::u64)?.into_iter().collect() }))
 }
 
 fn put_feed(out: &mut Vec<u8>, feed: &Feed) {

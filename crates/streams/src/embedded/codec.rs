@@ -10,7 +10,7 @@ use towpath_model::stream::expiry::Expiry;
 use towpath_model::stream::name::StreamName;
 use towpath_model::stream::producer::Producer;
 
-use crate::{Messages, Once, Retention};
+use crate::{Messages, Retention};
 
 /// Appends values to a buffer.
 pub(super) trait Put {
@@ -23,7 +23,6 @@ pub(super) trait Put {
     fn put_expiry(&mut self, expiry: Expiry);
     fn put_retention(&mut self, retention: Retention);
     fn put_producer(&mut self, producer: &Producer);
-    fn put_once(&mut self, once: &Once);
     fn put_option<T>(&mut self, value: Option<T>, put: impl FnOnce(&mut Self, T));
 }
 
@@ -78,12 +77,6 @@ impl Put for Vec<u8> {
         self.put_text(&producer.id);
         self.put_u64(producer.epoch);
         self.put_u64(producer.seq);
-    }
-
-    fn put_once(&mut self, once: &Once) {
-        self.put_text(&once.by);
-        self.put_u64(once.position);
-        self.put_u64(once.settled);
     }
 
     fn put_option<T>(&mut self, value: Option<T>, put: impl FnOnce(&mut Self, T)) {
@@ -198,10 +191,6 @@ impl Take {
 
     pub(super) fn producer(&mut self) -> Option<Producer> {
         Some(Producer { id: self.text()?.into(), epoch: self.u64()?, seq: self.u64()? })
-    }
-
-    pub(super) fn once(&mut self) -> Option<Once> {
-        Some(Once { by: self.text()?.into(), position: self.u64()?, settled: self.u64()? })
     }
 
     pub(super) fn option<T>(&mut self, take: impl FnOnce(&mut Take) -> Option<T>) -> Option<Option<T>> {

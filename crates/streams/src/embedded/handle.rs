@@ -430,10 +430,6 @@ impl Store for Embedded {
         Box::pin(self.fan_out_step(source, Some(until)))
     }
 
-    fn skip(&self, source: StreamName) -> Answer<'_, u64> {
-        Box::pin(self.skip_all(source))
-    }
-
     fn fan_out_state(&self, source: &StreamName) -> Result<FanOutState, Error> {
         let shared = &self.inner.shared;
         let index = shared.index();
@@ -462,23 +458,7 @@ impl Store for Embedded {
     }
 
     fn put_meta(&self, namespace: &str, key: &str, value: Option<Bytes>) -> Answer<'_, ()> {
-        let change = self.set_meta(namespace, key, None, value);
-        Box::pin(async move { change.await.map(|_| ()) })
-    }
-
-    fn swap_meta(
-        &self,
-        namespace: &str,
-        key: &str,
-        expected: Option<Bytes>,
-        value: Option<Bytes>,
-    ) -> Answer<'_, bool> {
-        self.set_meta(namespace, key, Some(expected), value)
-    }
-
-    fn get_meta(&self, namespace: &str, key: &str) -> Option<Bytes> {
-        let key = (namespace.to_owned(), key.to_owned());
-        self.inner.shared.index().metas.get(&key).cloned()
+        self.set_meta(namespace, key, value)
     }
 
     fn list_meta(&self, namespace: &str) -> Vec<(String, Bytes)> {

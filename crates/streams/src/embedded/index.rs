@@ -26,7 +26,7 @@ use super::record::{Append, Birth, Record};
 use super::segment::Segment;
 use super::shared::Position;
 use super::stream::{More, Stream};
-use crate::{Messages, Once, Retention, SessionCounts};
+use crate::{Messages, Retention, SessionCounts};
 
 /// Every stream, and every segment they point into.
 #[derive(Default)]
@@ -332,9 +332,6 @@ impl Index {
         }
         if let Some(stream_seq) = &append.stream_seq {
             stream.more().stream_seq = Some(stream_seq.as_str().into());
-        }
-        if let Some(Once { by, position, settled }) = &append.once {
-            stream.more().onces.entry(by.clone()).or_default().see(*position, *settled);
         }
         if append.close {
             stream.closed = true;

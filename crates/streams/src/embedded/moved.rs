@@ -9,7 +9,7 @@ use towpath_model::stream::state::{self, Accepted, Standing, Verdict, Wish};
 use super::index::Index;
 use super::plan::late_starts;
 use super::stream::Stream;
-use crate::{Append, Once};
+use crate::Append;
 
 /// The facts of a stream that this commit has moved.
 pub(super) struct Moved {
@@ -24,7 +24,6 @@ struct MovedMore {
     closed_by: Option<Producer>,
     stream_seq: Option<Arc<str>>,
     producers: Vec<(Arc<str>, Accepted)>,
-    onces: Vec<Once>,
 }
 
 impl Moved {
@@ -36,12 +35,6 @@ impl Moved {
         let moved =
             self.more.as_ref().and_then(|more| more.producers.iter().find(|(id, _)| **id == *producer));
         moved.map(|(_, accepted)| *accepted).or_else(|| stream.accepted(producer))
-    }
-
-    pub(super) fn has_written(&self, stream: &Stream, once: &Once) -> bool {
-        let mut here = self.more.iter().flat_map(|more| &more.onces).filter(|it| it.by == once.by);
-        let is_here = here.any(|it| it.position == once.position || once.position <= it.settled);
-        is_here || stream.has_written(&once.by, once.position)
     }
 
     pub(super) fn judge(&self, stream: &Stream, append: &Append, known: Option<Accepted>) -> Verdict {
@@ -75,11 +68,10 @@ impl Moved {
     pub(super) fn take(&mut self, append: &Append) {
         self.tail += append.messages.data.len() as u64;
         self.closed |= append.close;
-        if append.producer.is_none() && append.stream_seq.is_none() && append.once.is_none() {
+        if append.producer.is_none() && append.stream_seq.is_none() {
             return;
         }
         let more = self.more.get_or_insert_default();
-        more.onces.extend(append.once.clone());
         if let Some(stream_seq) = &append.stream_seq {
             more.stream_seq = Some(stream_seq.clone());
         }

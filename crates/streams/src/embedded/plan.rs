@@ -11,7 +11,6 @@ pub(super) use fanout::{BEHIND, late_starts};
 
 use std::collections::{HashMap, HashSet};
 
-use bytes::Bytes;
 use hashbrown::DefaultHashBuilder;
 use towpath_model::stream::expiry::Expiry;
 use towpath_model::stream::name::StreamName;
@@ -50,8 +49,8 @@ pub(super) struct Plan<'a> {
     changed: HashSet<u64>,
     /// Retentions that this commit changes.
     retained: HashMap<u64, Retention>,
-    /// Small values that this commit sets.
-    metas: HashMap<(String, String), Option<Bytes>>,
+    /// Keys of small values that this commit adds.
+    new_metas: HashSet<(String, String)>,
 }
 
 /// Tells a caller how it went, or why all of it failed.
@@ -108,7 +107,7 @@ impl<'a> Plan<'a> {
             feeds: HashMap::new(),
             changed: HashSet::new(),
             retained: HashMap::new(),
-            metas: HashMap::new(),
+            new_metas: HashSet::new(),
         }
     }
 
@@ -234,10 +233,6 @@ impl<'a> Plan<'a> {
         }
         let at = self.now;
         let moved = self.moved(stream);
-        if append.once.as_ref().is_some_and(|once| moved.has_written(stream, once)) {
-            let (tail, closed) = (Offset::new(moved.tail), moved.closed);
-            return Ok(Appended { tail, closed, is_duplicate: true, producer: None });
-        }
         let known = append.producer.as_ref().and_then(|producer| moved.accepted(stream, &producer.id));
         let verdict = moved.judge(stream, append, known);
         let (accepted, is_duplicate) = match verdict {
@@ -254,7 +249,6 @@ impl<'a> Plan<'a> {
                     close: append.close,
                     producer: append.producer.clone(),
                     stream_seq: append.stream_seq.as_deref().map(str::to_owned),
-                    once: append.once.clone(),
                     messages: append.messages.clone(),
                 }));
                 let accepted = append.producer.as_ref();

@@ -40,7 +40,7 @@ pub(super) enum Wanted {
     Unsubscribe { session: StreamName, source: StreamName, deliver: bool, reply: Reply<bool> },
     Publish { name: StreamName, append: Box<Append>, fan_out: FanOut, reply: Reply<Published> },
     Advance { name: StreamName, step: Box<Step>, reply: Reply<FannedOut> },
-    Meta { change: Box<MetaChange>, reply: Reply<bool> },
+    Meta { change: Box<MetaChange>, reply: Reply<()> },
 }
 
 /// Deliveries of a source to move on with.
@@ -49,8 +49,6 @@ pub(super) struct Step {
     pub(super) id: u64,
     pub(super) from: u64,
     pub(super) to: u64,
-    /// Nobody gets it.
-    pub(super) skip: bool,
     /// The same in envelopes, if somebody wanted them when it was read.
     pub(super) wrapped: Option<Messages>,
 }
@@ -59,8 +57,6 @@ pub(super) struct Step {
 pub(super) struct MetaChange {
     pub(super) namespace: String,
     pub(super) key: String,
-    /// What must be there now, if that matters.
-    pub(super) expected: Option<Option<Bytes>>,
     pub(super) value: Option<Bytes>,
 }
 

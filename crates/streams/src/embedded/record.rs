@@ -16,7 +16,7 @@ use towpath_model::stream::producer::Producer;
 use towpath_model::stream::state::ForkPoint;
 
 use super::codec::{Put, Take, length, put_block, take_block};
-use crate::{Messages, Once, Retention};
+use crate::{Messages, Retention};
 
 /// One change of the store.
 #[derive(Debug, Clone)]
@@ -78,7 +78,6 @@ pub(super) struct Append {
     pub(super) close: bool,
     pub(super) producer: Option<Producer>,
     pub(super) stream_seq: Option<String>,
-    pub(super) once: Option<Once>,
     pub(super) messages: Messages,
 }
 
@@ -184,7 +183,6 @@ impl Record {
                 out.put_u8(append.close.into());
                 out.put_option(append.producer.as_ref(), Vec::put_producer);
                 out.put_option(append.stream_seq.as_deref(), Vec::put_text);
-                out.put_option(append.once.as_ref(), Vec::put_once);
                 put_messages(out, start, &append.messages)
             }
             Record::Delete { ids, by_age } => {
@@ -267,7 +265,6 @@ fn take_body(take: &mut Take, block: &mut u32) -> Option<Record> {
             close: take.flag()?,
             producer: take.option(Take::producer)?,
             stream_seq: take.option(|take| take.text().map(str::to_owned))?,
-            once: take.option(Take::once)?,
             messages: take_messages(take, block)?,
         }),
         kind::DELETE => Record::Delete { by_age: take.flag()?, ids: take.list(Take::u64)? },
@@ -450,21 +447,18 @@ mod tests {
         let producer = (".{1,9}", any::<u64>(), any::<u64>());
         let producer = producer.prop_map(|(id, epoch, seq)| Producer { id: id.into(), epoch, seq });
         let pairs = prop::collection::vec(any::<(u64, u64)>(), 0..9);
-        let once = (".{1,9}", any::<u64>(), any::<u64>());
-        let once = once.prop_map(|(by, position, settled)| Once { by: by.into(), position, settled });
         let append = (
             any::<(u64, u64, u64, bool)>(),
             prop::option::of(producer),
             prop::option::of(".{0,9}"),
-            prop::option::of(once),
             messages(),
         );
         let numbers = || prop::array::uniform5(any::<u64>());
         let wrapped = prop::option::of((any::<(u64, u64)>(), messages()));
         let birth = prop::option::of((any::<(u64, u64)>(), "[a-z]{1,9}", 0..99u64));
         prop_oneof![
-            append.prop_map(|((id, at, start, close), producer, stream_seq, once, messages)| {
-                Record::Append(Append { id, at, start, close, producer, stream_seq, once, messages })
+            append.prop_map(|((id, at, start, close), producer, stream_seq, messages)| {
+                Record::Append(Append { id, at, start, close, producer, stream_seq, messages })
             }),
             (numbers(), any::<bool>(), wrapped).prop_map(|([order, at, source, from, to], skip, wrapped)| {
                 let wrapped = wrapped.map(|((twin, start), messages)| Wrapped { twin, start, messages });

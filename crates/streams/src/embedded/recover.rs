@@ -46,7 +46,7 @@ pub(super) struct Opened {
 }
 
 const VERSION_NAME: &str = "VERSION";
-const VERSION: &[u8] = b"towpath-streams 2\n";
+const VERSION: &[u8] = b"towpath-streams 3\n";
 
 pub(super) fn open(disk: &Arc<dyn Disk>, config: &Config) -> Result<Opened, Error> {
     let names = disk.names().map_err(|error| Error::io("cannot list the stream store", &error))?;

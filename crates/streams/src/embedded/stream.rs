@@ -12,7 +12,6 @@ use towpath_model::stream::content_type::ContentType;
 use towpath_model::stream::expiry::Expiry;
 use towpath_model::stream::name::StreamName;
 use towpath_model::stream::offset::Offset;
-use towpath_model::stream::once::Seen;
 use towpath_model::stream::producer::Producer;
 use towpath_model::stream::state::{Accepted, Shape};
 
@@ -53,8 +52,6 @@ pub(super) struct More {
     pub(super) producers: BTreeMap<Arc<str>, Accepted>,
     pub(super) stream_seq: Option<Arc<str>>,
     pub(super) closed_by: Option<Box<Producer>>,
-    /// Per writer what it has written once and for all.
-    pub(super) onces: BTreeMap<Arc<str>, Seen>,
     pub(super) fork: Option<Box<Fork>>,
     pub(super) retention: Retention,
     /// Times and the tail at that time, for an age limit.
@@ -99,11 +96,6 @@ impl Stream {
 
     pub(super) fn accepted(&self, producer: &str) -> Option<Accepted> {
         self.more.as_ref()?.producers.get(producer).copied()
-    }
-
-    pub(super) fn has_written(&self, by: &str, position: u64) -> bool {
-        let seen = self.more.as_ref().and_then(|more| more.onces.get(by));
-        seen.is_some_and(|seen| seen.has(position))
     }
 
     pub(super) fn feed(&self) -> Option<&Feed> {

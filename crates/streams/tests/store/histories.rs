@@ -9,9 +9,7 @@ use towpath_model::stream::offset::Offset;
 use towpath_model::stream::producer::Producer;
 use towpath_model::stream::state::ForkPoint;
 use towpath_streams::embedded::Embedded;
-use towpath_streams::{
-    Append, Beyond, Create, Error, FanOut, FanOutMode, List, Messages, Once, Store, Subscribe,
-};
+use towpath_streams::{Append, Beyond, Create, Error, FanOut, FanOutMode, List, Messages, Store, Subscribe};
 
 use crate::model::{Model, Wrong};
 use crate::sim::SimDisk;
@@ -41,9 +39,6 @@ enum Event {
     FanOut {
         id: u8,
     },
-    Skip {
-        id: u8,
-    },
     Wait {
         seconds: u8,
     },
@@ -68,12 +63,12 @@ enum Beside {
 #[derive(Debug, Clone)]
 enum Write {
     Create { id: u8, json: bool, seconds: Option<u8>, closed: bool, data: Vec<u8> },
-    Append { id: u8, body: Body, seq: Option<u8>, once: Option<(u8, u8)> },
+    Append { id: u8, body: Body, seq: Option<u8> },
     Publish { id: u8, body: Body, inline_max: u8, skip: bool },
     Delete { id: u8 },
     Subscribe { session: u8, source: u8, seconds: u8, envelope: bool },
     Unsubscribe { session: u8, source: u8 },
-    Meta { key: u8, expected: Option<Option<u8>>, value: Option<u8> },
+    Meta { key: u8, value: Option<u8> },
 }
 
 #[derive(Debug, Clone)]
@@ -101,16 +96,15 @@ fn write() -> impl Strategy<Value = Write> {
     prop_oneof![
         3 => (id.clone(), any::<bool>(), prop::option::of(1..20u8), prop::bool::weighted(0.1), prop::collection::vec(any::<u8>(), 0..20))
             .prop_map(|(id, json, seconds, closed, data)| Write::Create { id, json, seconds, closed, data }),
-        6 => (id.clone(), body(), prop::option::weighted(0.2, 0..9u8), prop::option::weighted(0.2, (1..9u8, 0..9u8)))
-            .prop_map(|(id, body, seq, once)| Write::Append { id, body, seq, once }),
+        6 => (id.clone(), body(), prop::option::weighted(0.2, 0..9u8))
+            .prop_map(|(id, body, seq)| Write::Append { id, body, seq }),
         6 => (source.clone(), body(), 0..4u8, any::<bool>())
             .prop_map(|(id, body, inline_max, skip)| Write::Publish { id, body, inline_max, skip }),
         1 => id.clone().prop_map(|id| Write::Delete { id }),
         5 => (session.clone(), id, 5..30u8, any::<bool>())
             .prop_map(|(session, source, seconds, envelope)| Write::Subscribe { session, source, seconds, envelope }),
         3 => (session, source).prop_map(|(session, source)| Write::Unsubscribe { session, source }),
-        1 => (0..3u8, prop::option::of(prop::option::of(0..3u8)), prop::option::of(0..3u8))
-            .prop_map(|(key, expected, value)| Write::Meta { key, expected, value }),
+        1 => (0..3u8, prop::option::of(0..3u8)).prop_map(|(key, value)| Write::Meta { key, value }),
     ]
 }
 
@@ -134,7 +128,6 @@ fn event() -> impl Strategy<Value = Event> {
             .prop_map(|(id, source, part, sub_offset, seconds)| Event::Fork { id, source, part, sub_offset, seconds }),
         1 => (id.clone(), any::<u8>()).prop_map(|(id, part)| Event::Trim { id, part }),
         2 => id.clone().prop_map(|id| Event::FanOut { id }),
-        1 => id.clone().prop_map(|id| Event::Skip { id }),
         3 => (id, 1..300u16).prop_map(|(id, page)| Event::Read { id, page }),
         1 => (1..8u8).prop_map(|seconds| Event::Wait { seconds }),
         1 => Just(Event::Keep),
@@ -169,7 +162,7 @@ enum Call {
     Delete(String),
     Subscribe(Subscribe),
     Unsubscribe(String, String),
-    Meta(String, Option<Option<u8>>, Option<u8>),
+    Meta(String, Option<u8>),
 }
 
 /// What the store answered, as far as the model knows it too.
@@ -181,7 +174,7 @@ enum Said {
     Deleted,
     Subscribed(bool, bool),
     Unsubscribed(bool),
-    Set(bool),
+    Set,
 }
 
 fn append_of(body: &Body) -> Append {
@@ -217,14 +210,9 @@ impl Pair {
                 create.messages = Messages::one(data.clone());
                 Call::Create(id(*number), create)
             }
-            Write::Append { id: number, body, seq, once } => {
-                let once = once.map(|(position, settled)| Once {
-                    by: "r".into(),
-                    position: position.into(),
-                    settled: settled.into(),
-                });
+            Write::Append { id: number, body, seq } => {
                 let stream_seq = seq.map(|seq| seq.to_string().into());
-                Call::Append(id(*number), Append { stream_seq, once, ..append_of(body) })
+                Call::Append(id(*number), Append { stream_seq, ..append_of(body) })
             }
             Write::Publish { id: number, body, inline_max, skip } => {
                 let beyond = if *skip { Beyond::Skip } else { Beyond::Queue };
@@ -239,7 +227,7 @@ impl Pair {
                 envelope: *envelope,
             }),
             Write::Unsubscribe { session, source } => Call::Unsubscribe(id(*session), id(*source)),
-            Write::Meta { key, expected, value } => Call::Meta(key.to_string(), *expected, *value),
+            Write::Meta { key, value } => Call::Meta(key.to_string(), *value),
         }
     }
 
@@ -271,14 +259,9 @@ impl Pair {
             Call::Unsubscribe(session, source) => {
                 (Said::Unsubscribed(store.unsubscribe(name(session), name(source)).await?), None)
             }
-            Call::Meta(key, expected, to) => {
-                let bytes = |number: &u8| value(*number).into();
-                let to = to.as_ref().map(bytes);
-                let set = match expected {
-                    Some(expected) => store.swap_meta("test", key, expected.as_ref().map(bytes), to).await?,
-                    None => store.put_meta("test", key, to).await.map(|()| true)?,
-                };
-                (Said::Set(set), None)
+            Call::Meta(key, to) => {
+                store.put_meta("test", key, to.map(|number| value(number).into())).await?;
+                (Said::Set, None)
             }
         })
     }
@@ -305,15 +288,12 @@ impl Pair {
                 Said::Subscribed(is_new_session, is_new)
             }
             Call::Unsubscribe(session, source) => Said::Unsubscribed(model.unsubscribe(session, source)?),
-            Call::Meta(key, expected, to) => {
-                let now = model.metas.get(key).cloned();
-                let is_expected = expected.is_none_or(|expected| expected.map(value) == now);
+            Call::Meta(key, to) => {
                 match to {
-                    Some(number) if is_expected => drop(model.metas.insert(key.clone(), value(*number))),
-                    None if is_expected => drop(model.metas.remove(key)),
-                    _ => {}
+                    Some(number) => drop(model.metas.insert(key.clone(), value(*number))),
+                    None => drop(model.metas.remove(key)),
                 }
-                Said::Set(is_expected)
+                Said::Set
             }
         })
     }
@@ -395,11 +375,6 @@ impl Pair {
             }
         }
         let _ = self.model.fan_out(&id(number));
-    }
-
-    async fn skip(&mut self, number: u8) {
-        let said = self.store.skip(name(&id(number))).await.map_err(|error| Wrong::of(&error));
-        assert_eq!(said, self.model.skip(&id(number)));
     }
 
     /// Sessions, cursors and small values are what the model says.
@@ -529,7 +504,6 @@ impl Pair {
             }
             Event::Trim { id, part } => self.trim(*id, *part).await,
             Event::FanOut { id } => self.fan_out(*id).await,
-            Event::Skip { id } => self.skip(*id).await,
             Event::Read { id, page } => self.read(*id, *page as usize).await,
             Event::Wait { seconds } => {
                 self.clock.advance_millis(i64::from(*seconds) * 1000);
@@ -587,7 +561,7 @@ fn cases() -> u32 {
 fn small_pages_over_many_tiny_blocks() {
     let append = |id| {
         let body = Body { sizes: vec![1], close: false, producer: None };
-        Event::Write(Write::Append { id, body, seq: None, once: None })
+        Event::Write(Write::Append { id, body, seq: None })
     };
     let create =
         |id| Event::Write(Write::Create { id, json: false, seconds: None, closed: false, data: Vec::new() });

@@ -1,6 +1,6 @@
 //! The store as it should be: every stream a list of messages, every rule in the open.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use towpath_model::stream::content_type::{ContentType, Mode};
 use towpath_model::stream::expiry::Expiry;
@@ -52,7 +52,6 @@ pub(crate) struct Stream {
     closed_by: Option<Producer>,
     stream_seq: Option<String>,
     producers: BTreeMap<String, Accepted>,
-    onces: BTreeMap<String, (u64, BTreeSet<u64>)>,
     /// Which creation of this name it was.
     pub(super) life: u64,
     /// What a session follows; `None` if it is no session.
@@ -184,7 +183,6 @@ impl Model {
             closed_by: None,
             stream_seq: None,
             producers: BTreeMap::new(),
-            onces: BTreeMap::new(),
             source,
             deleted: false,
             shape,
@@ -200,12 +198,6 @@ impl Model {
         let stream = self.usable_mut(id)?;
         if stream.subs.is_some() {
             return Err(Wrong::ReadOnly);
-        }
-        if let Some(once) = &append.once
-            && let Some((settled, seen)) = stream.onces.get(&*once.by)
-            && (once.position <= *settled || seen.contains(&once.position))
-        {
-            return Ok((stream.tail(), true));
         }
         let producer = append.producer.as_ref();
         let standing = Standing {
@@ -233,11 +225,6 @@ impl Model {
                 if has_subscribers {
                     let ends = append.messages.ends.iter().map(|end| tail + u64::from(*end));
                     stream.due.extend(ends.zip(stream.messages[count..].iter().cloned()));
-                }
-                if let Some(once) = &append.once {
-                    let (settled, seen) = stream.onces.entry(once.by.to_string()).or_default();
-                    seen.insert(once.position);
-                    *settled = once.settled.max(*settled);
                 }
                 if let Some(Producer { id, epoch, seq }) = producer {
                     stream.producers.insert(id.to_string(), Accepted { epoch: *epoch, seq: *seq });

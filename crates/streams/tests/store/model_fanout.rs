@@ -105,7 +105,7 @@ impl Model {
         } else if subscribers.len() > fan_out.inline_max {
             match fan_out.beyond {
                 Beyond::Skip if is_next => {
-                    self.skip(id)?;
+                    self.usable_mut(id)?.due.clear();
                     FanOutMode::Skipped
                 }
                 _ => FanOutMode::Queued,
@@ -117,11 +117,6 @@ impl Model {
             FanOutMode::Inline
         };
         Ok((tail, is_duplicate, subscribers.len(), mode))
-    }
-
-    pub(crate) fn skip(&mut self, id: &str) -> Result<u64, Wrong> {
-        let due = std::mem::take(&mut self.usable_mut(id)?.due);
-        Ok(due.iter().map(|(_, message)| message.len() as u64).sum())
     }
 
     /// Delivers all that is due; also of a source that has expired and is not removed yet.

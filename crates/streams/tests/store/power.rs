@@ -48,7 +48,7 @@ async fn prints(store: &Embedded) -> Prints {
                 closed: store.head(&name(id)).unwrap().closed,
                 expected: vec![expected_seq(store, id, "p").await, expected_seq(store, id, "q").await],
                 follows: follows(store, id),
-                meta: store.get_meta("power", "m").map(|value| value.to_vec()),
+                meta: store.list_meta("power").pop().map(|(_, value)| value.to_vec()),
             }),
             Err(Error::NotFound(_)) => None,
             Err(error) => panic!("{id}: {error}"),

@@ -17,9 +17,7 @@ use crate::embedded::record::Record;
 use crate::embedded::recover::{self, Opened};
 use crate::embedded::segment::HEADER_BYTES;
 use crate::embedded::{Config, Embedded, Recovery, checkpoint};
-use crate::{
-    Append, Beyond, Create, Error, FanOut, Messages, Once, Retention, RetentionChange, Store, Subscribe,
-};
+use crate::{Append, Beyond, Create, Error, FanOut, Messages, Retention, RetentionChange, Store, Subscribe};
 
 /// What a store holds: every stream as a checkpoint would write it, and the small values.
 #[derive(Debug, PartialEq, Eq)]
@@ -143,13 +141,7 @@ async fn live(store: &Embedded, step: usize) -> bool {
             let point = ForkPoint { source: name("a"), offset: None, sub_offset: 0 };
             store.create(name("f"), create(Some(point), text("4,"))).await.map(drop)
         }
-        5 => {
-            let once = Some(Once { by: "r".into(), position: 7, settled: 3 });
-            store
-                .append(name("b"), Append { once, stream_seq: Some("x".into()), ..append("2") })
-                .await
-                .map(drop)
-        }
+        5 => store.append(name("b"), Append { stream_seq: Some("x".into()), ..append("2") }).await.map(drop),
         6 => {
             let subscribe = Subscribe { session, source: name("b"), ttl_seconds: 60, envelope: true };
             store.subscribe(subscribe).await.map(drop)

@@ -48,16 +48,8 @@ impl Embedded {
             true => self.wrap_some(&name, &due).await?,
             false => (due.to, None),
         };
-        let step = Step { id: due.id, from: due.cursor, to, skip: false, wrapped };
+        let step = Step { id: due.id, from: due.cursor, to, wrapped };
         self.wanted(|reply| Wanted::Advance { name, step: Box::new(step), reply }).await
-    }
-
-    pub(super) async fn skip_all(&self, name: StreamName) -> Result<u64, Error> {
-        let Due { id, cursor, .. } = self.due(&name)?;
-        let to = self.fan_out_tail(&name)?;
-        let step = Step { id, from: cursor, to, skip: true, wrapped: None };
-        let skipped = self.wanted(|reply| Wanted::Advance { name, step: Box::new(step), reply }).await?;
-        Ok(skipped.bytes)
     }
 
     /// Asks for a change that delivers what waits in a source first. If that is too much for one
@@ -87,11 +79,6 @@ impl Embedded {
             self.fan_out_step(source.clone(), Some(until)).await?;
         }
         Ok(())
-    }
-
-    fn fan_out_tail(&self, name: &StreamName) -> Result<u64, Error> {
-        let shared = &self.inner.shared;
-        usable(&shared.index(), name, shared.now()).map(|source| source.tail)
     }
 
     fn due(&self, name: &StreamName) -> Result<Due, Error> {
@@ -170,13 +157,7 @@ impl Embedded {
         Ok(found.iter().filter_map(named).take(limit).collect())
     }
 
-    pub(super) fn set_meta(
-        &self,
-        namespace: &str,
-        key: &str,
-        expected: Option<Option<Bytes>>,
-        value: Option<Bytes>,
-    ) -> Answer<'_, bool> {
+    pub(super) fn set_meta(&self, namespace: &str, key: &str, value: Option<Bytes>) -> Answer<'_, ()> {
         let is_long = namespace.len() + key.len() > META_KEY_BYTES_MAX;
         if is_long || value.as_ref().is_some_and(|value| value.len() > META_BYTES_MAX) {
             let error = Error::TooLarge(format!(
@@ -185,7 +166,7 @@ impl Embedded {
             return Box::pin(async move { Err(error) });
         }
         let (namespace, key) = (namespace.to_owned(), key.to_owned());
-        let change = Box::new(MetaChange { namespace, key, expected, value });
+        let change = Box::new(MetaChange { namespace, key, value });
         self.wanted(|reply| Wanted::Meta { change, reply })
     }
 }

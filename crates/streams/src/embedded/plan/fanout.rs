@@ -121,7 +121,7 @@ impl<'a> Plan<'a> {
         };
         let tail = self.tail(source);
         let feed = *self.feed(source);
-        let wants = feed.wrapped > 0 && !step.skip;
+        let wants = feed.wrapped > 0;
         // Somebody was faster, or it was read for others than are there now: the next step
         // does better.
         let fits = feed.cursor == step.from
@@ -129,10 +129,8 @@ impl<'a> Plan<'a> {
             && (!wants || (step.wrapped.is_some() && feed.late.is_none_or(|late| step.to <= late)));
         let is_due = fits && feed.subscribers() > 0 && step.from < step.to;
         if is_due {
-            // Who waits at a place that is left out begins behind it: no envelopes say so.
-            let nothing = (step.skip && feed.late.is_some()).then(Messages::default);
-            let wrapped = step.wrapped.clone().filter(|_| wants).or(nothing);
-            self.write_advance(source, step.to, step.skip, wrapped, None);
+            let wrapped = step.wrapped.clone().filter(|_| wants);
+            self.write_advance(source, step.to, false, wrapped, None);
         }
         let bytes = if is_due { step.to - step.from } else { 0 };
         let feed = *self.feed(source);
@@ -355,21 +353,20 @@ impl<'a> Plan<'a> {
         subs.for_each(|sub| self.leave(sub));
     }
 
-    pub(super) fn set_meta(&mut self, change: MetaChange) -> Result<bool, Error> {
-        let MetaChange { namespace, key, expected, value } = change;
+    pub(super) fn set_meta(&mut self, change: MetaChange) -> Result<(), Error> {
+        let MetaChange { namespace, key, value } = change;
         let key = (namespace, key);
-        let here = self.metas.get(&key).cloned();
-        let now = here.unwrap_or_else(|| self.index.metas.get(&key).cloned());
-        if expected.is_some_and(|expected| expected != now) {
-            return Ok(false);
+        let is_new =
+            value.is_some() && !self.index.metas.contains_key(&key) && !self.new_metas.contains(&key);
+        if is_new {
+            if self.index.metas.len() + self.new_metas.len() >= META_ENTRIES_MAX {
+                return Err(Error::TooLarge(format!("there are {META_ENTRIES_MAX} small values already")));
+            }
+            self.new_metas.insert(key.clone());
         }
-        if now.is_none() && self.index.metas.len() + self.metas.len() >= META_ENTRIES_MAX && value.is_some() {
-            return Err(Error::TooLarge(format!("there are {META_ENTRIES_MAX} small values already")));
-        }
-        self.metas.insert(key.clone(), value.clone());
         let (namespace, key) = key;
         self.write(Record::Meta { namespace, key, value });
-        Ok(true)
+        Ok(())
     }
 }
 
