@@ -33,7 +33,7 @@ begin
         return 'crowded';
     end if;
     execute format('create table towpath.%I (like towpath.%I including defaults including constraints)%s', _name, p_table,
-                   -- Rows that many jobs share stay in the page (0012_shared_run).
+                   -- Rows that many jobs share stay in the page (job_run).
                    case when p_table = 'job_run' then ' with (toast_tuple_target = 8160)' end);
     for _column in select a.attname, a.attstattarget as target from pg_attribute a
                     where a.attrelid = to_regclass('towpath.' || p_table) and a.attstattarget >= 0 and a.attnum > 0

@@ -53,6 +53,16 @@ create function towpath._moment_last() returns timestamptz
     language sql immutable parallel safe
     return timestamptz '2999-12-31 23:59:59.999999+00';
 
+-- _traceparent: a W3C traceparent (O05): the given one if it is well formed, else that of the setting
+-- towpath.traceparent, else null. It is the default of the columns of that name, so whatever a transaction writes
+-- after `set local towpath.traceparent`, through whichever function, belongs to that trace.
+create function towpath._traceparent(p_given text default null) returns text
+    language sql stable parallel safe
+    return case
+        when p_given ~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$' then p_given
+        when current_setting('towpath.traceparent', true) ~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$'
+            then current_setting('towpath.traceparent', true) end;
+
 -- Domains rather than CHECKs in the hot tables: PostgreSQL parses and plans a table's CHECK again for every
 -- statement, a domain's once per session. As CHECKs those of a job cost a single enqueue a third.
 create domain towpath.label as text

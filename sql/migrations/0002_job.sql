@@ -3,8 +3,9 @@
 -- A job lives in narrow tables that each do one thing (docs/decisions has the numbers):
 --   job          the wide row, written once, partitioned by day of its uuid v7 id
 --   job_live     one narrow row while the job is unfinished: key, state, lease
---   job_ready    nothing but queue order; a row exists exactly while the job may be claimed,
---                now or once it is due
+--   job_ready    nothing but queue order; a job has a row exactly while it may be claimed, now or
+--                once it is due
+--   lease_batch  the lease entries: who holds which jobs until when, one row per claim and lane
 --   job_run      one row per ended attempt: the result and the history at once
 -- The view towpath.job_queue joins them into the table that users know.
 --
@@ -218,6 +219,8 @@ create table towpath.job (
     created_at      timestamptz             not null,
     -- The login that named another actor than itself. Null: the actor is the login, or Towpath made the job.
     login           text,
+    -- The span that enqueued it.
+    traceparent     text                    default towpath._traceparent(),
     constraint job_pk primary key (job_id)
 ) partition by range (job_id);
 -- Catches what no partition was made for, so that an enqueue never fails for want of
@@ -239,11 +242,14 @@ create type towpath._job_input as (
     max_attempts    integer,
     idempotency_key text,
     actor           text,
-    run_id          uuid
+    run_id          uuid,
+    traceparent     text
 );
 
--- One row per unfinished job. Inserted, updated in place at the claim (HOT: hence the
--- fillfactor, and no index on anything a claim changes), deleted at the end.
+-- One row per unfinished job: inserted by the enqueue, deleted at the end. A claim does not touch it: it writes a
+-- lease entry (lease_batch). Whatever but an ack concerns a held attempt settles it first: it copies the lease
+-- from the entry into this row (_job_settle). These updates are HOT: hence the fillfactor, and no index on
+-- anything they change.
 create table towpath.job_live (
     job_id           uuid                    not null,
     -- Null if the producer gave no key: then there is nothing to be unique.
@@ -264,7 +270,7 @@ create table towpath.job_live (
     -- Attempts that do not count: released or snoozed.
     refunded         towpath.natural_number  not null default 0,
     has_children     boolean                 not null default false,
-    -- Settled from lease_batch, which holds its rule.
+    -- Settled from lease_batch, whose domain checks it.
     lease_owner      text,
     progress_percent towpath.percent,
     progress_note    text,
@@ -274,15 +280,24 @@ create table towpath.job_live (
     constraint job_live_pk primary key (job_id),
     constraint job_live_lease_pair_check check ((lease_owner is null) = (lease_until is null)),
     constraint job_live_leased_iff_owned_check check ((state in (1, 2)) = (lease_owner is not null))
-) with (fillfactor = 45, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000);
+) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000);
 -- job_live_key_uq: fn_job_enqueue; one unfinished job per idempotency key, over all kinds.
 create unique index job_live_key_uq on towpath.job_live (key_hash) where key_hash is not null;
 
--- Queue order and nothing else: queued or retry_waiting, unblocked.
+-- Queue order, and what a claim must know without reading job_live: queued or retry_waiting, unblocked. Up to
+-- 16 new jobs of one call, one lane and one due time share a row (docs/decisions/0012-shared-ready-rows.md).
 create table towpath.job_ready (
-    lane   integer     not null,
-    due_at timestamptz not null,
-    job_id uuid        not null,
+    lane     integer     not null,
+    due_at   timestamptz not null,
+    job_id   uuid        not null,
+    -- As in job_live. No default: a wrong number would make a lease that nobody can end.
+    attempts integer     not null,
+    refunded integer     not null,
+    -- True if due_at is not the job's scheduled_at; null otherwise, which takes no space.
+    moved    boolean,
+    -- All jobs of this row in the order of their ids; job_id is the first. Null if there is one. Whoever takes
+    -- some of them puts the others back as single rows.
+    job_ids  uuid[],
     constraint job_ready_pk primary key (lane, due_at, job_id)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000);
 
@@ -300,9 +315,15 @@ create table towpath.job_run (
     -- Who ended the attempt, if not its lease owner: the reaper, an operator.
     ended_by    text,
     error       text,
+    -- All jobs of this row in the order of their ids; job_id is the last. Null if there is one. Jobs whose lease
+    -- entry was acked whole share a row, which is the last of each (docs/decisions/0011-shared-runs.md).
+    job_ids     uuid[],
     constraint job_run_pk primary key (job_id, attempt)
 ) partition by range (job_id);
-create table towpath.job_run_default partition of towpath.job_run default;
+-- Two rows of 240 jobs fill a page.
+create table towpath.job_run_default partition of towpath.job_run default with (toast_tuple_target = 8160);
+-- job_run_shared_idx: _job_runs and fn_job_list look from a job's id upward for the row that has it.
+create index job_run_shared_idx on towpath.job_run (job_id, (job_ids[1])) where job_ids is not null;
 
 -- Today and a week ahead; fn_job_partition_tick goes on from there.
 do $$
@@ -314,7 +335,8 @@ begin
         execute format('create table towpath.%I partition of towpath.job for values from (%L) to (%L)',
             'job_p' || to_char(_day at time zone 'UTC', 'YYYYMMDD'),
             towpath._uuid7_floor(_day), towpath._uuid7_floor(_day + interval '1 day'));
-        execute format('create table towpath.%I partition of towpath.job_run for values from (%L) to (%L)',
+        execute format('create table towpath.%I partition of towpath.job_run for values from (%L) to (%L) '
+                       'with (toast_tuple_target = 8160)',
             'job_run_p' || to_char(_day at time zone 'UTC', 'YYYYMMDD'),
             towpath._uuid7_floor(_day), towpath._uuid7_floor(_day + interval '1 day'));
     end loop;
@@ -326,15 +348,60 @@ create trigger job_written_once before update on towpath.job
 create trigger job_run_append_only before update on towpath.job_run
     for each statement execute function towpath._append_only();
 
--- One row per claim and per extension: the reaper's agenda. It is read by lease_until, so
--- that job_live needs no index on the lease.
+-- Lease entries. A claim writes one per lane, attempt number and refunds instead of a row per job
+-- (docs/decisions/0009-lease-ledger.md and 0010-whole-entries.md). The reaper reads them by lease_until, so that
+-- job_live needs no index on the lease.
+--
+-- An entry holds a job while job_live has the job with one attempt less, waiting and unblocked: every way out of
+-- a lease other than an ack settles it first, which raises attempts, and an ack deletes the row. So an entry holds
+-- a job once, and is not rewritten when jobs leave it.
+--
+-- Without an attempt an entry only tells the reaper when to look: an extension, whose lease is in job_live.
 create table towpath.lease_batch (
-    batch_id    bigint      generated always as identity,
-    lease_until timestamptz not null,
-    job_ids     uuid[]      not null,
-    primary key (lease_until, batch_id)
-);
-alter table towpath.lease_batch alter column job_ids set storage external;
+    batch_id        bigint             generated always as identity primary key,
+    lease_until     timestamptz        not null,
+    -- In the order of the ids.
+    job_ids         uuid[]             not null,
+    attempt         integer,
+    lease_owner     towpath.long_label,
+    picked_at       timestamptz,
+    subscription_no integer,
+    lane            integer,
+    refunded        integer,
+    -- How long its jobs had waited when they were claimed, all together.
+    wait_ms         double precision,
+    constraint lease_batch_claim_whole_check check (
+        (attempt is null) = (lease_owner is null) and (attempt is null) = (picked_at is null))
+) with (toast_tuple_target = 8160);
+-- Two entries of 240 jobs fill a page: they are read far more often than written.
+alter table towpath.lease_batch alter column job_ids set storage external, alter column job_ids set statistics 0;
+-- lease_batch_until_idx: fn_job_reap takes what runs out first.
+create index lease_batch_until_idx on towpath.lease_batch (lease_until, batch_id);
+-- lease_batch_owner_idx: _job_batches looks up an owner's entries, newest first.
+create index lease_batch_owner_idx on towpath.lease_batch (lease_owner, batch_id) where attempt is not null;
+
+-- Small samples, and none of columns that no plan depends on: the plans of the queue's functions do not depend on
+-- values. With the default target ANALYZE costs half a second of CPU after 300,000 jobs, while the queue is busy.
+-- Partitions that exist inherit this; _job_partition_ensure copies it to new ones.
+do $$
+declare
+    _column record;
+begin
+    for _column in
+        select a.attrelid::regclass as table_name, a.attname,
+               case when a.attname in ('payload_json', 'idempotency_key', 'source_ref', 'target_ref', 'payload_ref',
+                                       'run_id', 'traceparent', 'login', 'job_ids', 'error', 'touched_at', 'key_hash',
+                                       'progress_note') then 0 else 10 end as target
+          from pg_attribute a
+         where a.attrelid in ('towpath.job'::regclass, 'towpath.job_run'::regclass, 'towpath.job_live'::regclass,
+                              'towpath.job_ready'::regclass)
+           and a.attnum > 0 and not a.attisdropped
+    loop
+        execute format('alter table %s alter column %I set statistics %s',
+                       _column.table_name, _column.attname, _column.target);
+    end loop;
+end;
+$$;
 
 -- A finished job below cleaned_below shows as cleaned; partitions below dropped_below are gone.
 create table towpath.job_retention (
@@ -402,6 +469,19 @@ create table towpath.job_pause (
     paused_by towpath.label not null,
     reason    text          not null
 );
+
+-- Who paused and resumed a kind, and when. Append-only; job_pause says what is paused now.
+create table towpath.job_pause_log (
+    log_id   bigint        generated always as identity primary key,
+    at       timestamptz   not null,
+    job_kind towpath.label not null,
+    action   text          not null,
+    actor    towpath.label not null,
+    reason   text,
+    constraint job_pause_log_action_check check (action in ('pause', 'resume'))
+);
+create trigger job_pause_log_append_only before update or delete on towpath.job_pause_log
+    for each statement execute function towpath._append_only();
 
 -- Dead letters ------------------------------------------------------------------------------
 

@@ -53,6 +53,8 @@ create table towpath.event_outbox (
     payload       towpath.signal     not null default '{}',
     -- The login that named another actor than itself. Null: the actor is the login, or Towpath emitted it.
     login         text,
+    -- The span that emitted it.
+    traceparent   text               default towpath._traceparent(),
     constraint event_outbox_pk primary key (event_id)
 ) partition by range (event_id);
 -- event_outbox_sequence_idx: fn_event_sequence, the transactions it has not seen.

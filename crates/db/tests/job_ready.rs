@@ -1,4 +1,4 @@
-//! Ready rows that jobs of one call share: `sql/migrations/0014_shared_ready.sql` (Q05, Q07, Q17).
+//! Ready rows that jobs of one call share: `towpath.job_ready` (Q05, Q07, Q17).
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashSet};

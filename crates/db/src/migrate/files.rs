@@ -49,12 +49,6 @@ pub const MIGRATIONS: &[Migration] = migrations! {
     6 "0006_comms",
     7 "0007_audit",
     8 "0008_stream_delivery",
-    9 "0009_lease_ledger",
-    10 "0010_trace",
-    11 "0011_lease_lane",
-    12 "0012_shared_run",
-    13 "0013_statistics",
-    14 "0014_shared_ready",
 };
 
 /// Functions first, because views call them.
