@@ -26,6 +26,7 @@ pub mod payload;
 pub mod process;
 mod process_scan;
 pub mod queue;
+pub mod retry;
 pub mod schedule;
 pub mod subscription;
 pub mod task;

@@ -23,6 +23,12 @@ pub(crate) const SURVEY_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Kinds that have a series of their own in metrics; a board shows fewer, and a series costs memory
 /// wherever it is kept.
 pub(crate) const LABELS_MAX: usize = 100;
+/// The wait of a loop after its first error; it doubles with each further one.
+pub(crate) const RETRY_MIN: Duration = Duration::from_millis(50);
+/// And at most: a database that is back is used within this time.
+pub(crate) const RETRY_MAX: Duration = Duration::from_secs(1);
+/// Between looks at what the database refuses: a closed gate, a missing subscription.
+pub(crate) const REFUSED_WAIT: Duration = Duration::from_secs(1);
 /// How often a state of the operating system is looked at while waiting for it.
 pub(crate) const CLUSTER_POLL: Duration = Duration::from_millis(20);
 /// The log of the private PostgreSQL starts over at a start that finds it larger.

@@ -14,10 +14,11 @@ use towpath_db::event::{
     Delivery, DeliveryFailure, DeliveryLease, DeliveryOutcome, FailureClass, Unended, UnreadableDelivery,
 };
 use towpath_db::job::LeaseOwner;
+use towpath_db::retry::{Retry, grace_over, jittered};
 use towpath_db::{Database, Error};
 
 use crate::numbers::Numbers;
-use crate::trouble::{Trouble, jittered, set_aside};
+use crate::set_aside::set_aside;
 use crate::wake::Wake;
 use crate::webhook::{self, Report, Request, Sender};
 use crate::{fail_point, limits};
@@ -34,7 +35,7 @@ pub(crate) struct Deliver {
 impl Deliver {
     /// Delivers until `shutdown`, then waits for what is under way, for at most `drain`.
     pub(crate) async fn run(self: Arc<Self>, shutdown: &CancellationToken, drain: Duration) {
-        let mut trouble = Trouble::with("delivering webhooks");
+        let mut retry = Retry::of("delivering webhooks");
         let under_way = TaskTracker::new();
         let give_up = CancellationToken::new();
         while !shutdown.is_cancelled() {
@@ -42,18 +43,18 @@ impl Deliver {
             // that does not answer keeps nobody from ending.
             let round = tokio::select! {
                 round = self.round(&under_way, &give_up) => round,
-                () = crate::role::late(shutdown) => break,
+                () = grace_over(shutdown, limits::LAST_PASS_WAIT_MAX) => break,
             };
             let wait = match round {
                 Ok(None) => {
-                    trouble.over();
+                    retry.succeeded();
                     continue;
                 }
                 Ok(Some(wait)) => {
-                    trouble.over();
+                    retry.succeeded();
                     wait
                 }
-                Err(error) => trouble.met(&error),
+                Err(error) => retry.failed(&error),
             };
             tokio::select! {
                 () = shutdown.cancelled() => {}
@@ -151,7 +152,7 @@ impl Deliver {
     /// Tells the database how it ended, again and again until it heard, or until the lease has run out
     /// and somebody else has the delivery.
     async fn end(&self, mut lease: DeliveryLease, lasts: Duration, route: &str, report: &Report) {
-        let mut trouble = Trouble::with("recording how a webhook ended");
+        let mut retry = Retry::of("recording how a webhook ended");
         let began = Instant::now();
         loop {
             let told = match &report.failure {
@@ -181,7 +182,7 @@ impl Deliver {
                     return set_aside(&self.database, "webhook_delivery", &item, &error).await;
                 }
                 _ if began.elapsed() > lasts => return,
-                error => tokio::time::sleep(trouble.met(&error)).await,
+                error => tokio::time::sleep(retry.failed(&error)).await,
             }
             lease = again;
         }

@@ -14,8 +14,8 @@ mod numbers;
 mod role;
 mod runner;
 mod sequencer;
+mod set_aside;
 pub mod stream;
-mod trouble;
 mod wake;
 pub mod webhook;
 

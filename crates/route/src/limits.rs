@@ -43,12 +43,6 @@ pub(crate) const DELIVERY_POLL_MIN: Duration = Duration::from_millis(20);
 pub(crate) const DRAIN_DEFAULT: Duration = Duration::from_secs(20);
 /// After a stop, how long a pass under way may still take to answer.
 pub(crate) const LAST_PASS_WAIT_MAX: Duration = Duration::from_secs(5);
-/// Between attempts to do again what the database did not answer.
-pub(crate) const RETRY_MIN: Duration = Duration::from_millis(50);
-/// And at most.
-pub(crate) const RETRY_MAX: Duration = Duration::from_secs(1);
-/// Between looks at a gate that is closed.
-pub(crate) const REFUSED_WAIT: Duration = Duration::from_secs(1);
 /// Before another connection is opened to listen on.
 pub(crate) const LISTEN_REST: Duration = Duration::from_secs(1);
 /// A receiver that does not take a connection in this time is not there.

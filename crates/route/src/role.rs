@@ -8,6 +8,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use towpath_db::Database;
 use towpath_db::job::LeaseOwner;
+use towpath_db::retry::grace_over;
 use towpath_model::metrics::Register;
 
 use crate::deliver::Deliver;
@@ -125,7 +126,7 @@ impl Role {
         let passes = async {
             tokio::select! {
                 () = passes => {}
-                () = late(&shutdown) => {}
+                () = grace_over(&shutdown, limits::LAST_PASS_WAIT_MAX) => {}
             }
         };
         let appends = async {
@@ -138,17 +139,11 @@ impl Role {
         let appends = async {
             tokio::select! {
                 () = appends => {}
-                () = late(&shutdown) => {}
+                () = grace_over(&shutdown, limits::LAST_PASS_WAIT_MAX) => {}
             }
         };
         let deliveries = self.deliver.clone().run(&shutdown, self.config.drain);
         tokio::join!(passes, appends, deliveries);
         tracing::info!("routed");
     }
-}
-
-/// Some time after the order to stop.
-pub(crate) async fn late(shutdown: &CancellationToken) {
-    shutdown.cancelled().await;
-    tokio::time::sleep(limits::LAST_PASS_WAIT_MAX).await;
 }

@@ -7,10 +7,10 @@ use std::time::Instant;
 
 use tokio_util::sync::CancellationToken;
 use towpath_db::event::{RoutePass, RouteWorker, Slice};
+use towpath_db::retry::{Retry, jittered};
 use towpath_db::{Database, Error};
 
 use crate::numbers::Numbers;
-use crate::trouble::{Trouble, jittered};
 use crate::wake::Wake;
 use crate::{fail_point, limits};
 
@@ -32,7 +32,7 @@ enum Found {
 
 impl Runner<'_> {
     pub(crate) async fn run(&self, shutdown: &CancellationToken) {
-        let mut trouble = Trouble::with("routing events");
+        let mut retry = Retry::of("routing events");
         let mut heard = self.wake.hear_events();
         let mut workers = Workers::default();
         while !shutdown.is_cancelled() {
@@ -40,7 +40,7 @@ impl Runner<'_> {
             heard.mark_unchanged();
             let wait = match self.round(&mut workers).await {
                 Ok(found) => {
-                    trouble.over();
+                    retry.succeeded();
                     match found {
                         Found::More => continue,
                         Found::Busy => jittered(limits::BUSY_WAIT),
@@ -49,7 +49,7 @@ impl Runner<'_> {
                 }
                 Err(error) => {
                     workers.careful = true;
-                    let wait = trouble.met(&error);
+                    let wait = retry.failed(&error);
                     tokio::select! {
                         () = shutdown.cancelled() => {}
                         () = tokio::time::sleep(wait) => {}

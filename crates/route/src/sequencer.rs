@@ -8,9 +8,9 @@
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
+use towpath_db::retry::{Retry, jittered};
 use towpath_db::{Database, Error};
 
-use crate::trouble::{Trouble, jittered};
 use crate::wake::Wake;
 use crate::{fail_point, limits};
 
@@ -22,18 +22,18 @@ pub(crate) struct Sequencer<'a> {
 
 impl Sequencer<'_> {
     pub(crate) async fn run(&self, shutdown: &CancellationToken) {
-        let mut trouble = Trouble::with("numbering events");
+        let mut retry = Retry::of("numbering events");
         let (mut seen, mut idle_looks) = (0, 0);
         while !shutdown.is_cancelled() {
             let wait = match self.look(&mut seen).await {
                 Ok(Look::More) => continue,
                 Ok(look) => {
-                    trouble.over();
+                    retry.succeeded();
                     idle_looks = if look == Look::Some { 0 } else { idle_looks + 1 };
                     let idle = idle_looks > limits::IDLE_LOOKS;
                     jittered(self.poll * if idle { limits::POLL_IDLE } else { 1 })
                 }
-                Err(error) => trouble.met(&error),
+                Err(error) => retry.failed(&error),
             };
             tokio::select! {
                 () = shutdown.cancelled() => {}

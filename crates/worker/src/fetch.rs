@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 use towpath_db::Error;
 use towpath_db::job::{Claim, ClaimedJob, Listener};
+use towpath_db::retry::{Retry, grace_over, jittered};
 
 use crate::handler::take_apart;
 use crate::limits;
@@ -33,47 +34,43 @@ enum Found {
 pub(crate) async fn run(worker: &Worker, shutdown: &CancellationToken) {
     let mut ear = Ear::new(worker);
     let mut poll = limits::POLL_MIN;
-    let mut trouble = Trouble::default();
+    let mut retry = Retry::of("claiming jobs");
     while !shutdown.is_cancelled() {
         // A claim is not dropped half-way: its leases would have to run out. But a database
         // that does not answer at all cannot keep the process from ending.
         let round = tokio::select! {
             found = round(worker) => found,
-            () = late(shutdown) => return,
+            () = grace_over(shutdown, limits::LAST_CLAIM_WAIT_MAX) => return,
         };
         let wait = match round {
             Ok(Found::Plenty) => {
-                (poll, trouble) = (limits::POLL_MIN, trouble.over());
+                retry.succeeded();
+                poll = limits::POLL_MIN;
                 continue;
             }
             Ok(Found::Some) => {
-                (poll, trouble) = (limits::POLL_MIN, trouble.over());
+                retry.succeeded();
+                poll = limits::POLL_MIN;
                 Wait::For(jittered(limits::COOL_DOWN))
             }
             Ok(Found::Full) => {
-                trouble = trouble.over();
+                retry.succeeded();
                 Wait::Hungry
             }
             Ok(Found::Nothing) => {
-                trouble = trouble.over();
+                retry.succeeded();
                 match settle(worker, &mut ear, &mut poll).await {
                     Ok(wait) => wait,
-                    Err(error) => Wait::For(trouble.met(&error)),
+                    Err(error) => Wait::For(retry.failed(&error)),
                 }
             }
-            Err(error) => Wait::For(trouble.met(&error)),
+            Err(error) => Wait::For(retry.failed(&error)),
         };
         tokio::select! {
             () = shutdown.cancelled() => return,
             () = wait.out(worker, &ear) => {}
         }
     }
-}
-
-/// Some time after the order to stop.
-async fn late(shutdown: &CancellationToken) {
-    shutdown.cancelled().await;
-    tokio::time::sleep(limits::LAST_CLAIM_WAIT_MAX).await;
 }
 
 /// Claims once for every pool that wants jobs.
@@ -217,46 +214,6 @@ impl Ear {
     }
 }
 
-/// Errors in a row: said once, and answered with growing patience.
-#[derive(Default, Clone, Copy)]
-struct Trouble {
-    count: u32,
-}
-
-impl Trouble {
-    fn over(self) -> Trouble {
-        if self.count > 0 {
-            tracing::info!("claiming again");
-        }
-        Trouble::default()
-    }
-
-    fn met(&mut self, error: &Error) -> Duration {
-        self.count += 1;
-        match error {
-            Error::GateClosed { .. } | Error::NotFound(_) | Error::NotAuthorised(_) | Error::Invalid(_) => {
-                if self.count == 1 {
-                    tracing::info!("not claiming: {error}");
-                }
-                jittered(limits::REFUSED_WAIT)
-            }
-            _ => {
-                if self.count == 1 {
-                    tracing::warn!("cannot claim, trying again: {error}");
-                }
-                let wait = limits::RETRY_MIN * 2_u32.pow(self.count.min(5));
-                jittered(wait.min(limits::RETRY_MAX))
-            }
-        }
-    }
-}
-
 fn until(due: Timestamp) -> Duration {
     due.duration_since(Timestamp::now()).try_into().unwrap_or(Duration::ZERO).max(Duration::from_millis(1))
-}
-
-/// Between three quarters and five quarters: processes that started together drift apart.
-pub(crate) fn jittered(time: Duration) -> Duration {
-    let random = uuid::Uuid::now_v7().as_bytes()[15];
-    time.mul_f64(0.75 + f64::from(random) / 255.0 / 2.0)
 }

@@ -3,7 +3,7 @@
 //! A result waits until there are enough for a good batch, or nothing else runs, or a few
 //! milliseconds have passed. While one batch is being written the next one gathers.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -12,6 +12,8 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use towpath_db::Error;
 use towpath_db::job::{Ended, FailedAttempt, Failure, Lease, LeaseBatch, Unfinished};
+use towpath_db::retry::Retry;
+use towpath_model::id::JobId;
 
 use crate::handler::{Follow, Result};
 use crate::held::{Key, lock};
@@ -136,18 +138,15 @@ fn hold_back<T>(all: &mut Vec<T>, fixed: usize, batch_of: impl Fn(&T) -> Option<
 impl Shared {
     /// Records results until told to stop and nothing is left.
     pub(crate) async fn record(self: Arc<Self>, stop: CancellationToken) {
-        let mut rest = limits::RETRY_MIN;
+        let mut retry = Retry::of("recording results");
         loop {
             let stopping = stop.is_cancelled();
             let wait = if stopping { Duration::ZERO } else { limits::PULSE };
             match self.record_once(Instant::now() + wait).await {
                 Ok(0) if stopping => return,
-                Ok(_) => rest = limits::RETRY_MIN,
-                Err(error) => {
-                    tracing::warn!("results wait in memory, the database does not take them: {error}");
-                    tokio::time::sleep(rest).await;
-                    rest = (rest * 2).min(limits::RETRY_MAX);
-                }
+                Ok(_) => retry.succeeded(),
+                // The results wait in memory.
+                Err(error) => tokio::time::sleep(retry.failed(&error)).await,
             }
             if stopping && self.gave_up() {
                 return;
@@ -195,52 +194,54 @@ impl Shared {
     }
 
     async fn ack(&self, leases: Vec<Lease>) -> std::result::Result<(), Error> {
-        let keys: Vec<Key> = leases.iter().map(|lease| (lease.job_id(), lease.attempt())).collect();
-        match self.database.ack_many(leases).await {
-            Ok(ended) => self.ended(keys, &ended),
-            Err(Unfinished { error, mut attempts }) => {
-                if is_refusal(&error) {
-                    if attempts.len() == 1 {
-                        return self.let_go(&keys, &error);
-                    }
-                    // One of them is the cause: halve until it is alone.
-                    let half = attempts.split_off(attempts.len() / 2);
-                    Box::pin(self.ack(attempts)).await?;
-                    return Box::pin(self.ack(half)).await;
-                }
-                let again = attempts.into_iter().map(|lease| Finished { lease, result: Ok(()) });
-                self.finisher.put_back(again.collect());
-                return Err(error);
-            }
-        }
-        Ok(())
+        let finished = |lease| Finished { lease, result: Ok(()) };
+        self.end(leases, |lease| lease, finished, |batch| self.database.ack_many(batch)).await
     }
 
     async fn fail(&self, failed: Vec<FailedAttempt>) -> std::result::Result<(), Error> {
-        let keys: Vec<Key> = failed.iter().map(|one| (one.lease.job_id(), one.lease.attempt())).collect();
-        match self.database.fail_many(failed).await {
-            Ok(ended) => self.ended(keys, &ended),
-            Err(Unfinished { error, mut attempts }) => {
-                if is_refusal(&error) {
-                    if attempts.len() == 1 {
-                        return self.let_go(&keys, &error);
-                    }
-                    let half = attempts.split_off(attempts.len() / 2);
-                    Box::pin(self.fail(attempts)).await?;
-                    return Box::pin(self.fail(half)).await;
-                }
-                let again = attempts.into_iter().map(|FailedAttempt { lease, failure }| {
-                    let follow = match failure.permanent {
-                        true => Follow::Permanent,
-                        false => Follow::Retry(failure.retry_after),
-                    };
-                    Finished { lease, result: Err(crate::Failure { error: failure.error, follow }) }
-                });
-                self.finisher.put_back(again.collect());
-                return Err(error);
-            }
+        let finished = |FailedAttempt { lease, failure }| {
+            let follow = match failure.permanent {
+                true => Follow::Permanent,
+                false => Follow::Retry(failure.retry_after),
+            };
+            Finished { lease, result: Err(crate::Failure { error: failure.error, follow }) }
+        };
+        self.end(failed, |one| &one.lease, finished, |batch| self.database.fail_many(batch)).await
+    }
+
+    async fn end<T, F>(
+        &self,
+        attempts: Vec<T>,
+        lease_of: impl Fn(&T) -> &Lease,
+        finished: impl Fn(T) -> Finished,
+        record: impl Fn(Vec<T>) -> F,
+    ) -> std::result::Result<(), Error>
+    where
+        F: Future<Output = std::result::Result<Ended, Unfinished<T>>>,
+    {
+        let key_of = |one: &T| (lease_of(one).job_id(), lease_of(one).attempt());
+        let mut over: HashSet<Key> = attempts.iter().map(key_of).collect();
+        let Recorded { lost, refused, unfinished } = record_or_halve(attempts, record).await;
+        for job_id in lost {
+            // Cancelled, reaped, or recorded by an earlier call whose answer got lost.
+            tracing::debug!(%job_id, "the result came too late, the attempt had ended");
         }
-        Ok(())
+        for (one, error) in &refused {
+            let job_id = lease_of(one).job_id();
+            tracing::error!(%job_id, "the database refuses the result, its lease will run out: {error}");
+        }
+        let done = match unfinished {
+            None => Ok(()),
+            Some(Unfinished { error, attempts }) => {
+                for key in attempts.iter().map(key_of) {
+                    over.remove(&key);
+                }
+                self.finisher.put_back(attempts.into_iter().map(finished).collect());
+                Err(error)
+            }
+        };
+        self.held.forget(over);
+        done
     }
 
     /// Rare, so one at a time. A snooze that could not be recorded is a lease that runs out.
@@ -256,23 +257,43 @@ impl Shared {
         }
         Ok(())
     }
+}
 
-    fn ended(&self, keys: Vec<Key>, ended: &Ended) {
-        self.held.forget(keys);
-        for job_id in &ended.lost {
-            // Cancelled, reaped, or recorded by an earlier try whose answer got lost.
-            tracing::debug!(%job_id, "the result came too late, the attempt had ended");
+/// What became of attempts that were to be recorded.
+struct Recorded<T> {
+    /// Ended by somebody else.
+    lost: Vec<JobId>,
+    /// Refused for good.
+    refused: Vec<(T, Error)>,
+    /// Not recorded, because the database did not answer.
+    unfinished: Option<Unfinished<T>>,
+}
+
+/// Records attempts together. If the database refuses some, halves them until the refused one is alone.
+async fn record_or_halve<T, F>(attempts: Vec<T>, record: impl Fn(Vec<T>) -> F) -> Recorded<T>
+where
+    F: Future<Output = std::result::Result<Ended, Unfinished<T>>>,
+{
+    let mut recorded = Recorded { lost: vec![], refused: vec![], unfinished: None };
+    let mut batches = vec![attempts];
+    while let Some(batch) = batches.pop() {
+        match record(batch).await {
+            Ok(ended) => recorded.lost.extend(ended.lost),
+            Err(Unfinished { error, mut attempts }) if is_refusal(&error) => match attempts.len() {
+                1 => recorded.refused.extend(attempts.pop().map(|one| (one, error))),
+                count => {
+                    let half = attempts.split_off(count / 2);
+                    batches.extend([half, attempts]);
+                }
+            },
+            Err(Unfinished { error, mut attempts }) => {
+                attempts.extend(batches.into_iter().flatten());
+                recorded.unfinished = Some(Unfinished { error, attempts });
+                break;
+            }
         }
     }
-
-    /// Records nothing: the lease runs out and the reaper decides.
-    fn let_go(&self, keys: &[Key], error: &Error) -> std::result::Result<(), Error> {
-        for (job_id, _) in keys {
-            tracing::error!(%job_id, "the database refuses the result, its lease will run out: {error}");
-        }
-        self.held.forget(keys.iter().copied());
-        Ok(())
-    }
+    recorded
 }
 
 /// Whether the database understood and said no for good, rather than not answering.
@@ -301,6 +322,37 @@ mod tests {
 
     fn some_of(number: i64, jobs: usize, here: usize) -> Vec<LeaseBatch> {
         vec![LeaseBatch { number, jobs }; here]
+    }
+
+    #[tokio::test]
+    async fn a_refused_result_does_not_keep_the_others_from_being_recorded() {
+        let done = Mutex::new(vec![]);
+        let record = |batch: Vec<u32>| async {
+            if batch.contains(&5) {
+                return Err(Unfinished { error: Error::Invalid("five".to_owned()), attempts: batch });
+            }
+            lock(&done).extend(batch);
+            Ok(Ended::default())
+        };
+        let recorded = record_or_halve((0..9).collect(), record).await;
+        assert_eq!(lock(&done).as_slice(), [0, 1, 2, 3, 4, 6, 7, 8]);
+        assert!(matches!(recorded.refused.as_slice(), [(5, Error::Invalid(_))]));
+        assert!(recorded.unfinished.is_none());
+    }
+
+    #[tokio::test]
+    async fn results_are_kept_when_the_database_stops_answering_between_two_halves() {
+        let calls = Mutex::new(0);
+        let record = |attempts: Vec<u32>| async {
+            *lock(&calls) += 1;
+            Err(match *lock(&calls) {
+                1 => Unfinished { error: Error::Invalid("one of them".to_owned()), attempts },
+                _ => Unfinished { error: Error::Unreachable("no server".to_owned()), attempts },
+            })
+        };
+        let recorded = record_or_halve(vec![1, 2, 3, 4], record).await;
+        let left = recorded.unfinished.map(|left| (left.attempts, left.error.is_passing()));
+        assert_eq!(left, Some((vec![1, 2, 3, 4], true)));
     }
 
     #[test]

@@ -58,12 +58,6 @@ pub(crate) const POLL_ALONE_MAX: Duration = Duration::from_millis(100);
 /// A job that found its gate closed asks again after this: soon enough for whoever opens the gate, and a
 /// thousand such jobs cost the database a hundred short calls a second.
 pub(crate) const GATE_WAIT: Duration = Duration::from_secs(10);
-/// Between attempts to do again what the database did not answer.
-pub(crate) const RETRY_MIN: Duration = Duration::from_millis(50);
-/// And at most.
-pub(crate) const RETRY_MAX: Duration = Duration::from_secs(1);
-/// Between looks at a gate that is closed or a subscription that is missing.
-pub(crate) const REFUSED_WAIT: Duration = Duration::from_secs(1);
 /// Jobs a slot runs in a row before it lets other tasks of its thread in.
 pub(crate) const SLOT_TURN: u32 = 32;
 /// A handler's error text, cut to what the database keeps.

@@ -13,12 +13,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 use towpath_db::process::{Decision, ProcessWhole};
+use towpath_db::retry::{Retry, jittered};
 use towpath_db::task::NewTaskError;
 use towpath_db::{Database, Error};
 use towpath_model::id::ProcessId;
 use towpath_model::message::{Keys, Outcome};
 
-use crate::fetch::jittered;
 use crate::task::gate_closed;
 use crate::{Context, Failure, Result, limits};
 
@@ -36,21 +36,23 @@ impl<D: Fn(&ProcessWhole) -> Decision> Supervisor<D> {
         Supervisor { database, process_kind: process_kind.into(), decide }
     }
 
-    /// Supervises until `shutdown`. What fails is said and tried again.
+    /// Supervises until `shutdown`. A look that fails is logged and retried.
     pub async fn run(self, shutdown: CancellationToken) {
+        let mut retry = Retry::of(format!("supervising {}", self.process_kind));
         while !shutdown.is_cancelled() {
             let wait = match self.run_once().await {
-                Ok(0) => limits::SUPERVISE_EVERY,
-                Ok(_) => continue,
-                Err(Error::GateClosed { .. }) => limits::REFUSED_WAIT,
-                Err(error) => {
-                    tracing::warn!(kind = self.process_kind, "supervision failed, trying again: {error}");
-                    limits::RETRY_MAX
+                Ok(processes) => {
+                    retry.succeeded();
+                    if processes > 0 {
+                        continue;
+                    }
+                    jittered(limits::SUPERVISE_EVERY)
                 }
+                Err(error) => retry.failed(&error),
             };
             tokio::select! {
                 () = shutdown.cancelled() => {}
-                () = tokio::time::sleep(jittered(wait)) => {}
+                () = tokio::time::sleep(wait) => {}
             }
         }
     }

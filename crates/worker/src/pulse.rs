@@ -67,7 +67,7 @@ impl Pulse {
         }
         if Instant::now() >= self.beat_at {
             self.heartbeat().await?;
-            self.beat_at = Instant::now() + crate::fetch::jittered(limits::HEARTBEAT_EVERY);
+            self.beat_at = Instant::now() + towpath_db::retry::jittered(limits::HEARTBEAT_EVERY);
         }
         Ok(())
     }

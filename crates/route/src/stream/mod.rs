@@ -16,6 +16,7 @@ use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 use towpath_db::event::{StreamDelivery, StreamFailure, StreamOutcome, UnendedStream};
 use towpath_db::job::LeaseOwner;
+use towpath_db::retry::Retry;
 use towpath_db::{Database, Error};
 use towpath_model::stream::name::StreamName;
 use towpath_model::stream::producer::Producer;
@@ -24,7 +25,7 @@ pub use local::Local;
 pub use remote::Remote;
 
 use crate::numbers::Numbers;
-use crate::trouble::{Trouble, set_aside};
+use crate::set_aside::set_aside;
 use crate::wake::Wake;
 use crate::{fail_point, limits};
 
@@ -72,20 +73,20 @@ pub(crate) struct Sender<'a> {
 
 impl Sender<'_> {
     pub(crate) async fn run(&self, shutdown: &CancellationToken) {
-        let mut trouble = Trouble::with("delivering to streams");
+        let mut retry = Retry::of("delivering to streams");
         let mut heard = self.wake.hear_streams();
         while !shutdown.is_cancelled() {
             heard.mark_unchanged();
             let wait = match self.round().await {
                 Ok(None) => {
-                    trouble.over();
+                    retry.succeeded();
                     continue;
                 }
                 Ok(Some(wait)) => {
-                    trouble.over();
+                    retry.succeeded();
                     wait
                 }
-                Err(error) => trouble.met(&error),
+                Err(error) => retry.failed(&error),
             };
             tokio::select! {
                 () = shutdown.cancelled() => {}
@@ -120,7 +121,7 @@ impl Sender<'_> {
                 failure.error
             );
         }
-        let mut trouble = Trouble::with("recording how appends ended");
+        let mut retry = Retry::of("recording how appends ended");
         let began = Instant::now();
         loop {
             let Err(UnendedStream { error, delivery: again }) = delivery.end(self.database, &outcome).await
@@ -135,7 +136,7 @@ impl Sender<'_> {
                     return set_aside(self.database, "stream_delivery", &item, &error).await;
                 }
                 _ if began.elapsed() > limits::STREAM_LEASE => return,
-                error => tokio::time::sleep(trouble.met(&error)).await,
+                error => tokio::time::sleep(retry.failed(&error)).await,
             }
             delivery = again;
         }

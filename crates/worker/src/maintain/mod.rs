@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 use towpath_db::job::Pass;
+use towpath_db::retry::jittered;
 use towpath_db::{Database, Error};
 use towpath_model::metrics::Register;
 
-use crate::fetch::jittered;
 use crate::limits;
 
 /// The item of a fault that is a whole pass.
