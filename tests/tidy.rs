@@ -65,14 +65,14 @@ fn every_sql_function_is_commented() {
     }
 }
 
-/// Q21: the words of refusal and their codes: the same in the SQL, in `sql/README.md` and in Rust.
+/// Q21: the refusal codes and their SQLSTATEs: the same in the SQL, in `sql/README.md` and in Rust.
 #[test]
 fn refusals_are_one_closed_list() {
     let sql = root().join("sql");
     let readme = read(&sql.join("README.md"));
     let documented: BTreeSet<&str> = readme
         .lines()
-        .skip_while(|line| !line.starts_with("## Words of refusal"))
+        .skip_while(|line| !line.starts_with("## Refusal codes"))
         .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
         .collect();
     let known: BTreeSet<&str> = Refusal::ALL.iter().map(|refusal| refusal.word()).collect();

@@ -181,10 +181,10 @@ def sql(instance, root):
     files = sources(root)
     out = [f"# SQL\n\n{NOTE}"]
     out.append(
-        "Functions are the only door: nobody but the owner writes to a table. Each is granted by name; `everybody` is every "
-        "login. Answers are jsonb, `{ok: true, …}` or `{ok: false, error, …}`; the words of refusal are in "
-        "[sql/README.md](../../sql/README.md#words-of-refusal). Functions that begin with `_` are nobody else's business and "
-        "not listed.\n"
+        "All access is through functions: only the owner can write to a table. Each function is granted by name; `everybody` "
+        "is every login. Functions return jsonb, `{ok: true, …}` or `{ok: false, error, …}`; "
+        "[sql/README.md](../../sql/README.md#refusal-codes) lists the refusal codes. Functions that begin with `_` are private "
+        "and not listed.\n"
     )
     functions, relations = query(instance, FUNCTIONS), query(instance, RELATIONS)
     functions = [f for f in functions if not f["name"].startswith("_")]
