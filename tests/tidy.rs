@@ -30,7 +30,8 @@ fn read(path: &Path) -> String {
 
 #[test]
 fn files_are_short_enough_to_hold_one_idea() {
-    for path in files(&root(), &[".rs", ".sql"]) {
+    let generated = root().join("sql/schema.sql");
+    for path in files(&root(), &[".rs", ".sql"]).into_iter().filter(|path| *path != generated) {
         let lines = read(&path).lines().count();
         assert!(lines <= 800, "{} has {lines} lines: there is a second idea inside", path.display());
     }
@@ -42,7 +43,7 @@ fn the_binary_carries_every_sql_file() {
     let on_disk: BTreeSet<String> = files(&sql, &[".sql"])
         .iter()
         .map(|path| path.strip_prefix(&sql).unwrap().display().to_string())
-        .filter(|path| path != "install.sql")
+        .filter(|path| path != "install.sql" && path != "schema.sql")
         .collect();
     let migrations = MIGRATIONS.iter().map(|migration| format!("migrations/{}.sql", migration.name));
     let carried: BTreeSet<String> = migrations.chain(SOURCES.iter().map(|s| s.path.to_owned())).collect();

@@ -128,7 +128,7 @@ $$;
 -- _job_parallel_recount: sets the counter of a subscription to the leases it holds, and marks
 -- leases it took without counting as counted. Rows and releases are read by one snapshot: an
 -- attempt that ends meanwhile has either both its row gone and its release seen, or neither.
--- Leases that only the ledger knows are settled first; no claim adds any under the lock.
+-- Leases that only lease entries hold are settled first; no claim adds any under the lock.
 -- Returns the difference to what was written down.
 create or replace function towpath._job_parallel_recount(p_no integer) returns integer
     language plpgsql

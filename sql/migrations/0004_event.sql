@@ -524,7 +524,7 @@ insert into towpath.config (key, kind, value, default_value, min_value, max_valu
     ('event.delivery.enabled', 'gate', 'false', 'false', null, null,
      'lets webhooks be claimed and sent, below the master gate'),
     ('queue.subscription_resolution.enabled', 'gate', 'true', 'true', null, null,
-     'false makes every event a broadcast, as before subscriptions; delivery still needs a live route'),
+     'false makes every event a broadcast, as if nobody had subscribed; delivery still needs a live route'),
     ('event.broadcast.warn_percent', 'number', '5', '5', 0, 100,
      'a warning event is emitted when more than this share of the last 24 hours was broadcast'),
     ('event.broadcast.warn_min_events', 'number', '100', '100', 1, 1000000000,

@@ -1,4 +1,4 @@
--- _job_now: job_live with the lease ledger read into it, so that a claimed job shows as leased
+-- _job_now: job_live with the lease entries read into it, so that a claimed job shows as leased
 -- before anything has settled it. For whoever reads states; whoever changes them settles first.
 create or replace view towpath._job_now as
 select v.job_id,

@@ -49,6 +49,7 @@ mod rights;
 mod route;
 mod run_function;
 mod schedule;
+mod schema;
 mod subscription;
 mod tls;
 mod trace;
