@@ -2,7 +2,7 @@
 import { readFileSync } from "node:fs"
 
 const rows = readFileSync(process.argv[2], "utf8").trim().split("\n").map((line) => JSON.parse(line))
-console.log("subscribers  peer           p50 ms    p99 ms    CPU ms/publish  p50 against towpath  read p50 ms  CPU ms/read")
+console.log("subscribers  peer           p50 ms    p99 ms    CPU ms/publish  p50 against Towpath  read p50 ms  CPU ms/read")
 for (const row of rows) {
   const own = rows.find((one) => one.peer === "towpath" && one.subscribers === row.subscribers)
   const ratio = own ? `${(row.p50_ms / own.p50_ms).toFixed(1)} x` : "-"

@@ -11,6 +11,8 @@ mod master_key;
 mod messages;
 mod metrics;
 mod moment;
+#[cfg(test)]
+mod named_commands;
 mod output;
 mod program;
 mod progress;

@@ -111,7 +111,7 @@ impl Runner<'_> {
             tracing::warn!(
                 worker,
                 failed = pass.decisions.failed,
-                "events could not be routed; see: towpath routes dead-letters"
+                "events could not be routed; see: towpath routes dlq list"
             );
         }
         Ok(pass)

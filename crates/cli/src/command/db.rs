@@ -24,7 +24,7 @@ pub(crate) enum Db {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
-    /// Stop the private PostgreSQL, and the towpath process that owns it
+    /// Stop the private PostgreSQL, and the process that owns it
     Stop,
 }
 

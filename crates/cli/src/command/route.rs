@@ -44,7 +44,7 @@ pub(crate) async fn run(route: Route, settings: &Settings, output: &Output) -> a
         let url = settings.url.clone().unwrap_or_else(|| format!("http://{}", settings.listen));
         let role =
             Role::new(database, config)?.streams(Arc::new(Remote::new(&url, settings.fan_out.bearer()?)?));
-        output.show(&json!({ "routing": true }), |_| "towpath routes events".to_owned());
+        output.show(&json!({ "routing": true }), |_| "towpath routing is running".to_owned());
         let numbers = Metrics::new();
         numbers.register(|registry| role.register(registry));
         let published = metrics::serve(listener, &numbers, settings, &shutdown);

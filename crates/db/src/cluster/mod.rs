@@ -103,7 +103,7 @@ impl Cluster {
     }
 }
 
-/// The towpath process that owns the private PostgreSQL of a directory, if one does.
+/// The process that owns the private PostgreSQL of a directory, if one does.
 pub fn owner(data: &Path) -> Option<(i32, Option<String>)> {
     Lock::holder(data).map(|Owner { pid, url }| (pid, url))
 }
