@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A Towpath worker in plain Python: claims jobs over HTTP, runs them, says how they ended.
+"""A Towpath worker in plain Python: claims jobs over HTTP, runs them and reports the results.
 
     TOWPATH_URL=http://127.0.0.1:4437 EXECUTOR_TOKEN=tpx_... python3 worker.py
 
-Make the token with: towpath executor token create NAME
-Claims up to BATCH jobs with one call and acknowledges them with one call. On SIGINT or SIGTERM it finishes
-the job in hand, gives the others back, and stops.
+Create the token with: towpath executor token create NAME
+It claims up to BATCH jobs with one call and acknowledges them with one call. On SIGINT or SIGTERM it finishes
+the current job, releases the others, and stops.
 """
 import json, os, signal, socket, threading, time, urllib.error, urllib.request
 
@@ -14,14 +14,14 @@ HEADERS = {"Authorization": "Bearer " + os.environ["EXECUTOR_TOKEN"],
            "Towpath-Worker": f"{socket.gethostname()}-{os.getpid()}"}
 LEASE_SECONDS = int(os.environ.get("LEASE_SECONDS", "60"))
 BATCH = 20
-ACK_SECONDS = int(os.environ.get("ACK_SECONDS", "1"))  # a job that is done waits no longer than this for the others
+ACK_SECONDS = int(os.environ.get("ACK_SECONDS", "1"))  # longest time until a finished job is acknowledged
 stopping = threading.Event()
-held = {}  # claimed and not settled: {job_id: {job_id, attempt}}
-done = []  # worked on and not acknowledged
+held = {}  # claimed and not finished: {job_id: {job_id, attempt}}
+done = []  # finished and not acknowledged
 
 
 class LeaseLost(Exception):
-    """The job was cancelled, or somebody else has it now: stop working on it."""
+    """The job was cancelled, or another worker has it now: stop working on it."""
 
 
 def call(verb, **body):
@@ -35,7 +35,7 @@ def call(verb, **body):
 
 
 def run(job, progress):
-    """Your work. What it raises is recorded, and the job is tried again later."""
+    """Your work. An exception is recorded, and the job is retried later."""
     if job["payload_json"].get("fail"):
         raise ValueError("told to fail")
     progress(50, "half way")
@@ -54,7 +54,7 @@ def work(job):
             call("fail", error=f"{type(error).__name__}: {error}", **lease)
         else:
             done.append(lease)
-            return  # settled by the next acknowledge()
+            return  # finished by the next acknowledge()
     except LeaseLost as lost:
         print("dropped:", lost, flush=True)
     held.pop(job["job_id"], None)
@@ -70,7 +70,7 @@ def acknowledge():
 
 
 def work_on_a_batch():
-    acknowledge()  # what the server could not hear the last time
+    acknowledge()  # what could not be acknowledged the last time
     call("heartbeat")
     jobs = call("claim", limit=BATCH, wait_seconds=5, lease_seconds=LEASE_SECONDS)["jobs"]
     held.update({job["job_id"]: {"job_id": job["job_id"], "attempt": job["attempt"]} for job in jobs})
@@ -86,8 +86,8 @@ def work_on_a_batch():
 
 
 def keep():
-    """Renews every lease in hand, because a batch may take longer than one. A call that fails is made again
-    the next time; what is lost is heard by whoever works on it."""
+    """Renews all leases, because a batch may take longer than one lease. A failed call is retried the next
+    time; a lost lease is reported to the code that works on the job."""
     while True:
         time.sleep(LEASE_SECONDS / 3)
         for lease in list(held.values()):
@@ -98,7 +98,7 @@ def keep():
 
 
 def stop(*_):
-    os.write(1, b"stopping\n")  # print may be under way already
+    os.write(1, b"stopping\n")  # print is not safe in a signal handler
     stopping.set()
 
 
@@ -109,8 +109,8 @@ print("working", flush=True)
 while not stopping.is_set():
     try:
         work_on_a_batch()
-    except (OSError, RuntimeError, LeaseLost) as error:  # the server is away, or a gate is closed
+    except (OSError, RuntimeError, LeaseLost) as error:  # the server is down, or a gate is closed
         print("waiting:", error, flush=True)
         for job_id in held.keys() - {lease["job_id"] for lease in done}:
-            held.pop(job_id)  # their leases run out, and they are claimed again
+            held.pop(job_id)  # they are claimed again when their leases expire
         stopping.wait(2)

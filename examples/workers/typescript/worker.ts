@@ -1,11 +1,11 @@
-// A Towpath worker for Node.js 20 or newer, with nothing but what Node brings.
+// A Towpath worker for Node.js 20 or newer, without dependencies.
 //
 //     npm ci && npm run build
 //     TOWPATH_URL=http://127.0.0.1:4437 EXECUTOR_TOKEN=tpx_... node build/worker.js
 //
-// Make the token with: towpath executor token create NAME
-// Claims up to `batch` jobs with one call and acknowledges them with one call. On SIGINT or SIGTERM it finishes
-// the job in hand, gives the others back, and stops.
+// Create the token with: towpath executor token create NAME
+// It claims up to `batch` jobs with one call and acknowledges them with one call. On SIGINT or SIGTERM it
+// finishes the current job, releases the others, and stops.
 import { hostname } from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";
 
@@ -20,12 +20,13 @@ const headers = {
 };
 const leaseSeconds = Number(process.env.LEASE_SECONDS ?? 60);
 const batch = 20;
-const ackMilliseconds = Number(process.env.ACK_SECONDS ?? 1) * 1000; // a job that is done waits no longer than this for the others
-const held = new Map<string, Lease>(); // claimed and not settled
-let done: Lease[] = []; // worked on and not acknowledged
+// Longest time until a finished job is acknowledged.
+const ackMilliseconds = Number(process.env.ACK_SECONDS ?? 1) * 1000;
+const held = new Map<string, Lease>(); // claimed and not finished
+let done: Lease[] = []; // finished and not acknowledged
 let stopping = false;
 
-/** The job was cancelled, or somebody else has it now: stop working on it. */
+/** The job was cancelled, or another worker has it now: stop working on it. */
 class LeaseLost extends Error {}
 
 async function call<Answer>(verb: string, body: object = {}): Promise<Answer> {
@@ -37,7 +38,7 @@ async function call<Answer>(verb: string, body: object = {}): Promise<Answer> {
   return answer;
 }
 
-/** Your work. What it throws is recorded, and the job is tried again later. */
+/** Your work. An exception is recorded, and the job is retried later. */
 async function run(job: Job, progress: Progress): Promise<void> {
   if (job.payload_json.fail) throw new TypeError("told to fail");
   await progress(50, "half way");
@@ -54,7 +55,7 @@ async function work(job: Job): Promise<void> {
     );
     if (!failed) {
       done.push(lease);
-      return; // settled by the next acknowledge()
+      return; // finished by the next acknowledge()
     }
     if (failed.error instanceof LeaseLost) throw failed.error;
     await call("fail", { ...lease, error: String(failed.error) });
@@ -74,7 +75,7 @@ async function acknowledge(): Promise<void> {
 }
 
 async function workOnABatch(): Promise<void> {
-  await acknowledge(); // what the server could not hear the last time
+  await acknowledge(); // what could not be acknowledged the last time
   await call("heartbeat");
   const claim = { limit: batch, wait_seconds: 5, lease_seconds: leaseSeconds };
   const { jobs } = await call<{ jobs: Job[] }>("claim", claim);
@@ -92,8 +93,8 @@ async function workOnABatch(): Promise<void> {
 }
 
 /**
- * Renews every lease in hand, because a batch may take longer than one. A call that fails is made again the next
- * time; what is lost is heard by whoever works on it.
+ * Renews all leases, because a batch may take longer than one lease. A failed call is retried the next time; a
+ * lost lease is reported to the code that works on the job.
  */
 async function keep(): Promise<never> {
   for (;;) {
@@ -117,7 +118,7 @@ while (!stopping) {
   try {
     await workOnABatch();
   } catch (error) {
-    // The server is away, or a gate is closed. What was claimed and not done is claimed again when its lease ends.
+    // The server is down, or a gate is closed. Unfinished jobs are claimed again when their leases expire.
     console.log("waiting:", String(error));
     held.clear();
     for (const lease of done) held.set(lease.job_id, lease);
