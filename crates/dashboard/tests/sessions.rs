@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::header::LOCATION;
-use towpath_model::circuit::{Batch, Limits};
+use towpath_model::circuit::{Deliveries, Limits};
 use towpath_model::stream::content_type::ContentType;
 use towpath_model::stream::name::StreamName;
 use towpath_model::stream::producer::Producer;
@@ -49,7 +49,7 @@ async fn sessions_and_their_sources_are_listed() {
     place.subscribe(SESSION, &source).await;
     place.publish(&source, "late", 0).await;
     let limits = Limits { failures_max: 1, recovery: Duration::from_secs(60) };
-    place.circuits.note(&source, Batch { successes: 0, failures: 1 }, limits);
+    place.circuits.record(&source, Deliveries { successes: 0, failures: 1 }, limits);
     let page = place.text("/ui/sessions").await;
     assert!(page.contains(SESSION) && page.contains("orders"), "{page}");
     assert!(page.contains(r#"<b class="warn">4</b>"#), "the four bytes that wait are shown: {page}");

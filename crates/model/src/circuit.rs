@@ -1,5 +1,5 @@
-//! The circuit breaker of fan-outs: when deliveries of a source keep failing, publishes stop
-//! waiting for them.
+//! The circuit breaker of fan-outs: when deliveries of a source keep failing, publishes no longer
+//! wait for them.
 //!
 //! ```text
 //!              failures_max batches with failures, one after the other
@@ -11,41 +11,41 @@
 //!     └── a batch without failures, from anywhere
 //! ```
 //!
-//! Nothing is lost while it is open: the source's cursor stands still, and what waits is
-//! delivered when the probe succeeds.
+//! Nothing is lost while it is open: the cursor of the source does not move, and what waits is
+//! delivered when a probe succeeds.
 
 use std::time::Duration;
 
-/// The breaker's bounds.
+/// The limits of a circuit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Batches with failures, one after the other, that open it.
+    /// Consecutive batches with failures that open it.
     pub failures_max: u32,
     /// How long after the last failure one delivery may try again.
     pub recovery: Duration,
 }
 
-/// What one batch of deliveries came to. A session that is gone is neither.
+/// The result of one batch of deliveries. A session that is gone is in neither count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Batch {
-    /// Sessions that have it.
+pub struct Deliveries {
+    /// Sessions that got it.
     pub successes: usize,
     /// Sessions that could not be reached.
     pub failures: usize,
 }
 
-/// Where the breaker stands.
+/// The state of a circuit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// Deliveries go through.
     Closed,
     /// Deliveries wait.
     Open,
-    /// One delivery tries.
+    /// One delivery probes.
     HalfOpen,
 }
 
-/// One source's breaker. Times are durations since a moment of the caller's choice.
+/// The circuit of one source. Times are durations since a start that the caller chooses.
 #[derive(Debug, Clone)]
 pub struct Circuit {
     state: State,
@@ -61,13 +61,13 @@ impl Default for Circuit {
 }
 
 impl Circuit {
-    /// Where it stands.
+    /// Its state.
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// Whether a delivery may be tried now. An open breaker whose rest is over becomes
-    /// half-open by answering yes, once: the next delivery waits for that probe.
+    /// Whether a delivery may be tried now. An open circuit becomes half-open after the recovery
+    /// time and admits one probe; the next delivery waits for its result.
     pub fn admits(&mut self, now: Duration, limits: Limits) -> bool {
         match self.state {
             State::Closed => true,
@@ -80,16 +80,16 @@ impl Circuit {
         }
     }
 
-    /// Notes what a batch came to.
-    pub fn note(&mut self, batch: Batch, now: Duration, limits: Limits) {
-        if batch.failures == 0 {
+    /// Records the result of a batch of deliveries.
+    pub fn record(&mut self, deliveries: Deliveries, now: Duration, limits: Limits) {
+        if deliveries.failures == 0 {
             *self = Circuit::default();
             return;
         }
         self.last_failure = now;
         self.failed_batches = self.failed_batches.saturating_add(1);
         self.state = match self.state {
-            State::HalfOpen if batch.successes > 0 => {
+            State::HalfOpen if deliveries.successes > 0 => {
                 self.failed_batches = 0;
                 State::Closed
             }
@@ -113,9 +113,9 @@ mod tests {
     use super::*;
 
     const LIMITS: Limits = Limits { failures_max: 5, recovery: Duration::from_secs(60) };
-    const FAILED: Batch = Batch { successes: 0, failures: 1 };
-    const MIXED: Batch = Batch { successes: 3, failures: 1 };
-    const FINE: Batch = Batch { successes: 3, failures: 0 };
+    const FAILED: Deliveries = Deliveries { successes: 0, failures: 1 };
+    const MIXED: Deliveries = Deliveries { successes: 3, failures: 1 };
+    const FINE: Deliveries = Deliveries { successes: 3, failures: 0 };
 
     fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
@@ -125,7 +125,7 @@ mod tests {
         let mut circuit = Circuit::default();
         for _ in 0..5 {
             assert_eq!(circuit.state(), State::Closed);
-            circuit.note(MIXED, seconds(10), LIMITS);
+            circuit.record(MIXED, seconds(10), LIMITS);
         }
         assert_eq!(circuit.state(), State::Open);
         circuit
@@ -147,11 +147,11 @@ mod tests {
     fn a_probe_decides() {
         let mut circuit = opened();
         assert!(circuit.admits(seconds(70), LIMITS));
-        circuit.note(FAILED, seconds(71), LIMITS);
+        circuit.record(FAILED, seconds(71), LIMITS);
         assert_eq!(circuit.state(), State::Open);
         assert!(!circuit.admits(seconds(130), LIMITS));
         assert!(circuit.admits(seconds(131), LIMITS));
-        circuit.note(MIXED, seconds(132), LIMITS);
+        circuit.record(MIXED, seconds(132), LIMITS);
         assert_eq!(circuit.state(), State::Closed);
         assert!(circuit.admits(seconds(132), LIMITS));
     }
@@ -160,14 +160,14 @@ mod tests {
     #[test]
     fn a_clean_batch_closes_from_anywhere() {
         let mut circuit = opened();
-        circuit.note(FINE, seconds(11), LIMITS);
+        circuit.record(FINE, seconds(11), LIMITS);
         assert_eq!(circuit.state(), State::Closed);
         for _ in 0..4 {
-            circuit.note(FAILED, seconds(12), LIMITS);
+            circuit.record(FAILED, seconds(12), LIMITS);
         }
-        circuit.note(FINE, seconds(13), LIMITS);
+        circuit.record(FINE, seconds(13), LIMITS);
         for _ in 0..4 {
-            circuit.note(FAILED, seconds(14), LIMITS);
+            circuit.record(FAILED, seconds(14), LIMITS);
             assert_eq!(circuit.state(), State::Closed, "the count began anew");
         }
     }
@@ -177,14 +177,14 @@ mod tests {
     fn gone_sessions_open_nothing() {
         let mut circuit = Circuit::default();
         for _ in 0..100 {
-            circuit.note(Batch::default(), seconds(1), LIMITS);
+            circuit.record(Deliveries::default(), seconds(1), LIMITS);
         }
         assert_eq!(circuit.state(), State::Closed);
     }
 
     /// The machine written a second time, as a table: state and event to state.
-    fn table(state: State, failed: u32, batch: Batch) -> (State, u32) {
-        match (state, batch.failures, batch.successes) {
+    fn table(state: State, failed: u32, deliveries: Deliveries) -> (State, u32) {
+        match (state, deliveries.failures, deliveries.successes) {
             (_, 0, _) => (State::Closed, 0),
             (State::Closed, _, _) if failed + 1 >= LIMITS.failures_max => (State::Open, failed + 1),
             (State::Closed, _, _) => (State::Closed, failed + 1),
@@ -216,9 +216,9 @@ mod tests {
                         state = State::HalfOpen;
                     }
                 } else {
-                    let batch = Batch { successes, failures };
-                    circuit.note(batch, now, LIMITS);
-                    (state, failed) = table(state, failed, batch);
+                    let deliveries = Deliveries { successes, failures };
+                    circuit.record(deliveries, now, LIMITS);
+                    (state, failed) = table(state, failed, deliveries);
                     if failures > 0 {
                         last = now;
                     }

@@ -10,7 +10,7 @@ pub enum Mode {
     Inline,
     /// The worker delivers it from the source's cursor.
     Queued,
-    /// As queued, because deliveries keep failing; it goes on after a probe succeeds.
+    /// As queued, because deliveries keep failing; they resume when a probe succeeds.
     CircuitOpen,
     /// Not delivered: too many sessions, and the queue is switched off.
     Skipped,
@@ -40,28 +40,28 @@ impl fmt::Display for Mode {
 /// The thresholds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// More subscribers than this are the worker's business.
+    /// Deliveries to more subscribers than this are queued for the worker.
     pub queue_threshold: usize,
     /// Whether there is a worker for them.
     pub queue: bool,
-    /// Without one, more subscribers than this are skipped.
+    /// Without a worker, deliveries to more subscribers than this are skipped.
     pub inline_max: usize,
 }
 
-/// What counts when a message is published.
+/// The facts of a source that decide how a message goes out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Standing {
+pub struct SourceFacts {
     /// Sessions that follow the source.
     pub subscribers: usize,
     /// Earlier messages wait: this one must not overtake them.
     pub is_behind: bool,
-    /// The source's breaker lets deliveries through.
+    /// The source's circuit is closed.
     pub circuit_admits: bool,
 }
 
 /// Decides how a message goes out.
-pub fn mode(standing: Standing, limits: Limits) -> Mode {
-    let Standing { subscribers, is_behind, circuit_admits } = standing;
+pub fn mode(source: SourceFacts, limits: Limits) -> Mode {
+    let SourceFacts { subscribers, is_behind, circuit_admits } = source;
     if limits.queue && subscribers > limits.queue_threshold {
         return Mode::Queued;
     }
@@ -84,8 +84,8 @@ mod tests {
     const ON: Limits = Limits { queue_threshold: 200, queue: true, inline_max: 1000 };
     const OFF: Limits = Limits { queue: false, ..ON };
 
-    fn with(subscribers: usize) -> Standing {
-        Standing { subscribers, is_behind: false, circuit_admits: true }
+    fn with(subscribers: usize) -> SourceFacts {
+        SourceFacts { subscribers, is_behind: false, circuit_admits: true }
     }
 
     /// F03: the thresholds of the source document, at their edges.
@@ -102,7 +102,7 @@ mod tests {
     /// F03: an open circuit holds inline deliveries back; what is queued waits in any case.
     #[test]
     fn an_open_circuit_holds_back() {
-        let open = |subscribers| Standing { circuit_admits: false, ..with(subscribers) };
+        let open = |subscribers| SourceFacts { circuit_admits: false, ..with(subscribers) };
         assert_eq!(mode(open(1), ON), Mode::CircuitOpen);
         assert_eq!(mode(open(201), ON), Mode::Queued);
         assert_eq!(mode(open(1), OFF), Mode::CircuitOpen);
@@ -117,7 +117,7 @@ mod tests {
             queue_threshold in 0usize..2000, inline_max in 0usize..2000,
         ) {
             let limits = Limits { queue_threshold, queue, inline_max };
-            let mode = mode(Standing { subscribers, is_behind, circuit_admits }, limits);
+            let mode = mode(SourceFacts { subscribers, is_behind, circuit_admits }, limits);
             prop_assert_eq!(mode == Mode::Skipped, !queue && subscribers > inline_max);
             prop_assert!(!(is_behind && mode == Mode::Inline));
             prop_assert!(circuit_admits || mode != Mode::Inline);

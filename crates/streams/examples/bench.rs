@@ -16,7 +16,7 @@ use towpath_model::stream::name::StreamName;
 use towpath_model::stream::offset::{Offset, Start};
 use towpath_model::stream::state::Shape;
 use towpath_streams::embedded::{Config, Embedded};
-use towpath_streams::{Append, Beyond, Create, FanOut, Messages, Retention, Store, Subscribe};
+use towpath_streams::{Append, Create, FanOut, Messages, Retention, Store, Subscribe};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -163,7 +163,7 @@ async fn appends(directory: &Path, appenders: u64) {
 /// One publish to many sessions, alone and among others that follow two sources each.
 async fn fan_out(directory: &Path) {
     const ROUNDS: usize = 2_000;
-    let fan_out = FanOut { inline_max: usize::MAX, beyond: Beyond::Queue };
+    let fan_out = FanOut::AT_ONCE;
     let data = Bytes::from(vec![b'x'; 200]);
     for count in [0, 1, 1_000, 10_000, 100_000] {
         for sources in [1, 2] {

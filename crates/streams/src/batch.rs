@@ -1,14 +1,16 @@
-//! Messages as they travel: bytes once, boundaries beside them.
+//! Messages on their way to readers: the bytes once, the boundaries beside them.
 
 use std::sync::OnceLock;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use towpath_model::stream::offset::Offset;
+
+use crate::Messages;
 
 /// Consecutive messages of one stream.
 ///
-/// Cheap to clone pieces of, and shared: every reader that follows a stream gets the same
-/// batch, so whatever is derived from it is worth deriving once ([`Batch::rendered`]).
+/// Shared: every reader that follows a stream gets the same batch, so whatever is made from it
+/// is made once ([`Batch::rendered`]).
 #[derive(Debug, Default)]
 pub struct Batch {
     start: Offset,
@@ -19,10 +21,26 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Messages that begin at `start`; `ends` are the places in `data` where they end.
+    /// Messages that begin at `start`; `ends` are the positions in `data` where they end.
     pub fn new(start: Offset, data: Bytes, ends: Vec<u32>) -> Batch {
         debug_assert_eq!(ends.last().copied().unwrap_or(0) as usize, data.len(), "{ends:?}");
         Batch { start, data, ends, rendered: OnceLock::new() }
+    }
+
+    /// All of `parts`, which follow each other from `start` on. The bytes of a single part are shared.
+    pub(crate) fn join(start: Offset, mut parts: Vec<Messages>) -> Batch {
+        if parts.len() <= 1 {
+            let only = parts.pop().unwrap_or_default();
+            return Batch::new(start, only.data, only.ends);
+        }
+        let mut data = BytesMut::with_capacity(parts.iter().map(|part| part.data.len()).sum());
+        let mut ends = Vec::with_capacity(parts.iter().map(|part| part.ends.len()).sum());
+        for part in parts {
+            let before = u32::try_from(data.len()).expect("a batch is shorter than 4 GiB");
+            ends.extend(part.ends.iter().map(|end| before + end));
+            data.extend_from_slice(&part.data);
+        }
+        Batch::new(start, data.into(), ends)
     }
 
     /// The offset of the first byte.
@@ -57,7 +75,7 @@ impl Batch {
         spans.into_iter().map(|(from, to)| self.data.slice(from as usize..to as usize))
     }
 
-    /// The part behind `from`, if that is inside; a message that `from` cuts keeps its end.
+    /// The part from `from` on, if that is inside; a message that `from` cuts keeps its end.
     pub fn after(&self, from: Offset) -> Batch {
         let skip = from.bytes().saturating_sub(self.start.bytes()).min(self.data.len() as u64);
         // Batches are far below 4 GiB: `ends` could not name their boundaries otherwise.
@@ -76,7 +94,7 @@ impl Batch {
     }
 
     /// What `render` makes of this batch, made once and shared by everybody who has it. The
-    /// number beside it says for whom it will do.
+    /// number is the caller's: it says which readers the result suits.
     pub fn rendered(&self, render: impl FnOnce(&Batch) -> (u64, Bytes)) -> (u64, Bytes) {
         self.rendered.get_or_init(|| render(self)).clone()
     }

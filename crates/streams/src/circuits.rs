@@ -1,20 +1,20 @@
-//! The breakers of all sources. They are not stored: a restart closes them, and the first
-//! failures open them again.
+//! The circuits of all sources. They are not stored: a restart closes them, and further failures
+//! open them again.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use towpath_model::circuit::{Batch, Circuit, Limits, State};
+use towpath_model::circuit::{Circuit, Deliveries, Limits, State};
 use towpath_model::stream::name::StreamName;
 
-/// The breakers, shared by who delivers and who shows them. Cheap to clone.
+/// The circuits, shared by the code that delivers and the code that shows them. Cheap to clone.
 #[derive(Clone)]
 pub struct Circuits(Arc<Inner>);
 
 struct Inner {
     began: Instant,
-    /// Only sources with failures: a breaker that has seen none is closed.
+    /// Only sources with failures: a circuit that has seen none is closed.
     all: Mutex<HashMap<StreamName, Circuit>>,
 }
 
@@ -25,7 +25,7 @@ impl Default for Circuits {
 }
 
 impl Circuits {
-    /// Where a source's breaker stands.
+    /// The state of a source's circuit.
     pub fn state(&self, source: &StreamName) -> State {
         self.with(|all| all.get(source).map_or(State::Closed, Circuit::state))
     }
@@ -36,30 +36,30 @@ impl Circuits {
         self.with(|all| all.get_mut(source).is_none_or(|circuit| circuit.admits(now, limits)))
     }
 
-    /// Notes what a batch of deliveries came to.
-    pub fn note(&self, source: &StreamName, batch: Batch, limits: Limits) {
+    /// Records the result of a batch of deliveries.
+    pub fn record(&self, source: &StreamName, deliveries: Deliveries, limits: Limits) {
         let now = self.0.began.elapsed();
         self.with(|all| {
-            if batch.failures == 0 {
+            if deliveries.failures == 0 {
                 all.remove(source);
                 return;
             }
             let circuit = all.entry(source.clone()).or_default();
             let before = circuit.state();
-            circuit.note(batch, now, limits);
+            circuit.record(deliveries, now, limits);
             if circuit.state() != before {
                 tracing::warn!(source = %source, state = ?circuit.state(), "the circuit of a fan-out changed");
             }
         });
     }
 
-    /// How long until the next open breaker may be probed.
+    /// The time until the next open circuit may be probed.
     pub fn next_probe(&self, limits: Limits) -> Option<Duration> {
         let now = self.0.began.elapsed();
         self.with(|all| all.values().filter_map(|circuit| circuit.rests_for(now, limits)).min())
     }
 
-    /// How many do not let deliveries through.
+    /// How many are not closed.
     pub fn open_count(&self) -> usize {
         self.with(|all| all.values().filter(|circuit| circuit.state() != State::Closed).count())
     }

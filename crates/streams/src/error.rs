@@ -1,4 +1,4 @@
-//! What can go wrong with a stream, one variant per reaction of a caller.
+//! Errors of the store, one variant per reaction of a caller.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use towpath_model::stream::name::StreamName;
 use towpath_model::stream::offset::Offset;
 use towpath_model::stream::state::Refusal;
 
-/// Everything a store can answer besides success.
+/// Why a store did not do what it was asked.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     /// There is no such stream, or it has expired.
@@ -15,7 +15,7 @@ pub enum Error {
     /// The stream was deleted and its name is kept, because forks read through it.
     #[error("stream {0} was deleted; its name is free again when its forks are gone")]
     Deleted(StreamName),
-    /// The stream exists and is not what was asked for.
+    /// The stream exists and differs from what was asked for.
     #[error("stream {name} exists with another {what}")]
     Conflict {
         /// The stream.
@@ -24,10 +24,10 @@ pub enum Error {
         what: &'static str,
     },
     /// A fork cannot begin where it was asked to.
-    #[error("stream {source_name} cannot be forked there: {why}")]
+    #[error("stream {origin} cannot be forked there: {why}")]
     ForkPoint {
-        /// The stream to continue.
-        source_name: StreamName,
+        /// The stream to fork.
+        origin: StreamName,
         /// Why not.
         why: &'static str,
     },
@@ -38,12 +38,12 @@ pub enum Error {
         name: StreamName,
         /// Why.
         refusal: Refusal,
-        /// The tail at that moment.
+        /// The tail at that time.
         tail: Offset,
-        /// Whether the stream had ended at that moment.
+        /// Whether the stream was closed at that time.
         closed: bool,
     },
-    /// The stream is a session's: only its subscriptions write to it.
+    /// The stream belongs to a session: only its subscriptions write to it.
     #[error(
         "stream {0} is a session's and written by its subscriptions alone; publish to one of its sources"
     )]
@@ -66,16 +66,16 @@ pub enum Error {
         /// The oldest offset that is still there.
         start: Offset,
     },
-    /// More is waiting than may wait. Try again later.
+    /// Too much is waiting. Try again later.
     #[error("the stream store is busy: {0}")]
     Busy(&'static str),
-    /// Something is larger than it may be.
+    /// Something is larger than allowed.
     #[error("{0}")]
     TooLarge(String),
-    /// The disk is full. Reads go on; writes resume when there is room.
+    /// The disk is full. Reads work; writes resume when there is room.
     #[error("no room on the disk for streams; free some space and writes resume")]
     DiskFull,
-    /// The disk did not confirm a write, so nobody knows what it holds. Restart to find out.
+    /// The disk did not confirm a write, so what it holds is unknown until a restart.
     #[error("the stream store stopped taking writes after a failed sync ({0}); check the disk and restart")]
     Poisoned(String),
     /// Stored bytes do not match their checksum.
@@ -90,7 +90,7 @@ pub enum Error {
     /// The store is shutting down.
     #[error("the stream store is shut down")]
     ShutDown,
-    /// Anything else the disk said.
+    /// Any other error of the disk.
     #[error("{context}: {message}")]
     Io {
         /// What was being done.

@@ -1,8 +1,8 @@
-//! Fan-out: what sessions are to callers.
+//! Sessions and fan-out, as callers see them.
 //!
-//! A session is one client's own stream, fed by the streams it subscribed to. Its stream
-//! holds no bytes: it is made of views into its sources, so that a payload is stored once
-//! and delivering it costs the same for one subscriber and for a hundred thousand.
+//! A session is one client's own stream, fed by the streams it subscribed to. It holds no bytes:
+//! it is made of views into its sources, so a message is stored once, and a delivery costs the
+//! same for one subscriber and for a hundred thousand.
 
 use jiff::Timestamp;
 use towpath_model::stream::name::StreamName;
@@ -26,13 +26,13 @@ pub struct Subscribe {
 /// What subscribing answered.
 #[derive(Debug, Clone)]
 pub struct Subscribed {
-    /// Whether the session began with it.
+    /// Whether the session is new.
     pub is_new_session: bool,
-    /// False if it was subscribed before.
+    /// Whether the subscription is new.
     pub is_new: bool,
     /// The session's stream.
     pub head: Head,
-    /// The source's offset from which on messages are delivered.
+    /// The offset of the source from which on messages are delivered.
     pub start: Offset,
 }
 
@@ -41,7 +41,7 @@ pub struct Subscribed {
 pub struct Session {
     /// Its stream.
     pub head: Head,
-    /// What it follows, in the order it subscribed.
+    /// What it follows, in the order of subscribing.
     pub subscriptions: Vec<Subscription>,
 }
 
@@ -58,21 +58,29 @@ pub struct Subscription {
     pub envelope: bool,
 }
 
-/// When a publish delivers at once, and what happens beyond.
+/// When a publish delivers at once, and what happens otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FanOut {
-    /// Deliver with the publish if there are at most so many subscribers.
+    /// Deliver in the commit of the publish if there are at most so many subscribers.
     pub inline_max: usize,
     /// What to do if there are more.
     pub beyond: Beyond,
 }
 
-/// What to do with what is not delivered at once.
+impl FanOut {
+    /// Always deliver in the same commit: for sessions of the same store this costs the same for
+    /// any number of them.
+    pub const AT_ONCE: FanOut = FanOut { inline_max: usize::MAX, beyond: Beyond::Queue };
+    /// Never deliver in the same commit: the message waits behind the source's cursor.
+    pub const LATER: FanOut = FanOut { inline_max: 0, beyond: Beyond::Queue };
+}
+
+/// What to do with a message that is not delivered at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Beyond {
     /// It waits in the source for [`fan_out`](crate::Store::fan_out).
     Queue,
-    /// Nobody gets it.
+    /// No session gets it.
     Skip,
 }
 
@@ -94,7 +102,7 @@ pub enum FanOutMode {
     Inline,
     /// It waits behind the source's cursor.
     Queued,
-    /// Not at all.
+    /// Not at all: the cursor has passed it.
     Skipped,
 }
 
@@ -109,12 +117,12 @@ pub struct FannedOut {
     pub lag_bytes: u64,
 }
 
-/// How far a source's deliveries have come.
+/// How far the fan-out of a source has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FanOutState {
     /// Sessions that follow it.
     pub subscribers: usize,
-    /// Everything before is delivered.
+    /// Everything before it is delivered.
     pub cursor: Offset,
     /// Where the next byte goes.
     pub tail: Offset,
@@ -130,30 +138,29 @@ impl FanOutState {
     }
 }
 
-/// What became of sessions since the store was opened.
+/// Counts of sessions, since the store was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SessionCounts {
-    /// Sessions there are.
+    /// Sessions there are now.
     pub sessions: usize,
-    /// Begun.
+    /// Created.
     pub created: u64,
-    /// Ended by somebody.
+    /// Deleted on request.
     pub deleted: u64,
-    /// Ended by time.
+    /// Expired.
     pub expired: u64,
     /// Subscriptions that ended with their session or their source.
     pub subscriptions_removed: u64,
-    /// Times that a session took in what was delivered to it: what deliveries cost each session.
-    pub settled: u64,
+    /// How often a session pulled what was delivered to it: the cost of deliveries per session.
+    pub pulls: u64,
 }
 
-/// Somebody who hears of every change, after it is durable. Called by the one thread that
-/// writes, so it must not block.
+/// Is told of every change after it is durable. The committer calls it, so it must not block.
 pub trait Watch: Send + Sync + 'static {
-    /// A stream began, grew, ended or went.
+    /// A stream was created, grew, was closed or deleted.
     fn changed(&self, name: &StreamName, tail: Offset, closed: bool);
 
-    /// Whether sessions of a project are of interest. If not, deliveries to them are not
-    /// told: telling costs as much as there are subscribers.
-    fn hears_sessions(&self, project: &str) -> bool;
+    /// Whether deliveries to the sessions of a project count as changes: each then costs as much
+    /// as there are subscribers.
+    fn wants_sessions(&self, project: &str) -> bool;
 }

@@ -1,8 +1,8 @@
 //! Following a stream: new batches from memory, old ones from the store.
 //!
-//! A followed stream keeps its newest batches in a short ring. Whoever keeps up gets them
-//! from there, shared and without a system call; whoever does not reads pages from the
-//! store until it has caught up. Nothing waits for a slow follower.
+//! A followed stream keeps its newest batches in a short list. A follower that keeps up gets
+//! them from there, shared and without a system call; a slow one reads pages from the store
+//! until it has caught up. Nothing waits for a slow follower.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -15,7 +15,7 @@ use towpath_model::stream::offset::Offset;
 use crate::limits::{FOLLOW_PAGE_BYTES, RECENT_BATCHES_MAX, RECENT_BYTES_MAX, RECENT_BYTES_TOTAL_MAX};
 use crate::{Answer, Batch, Error, Page, StreamId};
 
-/// What a follower meets next.
+/// What a follower gets next.
 #[derive(Debug, Clone)]
 pub enum Step {
     /// More messages.
@@ -33,15 +33,15 @@ pub enum Step {
     Gone,
 }
 
-/// Somebody who follows a stream.
+/// One reader that follows a stream.
 pub struct Follower {
     id: StreamId,
     offset: Offset,
     pages: Arc<dyn Pages>,
     live: Arc<Live>,
-    /// Where it waits among the others.
-    seat: usize,
-    /// A page that is being read, because it was not at hand.
+    /// Its slot among those who wait.
+    slot: usize,
+    /// A page that is being read from the store.
     reading: Option<Answer<'static, Page>>,
 }
 
@@ -53,8 +53,8 @@ pub(crate) trait Pages: Send + Sync {
 
 impl Follower {
     pub(crate) fn new(id: StreamId, offset: Offset, pages: Arc<dyn Pages>, live: Arc<Live>) -> Follower {
-        let seat = live.lock().seats.take();
-        Follower { id, offset, pages, live, seat, reading: None }
+        let slot = live.lock().slots.take();
+        Follower { id, offset, pages, live, slot, reading: None }
     }
 
     /// Where the next step begins.
@@ -62,17 +62,17 @@ impl Follower {
         self.offset
     }
 
-    /// The stream's tail as last heard of.
+    /// The tail of the stream after the last commit.
     pub fn tail(&self) -> Offset {
-        self.live.lock().news.tail
+        self.live.lock().state.tail
     }
 
-    /// Whether the stream had ended when last heard of.
+    /// Whether the stream was closed after the last commit.
     pub fn is_closed(&self) -> bool {
-        self.live.lock().news.closed
+        self.live.lock().state.closed
     }
 
-    /// Waits for the next step. Nothing is lost if the wait is given up.
+    /// Waits for the next step. Nothing is lost if the wait is cancelled.
     pub async fn next(&mut self) -> Result<Step, Error> {
         poll_fn(|cx| self.poll_next(cx)).await
     }
@@ -83,79 +83,79 @@ impl Follower {
             if let Some(reading) = &mut self.reading {
                 let read = ready!(reading.as_mut().poll(cx));
                 self.reading = None;
-                let news = self.live.lock().news;
+                let state = self.live.lock().state;
                 return Poll::Ready(match read {
-                    Ok(page) => Ok(self.step(page.batch, news)),
+                    Ok(page) => Ok(self.step(page.batch, state)),
                     Err(Error::NotFound(_) | Error::Deleted(_)) => Ok(Step::Gone),
                     Err(error) => Err(error),
                 });
             }
-            // One look under one lock: either there is something, or whoever brings it knows
+            // Under one lock: either there is something to read, or the next commit knows
             // whom to wake.
             let mut live = self.live.lock();
-            let news = live.news;
-            if news.gone {
+            let state = live.state;
+            if state.gone {
                 return Poll::Ready(Ok(Step::Gone));
             }
-            if self.offset < news.tail {
-                let at_hand = live.recent.after(self.offset);
+            if self.offset < state.tail {
+                let recent = live.recent.after(self.offset);
                 drop(live);
-                match at_hand {
-                    Some(batch) => return Poll::Ready(Ok(self.step(batch, news))),
+                match recent {
+                    Some(batch) => return Poll::Ready(Ok(self.step(batch, state))),
                     None => self.reading = Some(self.pages.page(self.id, self.offset, FOLLOW_PAGE_BYTES)),
                 }
                 continue;
             }
-            if news.closed {
+            if state.closed {
                 return Poll::Ready(Ok(Step::Closed));
             }
-            live.seats.wait(self.seat, cx.waker());
+            live.slots.wait(self.slot, cx.waker());
             return Poll::Pending;
         }
     }
 
-    fn step(&mut self, batch: Arc<Batch>, news: News) -> Step {
+    fn step(&mut self, batch: Arc<Batch>, state: LiveState) -> Step {
         self.offset = batch.end();
-        let up_to_date = self.offset >= news.tail;
-        Step::Data { batch, up_to_date, closed: up_to_date && news.closed }
+        let up_to_date = self.offset >= state.tail;
+        Step::Data { batch, up_to_date, closed: up_to_date && state.closed }
     }
 }
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        self.live.lock().seats.leave(self.seat);
+        self.live.lock().slots.leave(self.slot);
     }
 }
 
-/// What followers are told.
+/// Where a followed stream stands.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct News {
+pub(crate) struct LiveState {
     pub(crate) tail: Offset,
     pub(crate) closed: bool,
     pub(crate) gone: bool,
 }
 
-/// One followed stream. It lives as long as somebody follows.
+/// One followed stream, kept as long as somebody follows it.
 pub(crate) struct Live {
     inner: Mutex<LiveInner>,
     total: Arc<AtomicUsize>,
 }
 
 struct LiveInner {
-    news: News,
+    state: LiveState,
     recent: Recent,
-    seats: Seats,
+    slots: Slots,
 }
 
-/// Who waits. A follower takes a seat once and sits down whenever there is nothing for it:
-/// with thousands of them, that must not cost more than writing down whom to wake.
+/// Followers that wait. Each takes a slot once and puts its waker there when there is nothing
+/// to read: with thousands of followers, waiting must cost no more than that.
 #[derive(Default)]
-struct Seats {
+struct Slots {
     waiting: Vec<Option<Waker>>,
     free: Vec<usize>,
 }
 
-impl Seats {
+impl Slots {
     fn take(&mut self) -> usize {
         self.free.pop().unwrap_or_else(|| {
             self.waiting.push(None);
@@ -163,16 +163,16 @@ impl Seats {
         })
     }
 
-    fn wait(&mut self, seat: usize, waker: &Waker) {
-        match &mut self.waiting[seat] {
+    fn wait(&mut self, slot: usize, waker: &Waker) {
+        match &mut self.waiting[slot] {
             Some(known) => known.clone_from(waker),
             empty => *empty = Some(waker.clone()),
         }
     }
 
-    fn leave(&mut self, seat: usize) {
-        self.waiting[seat] = None;
-        self.free.push(seat);
+    fn leave(&mut self, slot: usize) {
+        self.waiting[slot] = None;
+        self.free.push(slot);
     }
 
     fn empty(&mut self, woken: &mut Vec<Waker>) {
@@ -187,9 +187,9 @@ struct Recent {
 }
 
 impl Live {
-    /// A followed stream that stands at `news`; `total` is what all of them keep.
-    pub(crate) fn new(news: News, total: Arc<AtomicUsize>) -> Live {
-        let inner = LiveInner { news, recent: Recent::default(), seats: Seats::default() };
+    /// A followed stream in `state`; `total` counts the bytes that all of them keep.
+    pub(crate) fn new(state: LiveState, total: Arc<AtomicUsize>) -> Live {
+        let inner = LiveInner { state, recent: Recent::default(), slots: Slots::default() };
         Live { inner: Mutex::new(inner), total }
     }
 
@@ -197,15 +197,15 @@ impl Live {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Shows what is new to whoever looks; those who wait are to be woken by the caller. Batches
-    /// must come in the order of their offsets.
-    pub(crate) fn publish(&self, batch: Option<Batch>, news: News, waiting: &mut Vec<Waker>) {
+    /// Shows followers what a commit added. The caller wakes `waiting`. Batches must come in the
+    /// order of their offsets.
+    pub(crate) fn update(&self, batch: Option<Batch>, state: LiveState, waiting: &mut Vec<Waker>) {
         let mut live = self.lock();
         if let Some(batch) = batch {
             live.recent.keep(batch, &self.total);
         }
-        live.news = news;
-        live.seats.empty(waiting);
+        live.state = state;
+        live.slots.empty(waiting);
     }
 }
 
@@ -214,10 +214,10 @@ impl Recent {
         let before = self.bytes;
         self.bytes += batch.data().len();
         self.batches.push_back(Arc::new(batch));
-        let crowded = total.load(Ordering::Relaxed) > RECENT_BYTES_TOTAL_MAX;
+        let over_total = total.load(Ordering::Relaxed) > RECENT_BYTES_TOTAL_MAX;
         while self.batches.len() > RECENT_BATCHES_MAX
             || (self.bytes > RECENT_BYTES_MAX && self.batches.len() > 1)
-            || (crowded && !self.batches.is_empty())
+            || (over_total && !self.batches.is_empty())
         {
             let oldest = self.batches.pop_front().expect("the list is not empty: just checked");
             self.bytes -= oldest.data().len();
@@ -226,7 +226,7 @@ impl Recent {
         total.fetch_sub(before, Ordering::Relaxed);
     }
 
-    /// The batch that goes on at `offset`, if it is still here.
+    /// The batch that continues at `offset`, if it is still here.
     fn after(&self, offset: Offset) -> Option<Arc<Batch>> {
         let position = self.batches.partition_point(|batch| batch.end() <= offset);
         let batch = self.batches.get(position)?;

@@ -1,7 +1,7 @@
 //! Durable streams behind one interface.
 //!
-//! [`Store`] is what a server needs of streams; [`embedded`] keeps them in a segment log of
-//! its own on one machine. This crate knows bytes, offsets and commits; it knows no HTTP.
+//! [`Store`] is the interface; [`embedded`] implements it with a log of segment files on one
+//! machine. This crate knows bytes, offsets and commits, and nothing of HTTP.
 
 mod batch;
 mod circuits;

@@ -1,7 +1,10 @@
 //! The one interface to durable streams.
 //!
-//! Every change is durable before its answer, and decided inside the commit that carries it
+//! Every change is durable before it is answered, and decided inside the commit that makes it
 //! (`towpath_model::stream::state`). Readers see only what is durable.
+//!
+//! To *append* is to write messages to one stream. To *publish* is to append to a source and let
+//! the sessions that follow it have the messages.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -21,27 +24,27 @@ use crate::{
     Subscribed, Subscription, Watch,
 };
 
-/// What a store answers, when it does.
+/// The answer of a store, in the future.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
 
 /// Durable streams.
 pub trait Store: Send + Sync + 'static {
-    /// Creates a stream, or finds the one that is there and the same.
+    /// Creates a stream, or finds one that was created the same way.
     fn create(&self, name: StreamName, create: Create) -> Answer<'_, Created>;
 
-    /// Appends, closes, or both.
+    /// Appends, closes, or both. Sessions that follow the stream get it with the next
+    /// [`Store::fan_out`].
     fn append(&self, name: StreamName, append: Append) -> Answer<'_, Appended>;
 
     /// Appends to many streams in one commit. Each is decided on its own, in order.
     fn append_all(&self, appends: Vec<(StreamName, Append)>) -> Answer<'_, Vec<Result<Appended, Error>>>;
 
-    /// Deletes a stream; with a session's stream its subscriptions, with a source its
-    /// subscribers' subscriptions, in the same commit. What a source's subscribers wait for is
-    /// delivered first. While forks read through it, its name
-    /// answers [`Error::Deleted`].
+    /// Deletes a stream, and in the same commit every subscription of it or to it. What the
+    /// subscribers of a source wait for is delivered first. While forks read through the stream,
+    /// its name answers [`Error::Deleted`].
     fn delete(&self, name: StreamName) -> Answer<'_, ()>;
 
-    /// Drops a stream's oldest data up to `before`, rounded down to a message.
+    /// Drops the oldest data of a stream up to `before`, rounded down to a message.
     fn trim(&self, name: StreamName, before: Offset) -> Answer<'_, Offset>;
 
     /// Changes how long a stream's data is kept, and answers how long that is now.
@@ -50,62 +53,62 @@ pub trait Store: Send + Sync + 'static {
     /// What is known of a stream. Does not renew a sliding life.
     fn head(&self, name: &StreamName) -> Result<Head, Error>;
 
-    /// Who wrote to a stream as an idempotent producer, and how far each came; by id, so many
-    /// at most. Does not renew a sliding life.
+    /// The idempotent producers of a stream by id, at most `limit`, each with its newest accepted
+    /// request. Does not renew a sliding life.
     fn producers(&self, name: &StreamName, limit: usize) -> Result<Vec<(Arc<str>, Accepted)>, Error>;
 
-    /// Renews a sliding life, and says what is known.
+    /// Renews a sliding life, and answers what is known of the stream.
     fn touch(&self, name: &StreamName) -> Result<Head, Error>;
 
-    /// Reads what is there, up to about `bytes_max` and always whole messages; one message
-    /// at least if there is one. Renews a sliding life.
+    /// Reads whole messages, up to about `bytes_max`, and at least one if there is one. Renews a
+    /// sliding life.
     fn read(&self, name: &StreamName, from: Start, bytes_max: usize) -> Answer<'_, Page>;
 
     /// Follows a stream from an offset on. Renews a sliding life.
     fn follow(&self, name: &StreamName, from: Start) -> Result<Follower, Error>;
 
-    /// A project's streams in the order of their ids.
+    /// Streams of a project in the order of their ids.
     fn list(&self, list: List) -> Answer<'_, Vec<(StreamName, Head)>>;
 
-    /// How many streams a project has, about; for limits. Those that a server keeps for itself do not count.
+    /// About how many streams a project has, for limits. The server's own do not count.
     fn count(&self, project: &str) -> usize;
 
-    /// Subscribes a session to a source. One commit creates the session's stream or renews
-    /// it, and registers the subscription; it begins at the source's tail. Subscribing again
-    /// changes nothing.
+    /// Subscribes a session to a source from its tail on. The same commit creates the session's
+    /// stream or renews its life. Subscribing again changes nothing.
     fn subscribe(&self, subscribe: Subscribe) -> Answer<'_, Subscribed>;
 
-    /// Ends a subscription behind everything that was appended to the source before: what waits
-    /// is delivered first. What was delivered stays. False if there was none.
+    /// Ends a subscription, after everything that was appended to the source before is delivered.
+    /// What was delivered stays. False if there was none.
     fn unsubscribe(&self, session: StreamName, source: StreamName) -> Answer<'_, bool>;
 
-    /// Ends a subscription as it is: for who delivers somewhere else, and has seen to what waits.
+    /// Ends a subscription without delivering what waits: for callers that deliver to another
+    /// server and have done so.
     fn leave(&self, session: StreamName, source: StreamName) -> Answer<'_, bool>;
 
     /// A session and what it follows. Does not renew its life.
     fn session(&self, session: &StreamName) -> Result<Session, Error>;
 
-    /// Appends to a source and delivers to its subscribers in the same commit, if they are
-    /// few enough. The append is never refused for the delivery's sake.
+    /// Appends to a source and delivers to the sessions that follow it: in the same commit, or
+    /// later, as `fan_out` says. The append is never refused because of the delivery.
     fn publish(&self, source: StreamName, append: Append, fan_out: FanOut) -> Answer<'_, Published>;
 
-    /// Delivers some of what a source's subscribers wait for. Repeating it, after a crash
-    /// too, delivers nothing twice. There is more while `lag_bytes` is not 0.
+    /// Delivers a part of what the subscribers of a source wait for. Repeating it, even after a
+    /// crash, delivers nothing twice. There is more while `lag_bytes` is not 0.
     fn fan_out(&self, source: StreamName) -> Answer<'_, FannedOut>;
 
-    /// The same, and never beyond `until`: for who delivers somewhere else up to there first.
+    /// The same, never beyond `until`: for callers that deliver to another server up to there.
     fn fan_out_until(&self, source: StreamName, until: Offset) -> Answer<'_, FannedOut>;
 
-    /// How far a source's deliveries have come.
+    /// How far the fan-out of a source has come.
     fn fan_out_state(&self, source: &StreamName) -> Result<FanOutState, Error>;
 
-    /// Sources whose subscribers wait for something, so many at most.
+    /// Sources whose sessions wait for something, at most `limit`.
     fn lagging(&self, limit: usize) -> Vec<(StreamName, FanOutState)>;
 
-    /// A project's followed streams in the order of their ids, behind `after`.
+    /// Followed streams of a project in the order of their ids, after `after`.
     fn sources(&self, project: &str, after: Option<&str>, limit: usize) -> Vec<(StreamName, FanOutState)>;
 
-    /// The sessions that follow a source in the order of their names, behind `after`.
+    /// The sessions that follow a source in the order of their names, after `after`.
     fn subscribers(
         &self,
         source: &StreamName,
@@ -113,7 +116,7 @@ pub trait Store: Send + Sync + 'static {
         limit: usize,
     ) -> Result<Vec<(StreamName, Subscription)>, Error>;
 
-    /// What became of sessions since the store was opened.
+    /// Counts of sessions, since the store was opened.
     fn session_counts(&self) -> SessionCounts;
 
     /// Sets a small durable value, or removes it.
@@ -122,15 +125,15 @@ pub trait Store: Send + Sync + 'static {
     /// All values of a namespace in the order of their keys.
     fn list_meta(&self, namespace: &str) -> Vec<(String, Bytes)>;
 
-    /// Has somebody told of every change from now on, as long as they live. The first one
-    /// stays.
+    /// Has `watcher` told of every change from now on, as long as it lives. Only the first call
+    /// counts.
     fn watch(&self, watcher: Weak<dyn Watch>);
 }
 
 /// A stream to create.
 #[derive(Debug, Clone)]
 pub struct Create {
-    /// What makes it the same stream when it is created again.
+    /// Creating a stream again with the same shape finds it.
     pub shape: Shape,
     /// Its first messages.
     pub messages: Messages,
@@ -141,9 +144,9 @@ pub struct Create {
 /// What creating answered.
 #[derive(Debug, Clone)]
 pub struct Created {
-    /// False if it was there before, and the same.
+    /// False if it existed already.
     pub is_new: bool,
-    /// What it is.
+    /// What is known of it.
     pub head: Head,
 }
 
@@ -172,16 +175,16 @@ impl Messages {
     }
 }
 
-/// Something to append.
+/// An append.
 #[derive(Debug, Clone, Default)]
 pub struct Append {
-    /// What; may be empty if `close` is set.
+    /// The messages; may be empty if `close` is set.
     pub messages: Messages,
-    /// The type of the body, compared inside the commit. `None` is not compared.
+    /// The type of the messages, which must be the stream's. `None` is not compared.
     pub content_type: Option<ContentType>,
-    /// Closes the stream with it.
+    /// Closes the stream after it.
     pub close: bool,
-    /// Makes retries harmless.
+    /// Makes a retry harmless.
     pub producer: Option<Producer>,
     /// Must be larger than any before.
     pub stream_seq: Option<Arc<str>>,
@@ -192,13 +195,13 @@ pub struct Append {
 /// What appending answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Appended {
-    /// The tail behind it, or the tail now if nothing was written.
+    /// The tail after it, or the present tail if nothing was written.
     pub tail: Offset,
-    /// Whether the stream has ended.
+    /// Whether the stream is closed.
     pub closed: bool,
-    /// Nothing was written, because it had been before.
+    /// Nothing was written, because it had been written before.
     pub is_duplicate: bool,
-    /// The newest accepted request of the producer that asked.
+    /// The newest accepted request of the producer.
     pub producer: Option<Accepted>,
 }
 
@@ -206,7 +209,7 @@ pub struct Appended {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub u64);
 
-/// How long data is kept. Whatever is older or beyond is dropped, a little later.
+/// How long data is kept. Data beyond a limit is dropped, a little later.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Retention {
     /// Drop what is older.
@@ -225,7 +228,7 @@ impl Retention {
     }
 }
 
-/// What to change of a [`Retention`]: `None` leaves a limit as it is, `Some(None)` lifts it.
+/// A change of a [`Retention`]: `None` keeps a limit as it is, `Some(None)` removes it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RetentionChange {
     /// Drop what is older.
@@ -244,7 +247,7 @@ impl From<Retention> for RetentionChange {
 /// What is known of a stream.
 #[derive(Debug, Clone)]
 pub struct Head {
-    /// Which life of this name it is; part of an entity tag.
+    /// Which life of this name; part of an entity tag.
     pub id: StreamId,
     /// Its type, as it was given.
     pub content_type: ContentType,
@@ -252,11 +255,11 @@ pub struct Head {
     pub start: Offset,
     /// Where the next byte goes.
     pub tail: Offset,
-    /// Whether it has ended.
+    /// Whether it is closed.
     pub closed: bool,
     /// Its life.
     pub expiry: Expiry,
-    /// When it ends if nobody uses it any more.
+    /// When it expires if nobody uses it.
     pub ends_at: Option<Timestamp>,
     /// When it was created.
     pub created_at: Timestamp,
@@ -265,7 +268,7 @@ pub struct Head {
 }
 
 impl Head {
-    /// How many bytes there are from `start` on.
+    /// How many bytes follow `start`.
     pub fn bytes_behind(&self, start: Start) -> usize {
         let from = match start {
             Start::Beginning => self.start,
@@ -276,17 +279,17 @@ impl Head {
     }
 }
 
-/// Something read.
+/// A page of a stream.
 #[derive(Debug)]
 pub struct Page {
-    /// The stream at that moment.
+    /// The stream at the time of the read.
     pub head: Head,
-    /// The messages. Starts where the reader asked, or at the tail if that is before.
+    /// The messages. They begin where the reader asked, or at the tail if that is lower.
     pub batch: Arc<Batch>,
 }
 
 impl Page {
-    /// Whether there was nothing more at that moment.
+    /// Whether there was nothing more to read.
     pub fn is_up_to_date(&self) -> bool {
         self.batch.end() >= self.head.tail
     }
@@ -302,10 +305,10 @@ impl Page {
 pub struct List {
     /// The tenant.
     pub project: Arc<str>,
-    /// How the ids begin.
+    /// The prefix of the ids.
     pub prefix: String,
-    /// List what comes behind this id.
+    /// List ids after this one.
     pub after: Option<String>,
-    /// How many at most.
+    /// At most this many.
     pub limit: usize,
 }

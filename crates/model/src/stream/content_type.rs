@@ -1,4 +1,4 @@
-//! Content types: one per stream, compared without parameters and letter case.
+//! Content types: one per stream, compared without parameters and case.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,18 +12,18 @@ pub struct ContentType(Arc<str>);
 pub enum Mode {
     /// `application/json`: values with boundaries, read as an array.
     Json,
-    /// `text/*`: bytes that may travel as text.
+    /// `text/*`: bytes that may be sent as text.
     Text,
     /// Anything else: bytes.
     Bytes,
 }
 
-/// Longer ones are no content types anybody uses.
+/// No real content type is longer.
 const LENGTH_MAX: usize = 256;
 const DEFAULT: &str = "application/octet-stream";
 
 impl ContentType {
-    /// Reads a header's value: `type/subtype`, parameters after a semicolon are kept.
+    /// Parses a header value: `type/subtype`; parameters after a semicolon are kept.
     pub fn parse(text: &str) -> Option<ContentType> {
         let text = text.trim();
         let (kind, subtype) = essence(text).split_once('/')?;
@@ -54,7 +54,7 @@ impl Default for ContentType {
     }
 }
 
-/// Parameters such as `charset` and letter case make no difference.
+/// Parameters such as `charset`, and case, make no difference.
 impl PartialEq for ContentType {
     fn eq(&self, other: &ContentType) -> bool {
         essence(&self.0).eq_ignore_ascii_case(essence(&other.0))
@@ -103,7 +103,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is accepted can be written into a header again.
+        /// An accepted content type can be written into a header again.
         #[test]
         fn accepted_types_are_header_values(text in ".{0,60}") {
             if let Some(accepted) = ContentType::parse(&text) {

@@ -1,8 +1,8 @@
-//! Cursors: the number that keeps caches from answering a live reader with itself.
+//! Cursors: the number that keeps a cache from answering a live reader with an old answer.
 //!
 //! A live answer carries the number of the current 20-second interval, and the reader
 //! sends it back. Readers of one interval ask for the same URL, so that a cache can
-//! answer them together; the next interval is a new URL, so that it cannot answer for ever.
+//! answer them together; the next interval has a new URL, so no answer is used for ever.
 
 use jiff::Timestamp;
 
@@ -10,13 +10,13 @@ use jiff::Timestamp;
 const EPOCH_SECOND: i64 = 1_728_432_000;
 /// Seconds in an interval, given by the protocol.
 const INTERVAL: i64 = 20;
-/// The protocol's bound on how far a cursor may be thrown ahead, in seconds.
+/// How far a cursor may jump ahead, in seconds, given by the protocol.
 const JITTER_SECONDS_MAX: u64 = 3600;
 
 /// The cursor to answer with, always greater than the one the reader sent.
 ///
-/// A reader at or beyond the current interval (two requests within 20 seconds) is thrown
-/// ahead by `random` up to an hour: a small step would bring it straight back.
+/// A reader at or beyond the current interval (two requests within 20 seconds) jumps ahead by
+/// `random` up to an hour: after a small step it would soon be in the same situation.
 pub fn next(now: Timestamp, sent: Option<&str>, random: u64) -> u64 {
     let current = ((now.as_second() - EPOCH_SECOND) / INTERVAL).max(0) as u64;
     let sent = sent.and_then(|text| text.parse::<u64>().ok());

@@ -1,20 +1,19 @@
-//! Envelopes: a value together with where it comes from, for sessions that follow several
-//! sources.
+//! Envelopes: a value with its stream and offset, for sessions that follow several sources.
 //!
 //! ```text
 //! {"stream":"room:7","offset":"0000000000000000_0000000000000042","data":{"text":"hi"}}
 //! ```
 //!
-//! `offset` is the one behind the value: reading its source from there goes on with the next.
+//! `offset` is the one after the value: reading the source from there gives the next value.
 
 use super::json::Run;
 use super::offset::Offset;
 
-/// What an envelope adds to a value at most, besides the name of its stream.
+/// What an envelope adds to a value at most, apart from the name of the stream.
 pub const OVERHEAD_BYTES: usize = 64;
 
-/// Puts stored values (see `json`) of a source into envelopes, stored the same way. `start`
-/// is the source's offset of the first one, `ends` are the places in `data` where they end.
+/// Puts stored values (see `json`) of a source into envelopes, stored the same way. `start` is the
+/// source's offset of the first value, `ends` are the positions in `data` where values end.
 pub fn wrap(stream: &str, start: Offset, data: &[u8], ends: &[u32]) -> Run {
     let name = serde_json::Value::from(stream).to_string();
     let room = data.len() + ends.len() * (name.len() + OVERHEAD_BYTES);

@@ -7,14 +7,13 @@ use super::offset::Offset;
 /// What identifies a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageTag {
-    /// The stream's life, so that a re-created stream has other tags.
+    /// The life of the stream, so that a re-created stream has other tags.
     pub life: u64,
     /// Where the page begins.
     pub from: Offset,
     /// Where it ends.
     pub to: Offset,
-    /// Whether the page says that the stream has ended: closing adds no byte, but
-    /// changes the answer.
+    /// Whether the page ends a closed stream: closing adds no byte, but changes the answer.
     pub is_the_end: bool,
 }
 

@@ -1,19 +1,19 @@
-//! When a stream ends by itself: a sliding time to live, or a moment.
+//! When a stream expires: after a sliding time to live, or at a fixed time.
 
 use jiff::Timestamp;
 use jiff::civil::Date;
 
-/// A stream's life. Reading and writing renew a sliding one; a moment stays what it is.
+/// The life of a stream. Reading and writing renew a sliding one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expiry {
-    /// It stays until it is deleted.
+    /// It exists until it is deleted.
     Never,
     /// `Stream-TTL`: it ends this long after the last read or write.
     Sliding {
         /// The window.
         seconds: u64,
     },
-    /// `Stream-Expires-At`: it ends then, used or not.
+    /// `Stream-Expires-At`: it ends at that time, used or not.
     At(Timestamp),
 }
 
@@ -28,12 +28,12 @@ pub enum Invalid {
     ExpiresAt,
 }
 
-/// About 316 years: longer is a mistake, and sums of it with a time stay in range.
+/// About 316 years: longer is a mistake, and a time plus it stays in range.
 const SECONDS_MAX: u64 = 9_999_999_999;
 
 impl Expiry {
-    /// Reads the two headers. `None` means that neither was sent, which a fork reads as
-    /// "like the source".
+    /// Parses the two headers. `None` means that neither was sent; a fork then takes its origin's
+    /// life.
     pub fn parse(ttl: Option<&str>, expires_at: Option<&str>) -> Result<Option<Expiry>, Invalid> {
         match (ttl, expires_at) {
             (Some(_), Some(_)) => Err(Invalid::Both),
@@ -60,8 +60,8 @@ impl Expiry {
     }
 }
 
-/// Any time of RFC 3339. One beyond what a [`Timestamp`] holds, which ends 26 hours before the year 10000, is the last
-/// one it does; a leap second is the second behind it; digits beyond nanoseconds are cut off.
+/// Any time of RFC 3339. A time after the last [`Timestamp`], 26 hours before the year 10000, becomes
+/// that one; a leap second becomes the next second; digits beyond nanoseconds are cut off.
 fn rfc3339(text: &str) -> Option<Timestamp> {
     let two = |at: usize| text.get(at..at + 2).filter(|it| is_digits(it))?.parse::<i64>().ok();
     let is_at = |at: usize, one_of: &str| text.get(at..=at).is_some_and(|it| one_of.contains(it));
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(at("2030-01-01T00:00:00Z"), at("2030-01-01T01:00:00+01:00"));
     }
 
-    /// S02: every RFC 3339 time is taken: small letters, offsets, fractions, leap seconds, and years to the last.
+    /// S02: every RFC 3339 time is accepted: lower case, offsets, fractions, leap seconds, all years.
     #[test]
     fn any_rfc_3339_time_is_taken() {
         let at = |text| match Expiry::parse(None, Some(text)) {
@@ -191,7 +191,7 @@ mod tests {
     }
 
     proptest! {
-        /// What the library prints is read as the library reads it, and no text makes it panic.
+        /// What the library prints is parsed as the library parses it, and no text makes it panic.
         #[test]
         fn times_are_read_as_the_library_reads_them(second in -62_135_596_800..253_370_764_800i64, nanosecond in 0..1_000_000_000i32) {
             let at = Timestamp::new(second, nanosecond).unwrap();

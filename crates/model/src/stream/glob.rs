@@ -1,13 +1,13 @@
 //! Patterns over stream names: `*` is one segment, `**` any number of them.
 
-/// Whether `name` fits `pattern`. Both are cut at `/`; empty segments do not count.
+/// Whether `name` matches `pattern`. Both are split at `/`; empty segments do not count.
 pub fn matches(pattern: &str, name: &str) -> bool {
     let segments = |text: &str| -> Vec<String> {
         text.split('/').filter(|segment| !segment.is_empty()).map(str::to_owned).collect()
     };
     let (pattern, name) = (segments(pattern), segments(name));
-    // Where in the pattern the name read so far may stand. `**` stands before and behind
-    // itself at once, so the work is bounded by the product of the two lengths.
+    // The positions in the pattern that the name read so far can reach. `**` reaches the position
+    // before and after itself, so the work is bounded by the product of the two lengths.
     let mut at = vec![false; pattern.len() + 1];
     at[0] = true;
     spread(&pattern, &mut at);

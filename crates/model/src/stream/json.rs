@@ -1,4 +1,4 @@
-//! JSON mode: values with boundaries, stored so that a page is made without parsing.
+//! JSON mode: values with boundaries, stored so that a page needs no parsing.
 //!
 //! A stored value is its own text followed by a comma. Any run of stored values becomes
 //! an array by putting `[` before it and `]` over its last comma.
@@ -19,12 +19,12 @@ pub enum Invalid {
 pub struct Run {
     /// The values, each followed by its comma.
     pub data: Vec<u8>,
-    /// The place behind each value's comma.
+    /// The position after each value's comma.
     pub ends: Vec<u32>,
 }
 
-/// Turns a body into stored values: an array gives its elements, anything else is one
-/// value. Only one level is opened. The text of a value is kept as it came.
+/// Turns a body into stored values: an array gives its elements, anything else is one value. Only
+/// one level of arrays is removed. The text of a value is not changed.
 pub fn flatten(body: &[u8]) -> Result<Run, Invalid> {
     let values = values(body)?;
     let mut run = Run { data: Vec::with_capacity(body.len() + 1), ends: Vec::with_capacity(values.len()) };

@@ -1,5 +1,5 @@
-//! The Durable Streams protocol as pure functions: what a request means, what a stream may
-//! do next, and how an answer is written.
+//! The Durable Streams protocol as pure functions: parsing requests, deciding changes, writing
+//! answers.
 
 pub mod content_type;
 pub mod cursor;

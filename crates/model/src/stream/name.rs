@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::session;
 
-/// Where a stream lives.
+/// The name of a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StreamName {
     /// The tenant.
@@ -17,7 +17,7 @@ pub struct StreamName {
     pub id: Arc<str>,
 }
 
-/// What a path below `/v1` leads to.
+/// What a path below `/v1` names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     /// One stream.
@@ -31,7 +31,7 @@ pub enum Place {
     Session {
         /// The tenant.
         project: Arc<str>,
-        /// What is asked of them.
+        /// The route below it.
         route: session::Route,
     },
     /// The reserved API of the protocol; the rest of the path, not yet decoded.
@@ -47,7 +47,7 @@ pub enum Place {
 pub const DEFAULT_PROJECT: &str = "default";
 /// The first segment that belongs to the protocol itself.
 const RESERVED: &str = "__ds";
-/// How the name of a session's stream begins.
+/// The prefix of the stream of a session.
 pub const SESSION_PREFIX: &str = "session:";
 /// A name is stored with its stream and held in memory.
 const ID_LENGTH_MAX: usize = 512;
@@ -99,20 +99,20 @@ impl Place {
 }
 
 impl StreamName {
-    /// A name, if both parts can be one. Ids that belong to the protocol cannot: whatever
-    /// a client names, and however it encodes it, it does not reach them.
+    /// A name, if both parts are valid. Ids that belong to the protocol are not: no client can reach
+    /// them, however it encodes the name.
     pub fn new(project: &str, id: &str) -> Option<StreamName> {
         let ok = is_project(project) && is_id(id) && !is_reserved(id);
         ok.then(|| StreamName { project: project.into(), id: id.into() })
     }
 
-    /// A name below `__ds/`, for what a server keeps about its streams.
+    /// A name below `__ds/`, for the server's own streams.
     pub fn reserved(project: &str, rest: &str) -> Option<StreamName> {
         let id = format!("{RESERVED}/{rest}");
         (is_project(project) && is_id(&id)).then(|| StreamName { project: project.into(), id: id.into() })
     }
 
-    /// Whether it is one of those.
+    /// Whether it belongs to the server.
     pub fn is_reserved(&self) -> bool {
         is_reserved(&self.id)
     }
@@ -123,18 +123,17 @@ impl StreamName {
         StreamName::new(project, &format!("{SESSION_PREFIX}{id}")).filter(|_| one_segment)
     }
 
-    /// The session whose stream this is, if it is one's.
+    /// The session that this is the stream of, if any.
     pub fn session_id(&self) -> Option<&str> {
         self.id.strip_prefix(SESSION_PREFIX).filter(|id| !id.is_empty())
     }
 
-    /// Whether a session could have this name: then no other stream may take it.
+    /// Whether a session could have this name: no other stream may have it.
     pub fn is_sessions(&self) -> bool {
         self.session_id().is_some_and(|id| session::session_id(id).is_ok())
     }
 
-    /// Reads the path or URL that names another stream of this server, as in
-    /// `Stream-Forked-From`.
+    /// Parses the path or URL of another stream of this server, as in `Stream-Forked-From`.
     pub fn parse_reference(text: &str) -> Option<StreamName> {
         let path = match text.split_once("://") {
             Some((_, rest)) => &rest[rest.find('/')?..],
@@ -146,7 +145,7 @@ impl StreamName {
         }
     }
 
-    /// The path this stream is found at.
+    /// The path of this stream.
     pub fn path(&self) -> String {
         let id = encode(&self.id);
         match &*self.project {
@@ -169,7 +168,7 @@ fn is_project(text: &str) -> bool {
     sized && text.bytes().all(letter) && !text.starts_with('.') && text != "stream" && text != "streams"
 }
 
-/// Anything printable, in segments that are not empty and do not climb.
+/// Printable characters, in segments that are not empty, `.` or `..`.
 fn is_id(text: &str) -> bool {
     let sized = !text.is_empty() && text.len() <= ID_LENGTH_MAX && !text.chars().any(char::is_control);
     sized && text.split('/').all(|segment| !matches!(segment, "" | "." | ".."))
@@ -201,7 +200,7 @@ pub fn decode(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Percent-encoding of everything that has a meaning in a URL, but for `/` and `:`.
+/// Percent-encoding of everything that has a meaning in a URL, except `/` and `:`.
 pub fn encode(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -1,4 +1,4 @@
-//! Offsets: where a reader stands in a stream.
+//! Offsets: positions in a stream.
 //!
 //! An offset is the number of stored bytes before it. On the wire it is two zero-padded
 //! 16-digit decimals joined by an underscore, the form the protocol's own servers use: it
@@ -21,7 +21,7 @@ pub enum Start {
     Beginning,
     /// `now`: after everything there is.
     Now,
-    /// Behind a known offset.
+    /// From an offset on.
     At(Offset),
 }
 
@@ -33,10 +33,10 @@ const MAX: u64 = 9_999_999_999_999_999;
 impl Offset {
     /// The beginning of every stream.
     pub const ZERO: Offset = Offset(0);
-    /// The last offset that can be written down.
+    /// The largest offset that can be written.
     pub const MAX: Offset = Offset(MAX);
 
-    /// The offset behind `bytes` bytes.
+    /// The offset after `bytes` bytes.
     ///
     /// # Panics
     /// Above ten petabytes, which no stream reaches.
@@ -68,7 +68,7 @@ impl Offset {
         text
     }
 
-    /// Reads the one form an offset is written in; anything else is not an offset.
+    /// Parses the one form in which offsets are written.
     pub fn parse(text: &str) -> Option<Offset> {
         let (generation, position) = text.split_once('_')?;
         match (half(generation)?, half(position)?) {
@@ -79,7 +79,7 @@ impl Offset {
 }
 
 impl Start {
-    /// Reads a reader's `offset`: a sentinel or an offset.
+    /// Parses the query parameter `offset`: `-1`, `now` or an offset.
     pub fn parse(text: &str) -> Option<Start> {
         match text {
             "-1" => Some(Start::Beginning),

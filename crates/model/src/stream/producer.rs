@@ -2,21 +2,21 @@
 
 use std::sync::Arc;
 
-/// Which request of which life of which producer this is.
+/// A request of an idempotent producer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Producer {
-    /// Who writes.
+    /// The producer.
     pub id: Arc<str>,
-    /// Which life of the writer; an older one is fenced off.
+    /// Its epoch; an older one is fenced.
     pub epoch: u64,
-    /// Which request of that life, counted from zero.
+    /// The number of the request in that epoch, from zero.
     pub seq: u64,
 }
 
 /// Why producer headers were refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Invalid {
-    /// Some of the three, but not all.
+    /// Some of the three headers are missing.
     Incomplete,
     /// An empty or overlong id.
     Id,
@@ -26,7 +26,7 @@ pub enum Invalid {
     Seq,
 }
 
-/// JavaScript counts exactly up to here.
+/// The largest number that JavaScript represents exactly.
 pub const NUMBER_MAX: u64 = (1 << 53) - 1;
 /// An id is stored with each stream it writes to.
 const ID_LENGTH_MAX: usize = 256;
@@ -48,7 +48,7 @@ impl Producer {
         Producer::new(id, epoch, seq).map(Some)
     }
 
-    /// The same of values that are numbers already.
+    /// The same from numbers.
     pub fn new(id: &str, epoch: u64, seq: u64) -> Result<Producer, Invalid> {
         match () {
             () if id.is_empty() || id.len() > ID_LENGTH_MAX => Err(Invalid::Id),

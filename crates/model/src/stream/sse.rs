@@ -1,10 +1,10 @@
-//! Server-sent events: how a batch of bytes and the reader's position are framed.
+//! Server-sent events: frames for data and for the reader's position.
 //!
 //! Every data event is followed by a control event. A carriage return or a newline in the
 //! data starts a new `data:` line; otherwise a payload could forge events of its own.
 //!
-//! What a reader gets back is the text that was stored, but for what the format cannot carry:
-//! every line end is LF, and what is not UTF-8 is U+FFFD. Bytes are base64 and come back exactly.
+//! A reader gets the stored text, except for what the format cannot carry: every line end becomes
+//! LF, and invalid UTF-8 becomes U+FFFD. Bytes are sent as base64 and arrive unchanged.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -15,9 +15,9 @@ use super::offset::Offset;
 /// What a control event tells the reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Control {
-    /// Where to go on.
+    /// The offset to continue from.
     pub next: Offset,
-    /// What else is known there.
+    /// What is known at that offset.
     pub state: State,
 }
 
@@ -29,7 +29,7 @@ pub enum State {
         /// The cursor for the next request.
         cursor: u64,
     },
-    /// Everything there is has been sent.
+    /// Everything so far has been sent.
     UpToDate {
         /// The cursor for the next request.
         cursor: u64,
@@ -106,7 +106,7 @@ impl Lines<'_> {
     }
 
     fn write_part(&mut self, part: &[u8]) {
-        // Readers take one space behind the colon away: a line that begins with one gets another.
+        // Readers remove one space after the colon: a line that begins with a space gets another.
         if self.is_new && part.first() == Some(&b' ') {
             self.out.push(b' ');
         }
@@ -140,8 +140,8 @@ mod tests {
 
     use super::*;
 
-    /// A reader as the standard describes it: the bytes as UTF-8, lines that end in CR LF, LF or CR, one space behind a
-    /// colon taken away, an event at each empty line if it has data.
+    /// A reader as the standard describes it: UTF-8, lines that end in CR LF, LF or CR, one space
+    /// after a colon removed, an event at each empty line if there is data.
     fn parse(stream: &[u8]) -> Vec<(String, String)> {
         let text = String::from_utf8_lossy(stream);
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     proptest! {
-        /// S02: text comes back as it was, but for line ends, which are all LF, and for what is no UTF-8, which is U+FFFD;
+        /// S02: text arrives unchanged, except that line ends are LF and invalid UTF-8 is U+FFFD,
         /// wherever it is cut in pieces. No payload can end its event or begin another.
         #[test]
         fn text_comes_back_as_far_as_the_format_can(
@@ -206,7 +206,7 @@ mod tests {
         }
     }
 
-    /// The same one by one, and what it looks like on the way.
+    /// Single cases, and their bytes on the wire.
     #[test]
     fn odd_texts_come_back() {
         for (stored, read) in [

@@ -1,7 +1,7 @@
-//! What a stream may do next: the decisions a store takes inside one commit.
+//! The decisions that a store makes inside a commit.
 //!
-//! A store gathers the facts, asks here, and writes what was decided in the same commit, so
-//! that two writers can never both be right. Nothing here reads a clock or a disk.
+//! A store passes the facts in and writes what was decided in the same commit, so two writers
+//! can never both succeed. Nothing here reads a clock or a disk.
 //!
 //! ```text
 //!            create                  close                     delete, expiry
@@ -17,39 +17,39 @@ use super::name::StreamName;
 use super::offset::Offset;
 use super::producer::Producer;
 
-/// What is remembered of a producer: the newest request that was accepted.
+/// The newest request of a producer that was accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Accepted {
-    /// The life it belonged to.
+    /// Its epoch.
     pub epoch: u64,
-    /// Its number in that life.
+    /// Its number in that epoch.
     pub seq: u64,
 }
 
-/// What a producer's claim amounts to.
+/// How a request of a producer relates to the accepted ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
-    /// The next request of this life, or the first of a new one.
+    /// The next request of this epoch, or the first of a new one.
     Next,
-    /// Seen before; nothing is written again.
+    /// Accepted before; nothing is written again.
     Duplicate(Accepted),
-    /// A later life has begun.
+    /// A later epoch has begun.
     Stale {
-        /// The life that counts.
+        /// The newest epoch.
         current_epoch: u64,
     },
-    /// A new life must begin with request 0.
+    /// A new epoch must begin with request 0.
     NotFromZero,
     /// Requests are missing in between.
     Gap {
         /// The number that would be accepted.
         expected: u64,
-        /// The number that came.
+        /// The number that was sent.
         received: u64,
     },
 }
 
-/// Judges a producer's claim against what is remembered of it.
+/// Compares a request of a producer with its newest accepted one.
 pub fn claim(known: Option<Accepted>, epoch: u64, seq: u64) -> Claim {
     match known {
         None if seq == 0 => Claim::Next,
@@ -65,33 +65,33 @@ pub fn claim(known: Option<Accepted>, epoch: u64, seq: u64) -> Claim {
     }
 }
 
-/// What counts of a stream when somebody wants to append.
+/// The facts of a stream that decide an append.
 #[derive(Debug, Clone, Copy)]
-pub struct Standing<'a> {
+pub struct StreamFacts<'a> {
     /// Its type.
     pub content_type: &'a ContentType,
     /// Where the next byte goes.
     pub tail: Offset,
-    /// Nothing may follow.
+    /// Whether it is closed.
     pub closed: bool,
     /// The producer request that closed it, if one did.
     pub closed_by: Option<&'a Producer>,
     /// The largest `Stream-Seq` so far.
     pub stream_seq: Option<&'a str>,
-    /// What is remembered of the producer that asks, if one does.
+    /// The newest accepted request of the append's producer, if it has one.
     pub producer: Option<Accepted>,
 }
 
-/// What somebody wants to append.
+/// The facts of an append.
 #[derive(Debug, Clone, Copy)]
-pub struct Wish<'a> {
+pub struct AppendFacts<'a> {
     /// The type of the body; `None` when there is no body.
     pub content_type: Option<&'a ContentType>,
-    /// Whether there is anything to write, apart from the end.
+    /// Whether it has data.
     pub has_data: bool,
-    /// Close the stream with it.
+    /// Close the stream after it.
     pub close: bool,
-    /// Who asks, if it wants retries to be harmless.
+    /// The producer, which makes a retry harmless.
     pub producer: Option<&'a Producer>,
     /// `Stream-Seq`: must be larger, byte by byte, than any before.
     pub stream_seq: Option<&'a str>,
@@ -99,57 +99,58 @@ pub struct Wish<'a> {
     pub expected_tail: Option<Offset>,
 }
 
-/// What becomes of an append.
+/// The decision on an append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// Write it.
     Write,
-    /// It was written before; say so.
+    /// It was written before: answer that.
     Duplicate(Accepted),
-    /// It wanted nothing but the end, and the stream has ended.
+    /// It only closes the stream, which is closed already.
     AlreadyClosed,
-    /// No.
+    /// Refuse it.
     Refuse(Refusal),
 }
 
 /// Why an append was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// The stream has ended.
+    /// The stream is closed.
     Closed,
-    /// The body is of another type than the stream.
+    /// The content type differs from the stream's.
     ContentType,
-    /// A later life of the producer has begun.
+    /// A later epoch of the producer has begun.
     StaleEpoch {
-        /// The life that counts.
+        /// The newest epoch.
         current_epoch: u64,
     },
-    /// A new life of a producer must begin with request 0.
+    /// A new epoch of a producer must begin with request 0.
     EpochNotFromZero,
     /// Requests of the producer are missing in between.
     ProducerGap {
         /// The number that would be accepted.
         expected: u64,
-        /// The number that came.
+        /// The number that was sent.
         received: u64,
     },
     /// `Stream-Seq` did not grow.
     StreamSeq,
-    /// The tail is not where `If-Match` wants it.
+    /// The tail is not the one in `If-Match`.
     TailMoved,
 }
 
 /// Decides an append.
 ///
-/// The order is the protocol's: the end comes before the type, the type before producers,
-/// producers before `Stream-Seq`. A fenced producer hears so even of a stream that has
-/// ended, and the retry of the request that ended it is a duplicate.
-pub fn append(standing: Standing<'_>, wish: Wish<'_>) -> Verdict {
-    let claimed = wish.producer.map(|producer| claim(standing.producer, producer.epoch, producer.seq));
-    if standing.closed {
-        return after_the_end(standing, wish, claimed);
+/// The protocol sets the order: closed, then content type, then producer, then `Stream-Seq`. A
+/// fenced producer is told so even if the stream is closed, and a retry of the request that
+/// closed it is a duplicate.
+pub fn append(stream: StreamFacts<'_>, append: AppendFacts<'_>) -> Verdict {
+    let claimed = append.producer.map(|producer| claim(stream.producer, producer.epoch, producer.seq));
+    if stream.closed {
+        return after_the_end(stream, append, claimed);
     }
-    if wish.has_data && wish.content_type.is_some_and(|content_type| content_type != standing.content_type) {
+    if append.has_data && append.content_type.is_some_and(|content_type| content_type != stream.content_type)
+    {
         return Verdict::Refuse(Refusal::ContentType);
     }
     match claimed {
@@ -164,56 +165,56 @@ pub fn append(standing: Standing<'_>, wish: Wish<'_>) -> Verdict {
         }
     }
     // `None` sorts before every text, so the first one always grows.
-    if wish.stream_seq.is_some() && wish.stream_seq <= standing.stream_seq {
+    if append.stream_seq.is_some() && append.stream_seq <= stream.stream_seq {
         return Verdict::Refuse(Refusal::StreamSeq);
     }
-    if wish.expected_tail.is_some_and(|expected| expected != standing.tail) {
+    if append.expected_tail.is_some_and(|expected| expected != stream.tail) {
         return Verdict::Refuse(Refusal::TailMoved);
     }
     Verdict::Write
 }
 
-fn after_the_end(standing: Standing<'_>, wish: Wish<'_>, claimed: Option<Claim>) -> Verdict {
-    match (wish.producer, claimed) {
+fn after_the_end(stream: StreamFacts<'_>, append: AppendFacts<'_>, claimed: Option<Claim>) -> Verdict {
+    match (append.producer, claimed) {
         (Some(_), Some(Claim::Stale { current_epoch })) => {
             Verdict::Refuse(Refusal::StaleEpoch { current_epoch })
         }
-        (Some(producer), _) if standing.closed_by == Some(producer) => {
+        (Some(producer), _) if stream.closed_by == Some(producer) => {
             Verdict::Duplicate(Accepted { epoch: producer.epoch, seq: producer.seq })
         }
-        (None, _) if wish.close && !wish.has_data => Verdict::AlreadyClosed,
+        (None, _) if append.close && !append.has_data => Verdict::AlreadyClosed,
         _ => Verdict::Refuse(Refusal::Closed),
     }
 }
 
-/// Where a fork leaves its source, as it was asked for.
+/// Where a fork leaves its origin, as it was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForkPoint {
-    /// The stream that is continued.
-    pub source: StreamName,
-    /// The place asked for; `None` is the source's tail at that time.
+    /// The stream that is forked.
+    pub origin: StreamName,
+    /// The offset; `None` is the origin's tail at that time.
     pub offset: Option<Offset>,
-    /// How far behind that place: bytes, or messages of a JSON stream.
+    /// How far after that offset: bytes, or messages of a JSON stream.
     pub sub_offset: u64,
 }
 
-/// A stream as it was asked for: what makes two creations the same.
+/// A stream as it was asked for. Two creations with one shape are the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shape {
-    /// Its type; a fork may leave it to its source.
+    /// Its type; a fork may take its origin's.
     pub content_type: Option<ContentType>,
-    /// Its life; `None` is for ever, and for a fork as its source.
+    /// Its life; `None` is for ever, or for a fork its origin's.
     pub expiry: Option<Expiry>,
-    /// Whether it has ended.
+    /// Whether it is closed.
     pub closed: bool,
-    /// The stream it continues.
+    /// The stream it forks.
     pub fork: Option<ForkPoint>,
 }
 
 /// Whether creating `asked` over an existing stream `there` is the same creation again.
 ///
-/// What a fork did not name it took from its source, so leaving it out again is the same
-/// wish. An offset that was left out was resolved at the time and is not compared.
+/// A fork takes from its origin what it does not name, so leaving it out again is the same
+/// creation. An offset that was left out was resolved at the time and is not compared.
 pub fn same_creation(there: &Shape, asked: &Shape) -> bool {
     let is_fork = asked.fork.is_some();
     let content_type = match (&there.content_type, &asked.content_type) {
@@ -227,7 +228,7 @@ pub fn same_creation(there: &Shape, asked: &Shape) -> bool {
     };
     let fork = match (&there.fork, &asked.fork) {
         (Some(there), Some(asked)) => {
-            there.source == asked.source
+            there.origin == asked.origin
                 && there.sub_offset == asked.sub_offset
                 && (asked.offset.is_none() || there.offset == asked.offset)
         }

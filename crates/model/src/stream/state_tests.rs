@@ -1,5 +1,5 @@
-//! Random histories against a recorder that keeps everything, and the cases that
-//! implementations of the protocol are known to get wrong.
+//! Random histories against a simple recorder, and cases that implementations of the protocol are
+//! known to get wrong.
 
 use proptest::prelude::*;
 
@@ -9,13 +9,13 @@ fn producer(id: &str, epoch: u64, seq: u64) -> Producer {
     Producer { id: id.into(), epoch, seq }
 }
 
-fn standing(content_type: &ContentType) -> Standing<'_> {
+fn open_stream(content_type: &ContentType) -> StreamFacts<'_> {
     let tail = Offset::new(10);
-    Standing { content_type, tail, closed: false, closed_by: None, stream_seq: None, producer: None }
+    StreamFacts { content_type, tail, closed: false, closed_by: None, stream_seq: None, producer: None }
 }
 
-fn wish<'a>() -> Wish<'a> {
-    Wish {
+fn data<'a>() -> AppendFacts<'a> {
+    AppendFacts {
         content_type: None,
         has_data: true,
         close: false,
@@ -26,8 +26,8 @@ fn wish<'a>() -> Wish<'a> {
 }
 
 proptest! {
-    /// Whatever order requests and retries come in, each request of the newest life is
-    /// accepted once, in order, without a hole, and no older life gets in.
+    /// Whatever the order of requests and retries, each request of the newest epoch is accepted
+    /// once, in order, without a gap, and no older epoch is accepted.
     #[test]
     fn producers_are_exactly_once(requests in prop::collection::vec((0..4u64, 0..6u64), 0..200)) {
         let mut known = None;
@@ -59,8 +59,8 @@ proptest! {
         let content_type = ContentType::default();
         let mut last: Option<String> = None;
         for text in texts {
-            let now = Standing { stream_seq: last.as_deref(), ..standing(&content_type) };
-            let verdict = append(now, Wish { stream_seq: Some(&text), ..wish() });
+            let now = StreamFacts { stream_seq: last.as_deref(), ..open_stream(&content_type) };
+            let verdict = append(now, AppendFacts { stream_seq: Some(&text), ..data() });
             let grows = last.as_ref().is_none_or(|last| text.as_bytes() > last.as_bytes());
             prop_assert_eq!(verdict == Verdict::Write, grows);
             if grows {
@@ -69,7 +69,7 @@ proptest! {
         }
     }
 
-    /// Nothing is ever written behind the end.
+    /// Nothing is ever written to a closed stream.
     #[test]
     fn the_end_is_final(
         has_data: bool,
@@ -81,10 +81,10 @@ proptest! {
         let content_type = ContentType::default();
         let asks = asks.map(|(epoch, seq)| producer("p", epoch, seq));
         let known = known.map(|(epoch, seq)| Accepted { epoch, seq });
-        let now = Standing { closed: true, producer: known, ..standing(&content_type) };
+        let now = StreamFacts { closed: true, producer: known, ..open_stream(&content_type) };
         let expected_tail = tail.map(Offset::new);
-        let wish = Wish { has_data, close, producer: asks.as_ref(), expected_tail, ..wish() };
-        prop_assert_ne!(append(now, wish), Verdict::Write);
+        let asked = AppendFacts { has_data, close, producer: asks.as_ref(), expected_tail, ..data() };
+        prop_assert_ne!(append(now, asked), Verdict::Write);
     }
 }
 
@@ -105,31 +105,34 @@ fn a_duplicate_reports_the_newest_request() {
 fn a_fenced_producer_hears_so_even_behind_the_end() {
     let content_type = ContentType::default();
     let (old, closer) = (producer("p", 0, 9), producer("p", 1, 0));
-    let now = Standing {
+    let now = StreamFacts {
         closed: true,
         closed_by: Some(&closer),
         producer: Some(Accepted { epoch: 1, seq: 0 }),
-        ..standing(&content_type)
+        ..open_stream(&content_type)
     };
     let stale = Verdict::Refuse(Refusal::StaleEpoch { current_epoch: 1 });
-    assert_eq!(append(now, Wish { producer: Some(&old), ..wish() }), stale);
+    assert_eq!(append(now, AppendFacts { producer: Some(&old), ..data() }), stale);
     let again = Verdict::Duplicate(Accepted { epoch: 1, seq: 0 });
-    assert_eq!(append(now, Wish { producer: Some(&closer), ..wish() }), again);
+    assert_eq!(append(now, AppendFacts { producer: Some(&closer), ..data() }), again);
     let next = producer("p", 1, 1);
-    assert_eq!(append(now, Wish { producer: Some(&next), ..wish() }), Verdict::Refuse(Refusal::Closed));
-    let close = Wish { has_data: false, close: true, ..wish() };
+    assert_eq!(
+        append(now, AppendFacts { producer: Some(&next), ..data() }),
+        Verdict::Refuse(Refusal::Closed)
+    );
+    let close = AppendFacts { has_data: false, close: true, ..data() };
     assert_eq!(append(now, close), Verdict::AlreadyClosed);
 }
 
 #[test]
 fn the_end_comes_before_the_type_and_the_type_before_the_rest() {
     let (bytes, json) = (ContentType::default(), ContentType::parse("application/json").unwrap());
-    let asks = Wish { content_type: Some(&json), stream_seq: Some(""), ..wish() };
-    let now = standing(&bytes);
-    assert_eq!(append(Standing { closed: true, ..now }, asks), Verdict::Refuse(Refusal::Closed));
+    let asks = AppendFacts { content_type: Some(&json), stream_seq: Some(""), ..data() };
+    let now = open_stream(&bytes);
+    assert_eq!(append(StreamFacts { closed: true, ..now }, asks), Verdict::Refuse(Refusal::Closed));
     assert_eq!(append(now, asks), Verdict::Refuse(Refusal::ContentType));
-    // Closing has no body, so its type says nothing.
-    let close = Wish { has_data: false, close: true, stream_seq: None, ..asks };
+    // Closing has no body, so its content type does not count.
+    let close = AppendFacts { has_data: false, close: true, stream_seq: None, ..asks };
     assert_eq!(append(now, close), Verdict::Write);
 }
 
@@ -138,19 +141,23 @@ fn a_retry_is_a_duplicate_before_its_sequence_or_tail_is_looked_at() {
     let content_type = ContentType::default();
     let again = producer("p", 0, 0);
     let known = Accepted { epoch: 0, seq: 0 };
-    let now = Standing { producer: Some(known), stream_seq: Some("5"), ..standing(&content_type) };
-    let asks =
-        Wish { producer: Some(&again), stream_seq: Some("5"), expected_tail: Some(Offset::ZERO), ..wish() };
+    let now = StreamFacts { producer: Some(known), stream_seq: Some("5"), ..open_stream(&content_type) };
+    let asks = AppendFacts {
+        producer: Some(&again),
+        stream_seq: Some("5"),
+        expected_tail: Some(Offset::ZERO),
+        ..data()
+    };
     assert_eq!(append(now, asks), Verdict::Duplicate(known));
-    assert_eq!(append(now, Wish { producer: None, ..asks }), Verdict::Refuse(Refusal::StreamSeq));
-    let asks = Wish { producer: None, stream_seq: None, ..asks };
+    assert_eq!(append(now, AppendFacts { producer: None, ..asks }), Verdict::Refuse(Refusal::StreamSeq));
+    let asks = AppendFacts { producer: None, stream_seq: None, ..asks };
     assert_eq!(append(now, asks), Verdict::Refuse(Refusal::TailMoved));
 }
 
 #[test]
 fn what_a_fork_left_out_is_the_same_when_left_out_again() {
-    let source = StreamName::new("default", "s").unwrap();
-    let point = |offset| ForkPoint { source: source.clone(), offset, sub_offset: 0 };
+    let origin = StreamName::new("default", "s").unwrap();
+    let point = |offset| ForkPoint { origin: origin.clone(), offset, sub_offset: 0 };
     let there = Shape {
         content_type: Some(ContentType::parse("text/plain").unwrap()),
         expiry: Some(Expiry::Sliding { seconds: 60 }),

@@ -5,14 +5,9 @@ use std::sync::Arc;
 use towpath_model::stream::content_type::ContentType;
 use towpath_model::stream::json;
 use towpath_model::stream::state::{Refusal, Shape};
-use towpath_streams::{Append as StoreAppend, Beyond, Create, Error, FanOut, Messages, Retention, Store};
+use towpath_streams::{Append, Create, Error, FanOut, Messages, Retention, Store};
 
-use super::{Append, Appending, Refused, Streams};
-
-/// Sessions that follow the stream hear of it with the append: that costs the same for any number.
-const AT_ONCE: FanOut = FanOut { inline_max: usize::MAX, beyond: Beyond::Queue };
-/// What is appended waits for the worker that delivers.
-const LATER: FanOut = FanOut { inline_max: 0, beyond: Beyond::Queue };
+use super::{Appending, EventAppend, Refused, Streams};
 
 /// The store that this process serves.
 pub struct Local {
@@ -21,15 +16,15 @@ pub struct Local {
 }
 
 impl Streams for Local {
-    fn append(&self, append: Append) -> Appending<'_> {
+    fn append(&self, append: EventAppend) -> Appending<'_> {
         Box::pin(async move {
-            match self.once(&append).await {
+            match self.publish(&append).await {
                 Err(Error::NotFound(name)) if name.is_sessions() => Err(Refused::Never(format!(
                     "stream {name} has the name of a session's stream; give the route another target"
                 ))),
                 Err(Error::NotFound(_)) => {
                     self.create(&append).await.map_err(refused)?;
-                    self.once(&append).await.map_err(refused)
+                    self.publish(&append).await.map_err(refused)
                 }
                 other => other.map_err(refused),
             }
@@ -40,27 +35,27 @@ impl Streams for Local {
 impl Local {
     /// Streams whose sessions are in the same store.
     pub fn new(store: Arc<dyn Store>) -> Local {
-        Local { store, fan_out: AT_ONCE }
+        Local { store, fan_out: FanOut::AT_ONCE }
     }
 
-    /// Streams whose sessions are on another server: the store cannot deliver to them, so it must not say
-    /// that it did.
+    /// Streams whose sessions are on another server: the store cannot deliver to them, so what is
+    /// appended waits for the fan-out worker.
     pub fn with_sessions_elsewhere(store: Arc<dyn Store>) -> Local {
-        Local { store, fan_out: LATER }
+        Local { store, fan_out: FanOut::LATER }
     }
 
-    async fn once(&self, append: &Append) -> Result<(), Error> {
+    async fn publish(&self, append: &EventAppend) -> Result<(), Error> {
         let run = json::flatten(append.body.as_bytes()).expect("the database answers JSON objects");
-        let wish = StoreAppend {
+        let event = Append {
             messages: Messages { data: run.data.into(), ends: run.ends },
             content_type: Some(json_type()),
             producer: Some(append.producer.clone()),
-            ..StoreAppend::default()
+            ..Append::default()
         };
-        self.store.publish(append.name.clone(), wish, self.fan_out).await.map(drop)
+        self.store.publish(append.name.clone(), event, self.fan_out).await.map(drop)
     }
 
-    async fn create(&self, append: &Append) -> Result<(), Error> {
+    async fn create(&self, append: &EventAppend) -> Result<(), Error> {
         let shape = Shape { content_type: Some(json_type()), expiry: None, closed: false, fork: None };
         let create = Create { shape, messages: Messages::default(), retention: Retention::default() };
         self.store.create(append.name.clone(), create).await.map(drop)

@@ -32,7 +32,7 @@ use crate::{fail_point, limits};
 /// Where the streams are.
 pub trait Streams: Send + Sync + 'static {
     /// Appends one JSON text, making the stream if there is none.
-    fn append(&self, append: Append) -> Appending<'_>;
+    fn append(&self, append: EventAppend) -> Appending<'_>;
 }
 
 /// What becomes of an append.
@@ -40,7 +40,7 @@ pub type Appending<'a> = Pin<Box<dyn Future<Output = Result<(), Refused>> + Send
 
 /// One append.
 #[derive(Debug, Clone)]
-pub struct Append {
+pub struct EventAppend {
     /// To which stream.
     pub name: StreamName,
     /// As which request of which producer.
@@ -172,12 +172,12 @@ impl Sender<'_> {
     }
 }
 
-fn append(delivery: &StreamDelivery, number: u64, body: &str) -> Result<Append, String> {
+fn append(delivery: &StreamDelivery, number: u64, body: &str) -> Result<EventAppend, String> {
     let name = StreamName::new(&delivery.project, &delivery.stream)
         .ok_or_else(|| format!("{}/{} cannot be the name of a stream", delivery.project, delivery.stream))?;
     let producer = Producer::new(&format!("route:{}", delivery.producer), number, 0)
         .map_err(|invalid| format!("the number {number} cannot be sent: {invalid:?}"))?;
-    Ok(Append { name, producer, body: body.to_owned() })
+    Ok(EventAppend { name, producer, body: body.to_owned() })
 }
 
 fn failure(refused: Refused, last_number: i64) -> StreamFailure {

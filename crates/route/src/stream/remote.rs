@@ -5,7 +5,7 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
 use towpath_model::token::Bearer;
 
-use super::{Append, Appending, Refused, Streams};
+use super::{Appending, EventAppend, Refused, Streams};
 use crate::limits;
 use crate::webhook::Error;
 
@@ -29,7 +29,7 @@ impl Remote {
         Ok(Remote { http, url: url.trim_end_matches('/').to_owned(), bearer })
     }
 
-    fn request(&self, method: Method, append: &Append) -> RequestBuilder {
+    fn request(&self, method: Method, append: &EventAppend) -> RequestBuilder {
         let url = format!("{}{}", self.url, append.name.path());
         let request = self.http.request(method, url).header(CONTENT_TYPE, "application/json");
         match self.bearer.of(&append.name.project) {
@@ -38,7 +38,7 @@ impl Remote {
         }
     }
 
-    async fn post(&self, append: &Append) -> Result<Response, Refused> {
+    async fn post(&self, append: &EventAppend) -> Result<Response, Refused> {
         let request = self
             .request(Method::POST, append)
             .header("Producer-Id", &*append.producer.id)
@@ -50,7 +50,7 @@ impl Remote {
 }
 
 impl Streams for Remote {
-    fn append(&self, append: Append) -> Appending<'_> {
+    fn append(&self, append: EventAppend) -> Appending<'_> {
         Box::pin(async move {
             let mut response = self.post(&append).await?;
             if response.status() == StatusCode::NOT_FOUND {

@@ -13,7 +13,7 @@ use towpath_model::stream::offset::Offset;
 use towpath_model::stream::producer::Producer;
 use towpath_streams::{Append, Messages};
 
-use super::fanout::{Door, Published};
+use super::fanout::{Endpoint, PublishOutcome};
 use super::headers::{self, Cors};
 use super::refusal::{self, Refusal};
 use super::request::{self, Fields, header, is_true};
@@ -31,7 +31,7 @@ pub(crate) struct Wish {
 
 /// An append that was made.
 pub(crate) struct Done {
-    published: Published,
+    published: PublishOutcome,
     has_data: bool,
     /// Whether its answer says how it went out.
     tells_fan_out: bool,
@@ -52,12 +52,12 @@ impl Streams {
         wish(&parts.headers)?;
         let body = request::body(body, self.settings().body_bytes_max).await?;
         let Wish { name, append } = self.wish(name, &parts.headers, body);
-        let door = match parts.uri.path().contains("/publish/") {
-            true => Door::Publish,
-            false => Door::Append,
+        let endpoint = match parts.uri.path().contains("/publish/") {
+            true => Endpoint::Publish,
+            false => Endpoint::Append,
         };
-        let mut done = self.make(name, append?, door).await?;
-        done.tells_fan_out |= door == Door::Publish;
+        let mut done = self.make(name, append?, endpoint).await?;
+        done.tells_fan_out |= endpoint == Endpoint::Publish;
         Ok(done.answer())
     }
 
@@ -70,7 +70,7 @@ impl Streams {
     pub(crate) async fn commit(&self, Wish { name, append }: Wish) -> Result<Done, Response<Body>> {
         let began = Instant::now();
         let done = match append {
-            Ok(append) => self.make(name, append, Door::Append).await,
+            Ok(append) => self.make(name, append, Endpoint::Append).await,
             Err(refusal) => Err(refusal),
         };
         let status = done.as_ref().map_or_else(|refusal| refusal.status, Done::status);
@@ -86,10 +86,10 @@ impl Streams {
         })
     }
 
-    async fn make(&self, name: StreamName, append: Append, door: Door) -> Result<Done, Refusal> {
+    async fn make(&self, name: StreamName, append: Append, endpoint: Endpoint) -> Result<Done, Refusal> {
         let has_data = !append.messages.is_empty();
         let began = Instant::now();
-        let published = self.fan_outs().publish(name, append, door).await?;
+        let published = self.fan_outs().publish(name, append, endpoint).await?;
         self.0.metrics.http().append_seconds.observe(began.elapsed().as_secs_f64());
         // An append to a stream nobody follows is answered in the protocol's own words alone.
         Ok(Done { published, has_data, tells_fan_out: published.subscribers > 0 })

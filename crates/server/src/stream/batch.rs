@@ -86,7 +86,7 @@ impl Streams {
         let names: Vec<StreamName> = appends.iter().map(|(name, _)| name.clone()).collect();
         let results = self.store().append_all(appends).await?;
         for (name, _) in names.iter().zip(&results).filter(|(_, result)| result.is_ok()) {
-            self.fan_outs().grew(name);
+            self.fan_outs().appended(name);
         }
         let results: Vec<Value> = results.into_iter().map(describe).collect();
         let mut response = with_body(StatusCode::OK, Body::from(json!({ "results": results }).to_string()));

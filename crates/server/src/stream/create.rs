@@ -28,7 +28,7 @@ impl Streams {
         }
         let shape = shape(&name, &parts.headers)?;
         if let Some(fork) = &shape.fork {
-            pass.check(Action::Read(&fork.source.id))?;
+            pass.check(Action::Read(&fork.origin.id))?;
         }
         let retention = Retention::default().with(retention::change(&parts.headers)?);
         let body = request::body(body, self.settings().body_bytes_max).await?;
@@ -50,7 +50,7 @@ impl Streams {
         }
     }
 
-    /// A fork's body is of its source's type unless it says otherwise. `[]` is a fine
+    /// A fork's body is of its origin's type unless it says otherwise. `[]` is a fine
     /// beginning of a JSON stream.
     fn first_messages(&self, shape: &Shape, body: Bytes) -> Result<Messages, Refusal> {
         if body.is_empty() {
@@ -58,7 +58,7 @@ impl Streams {
         }
         let content_type = match (&shape.content_type, &shape.fork) {
             (Some(named), _) => named.clone(),
-            (None, Some(fork)) => self.store().head(&fork.source)?.content_type,
+            (None, Some(fork)) => self.store().head(&fork.origin)?.content_type,
             (None, None) => ContentType::default(),
         };
         match messages(&content_type, body) {
@@ -88,10 +88,10 @@ fn fork(name: &StreamName, headers: &HeaderMap) -> Result<Option<ForkPoint>, Ref
             Some(_) => Err(Refusal::invalid("a fork needs Stream-Forked-From")),
         };
     };
-    let source = StreamName::parse_reference(from)
+    let origin = StreamName::parse_reference(from)
         .ok_or_else(|| Refusal::invalid("Stream-Forked-From is the path of a stream here"))?;
-    if source.project != name.project {
-        return Err(Refusal::invalid("a fork lives in the project of its source"));
+    if origin.project != name.project {
+        return Err(Refusal::invalid("a fork is in the project of its origin"));
     }
     let parse =
         |text| Offset::parse(text).ok_or_else(|| Refusal::invalid("Stream-Fork-Offset is not an offset"));
@@ -102,7 +102,7 @@ fn fork(name: &StreamName, headers: &HeaderMap) -> Result<Option<ForkPoint>, Ref
             decimal(text).ok_or_else(|| Refusal::invalid("Stream-Fork-Sub-Offset is a whole number"))?
         }
     };
-    Ok(Some(ForkPoint { source, offset, sub_offset }))
+    Ok(Some(ForkPoint { origin, offset, sub_offset }))
 }
 
 fn describe(headers: &mut HeaderMap, created: &Created, url: &str) {

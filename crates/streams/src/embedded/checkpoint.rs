@@ -1,9 +1,9 @@
-//! Checkpoints: the index on disk, and the list of segments that count.
+//! Checkpoints: the index on disk, and the list of segments in use.
 //!
-//! A checkpoint is written while commits go on. It names the place in the log where it was
-//! begun; each stream in it is as it was then or later, and replaying the log from that
-//! place brings all of them to the same point, because a record that is already in has no
-//! effect. It takes the old one's place by a rename, so there is always a whole one.
+//! A checkpoint is written while commits go on. It names the position in the log where it was
+//! begun. Each stream in it is as it was then or later, and replaying the log from that position
+//! brings all of them to the same state, because applying a record twice has no effect. A rename
+//! puts it in place of the old one, so there is always a whole one.
 //!
 //! ```text
 //! frame: bytes u32 │ crc32c u32 │ payload        frames: beginning, streams …, end
@@ -19,7 +19,7 @@ use towpath_model::stream::state::Accepted;
 use super::codec::{Put, Take, length};
 use super::disk::{Disk, DiskFile};
 use super::feed::{Entry, Feed};
-use super::index::Index;
+use super::index::{Index, Phase};
 use super::maintain::Pace;
 use super::pieces::{PACKED, Piece, Pieces};
 use super::record::Fork;
@@ -32,11 +32,11 @@ use crate::Error;
 const NAME: &str = "checkpoint";
 const NEW_NAME: &str = "checkpoint.new";
 const VERSION: u32 = 3;
-/// A frame is written when it has so much for each stream that is visited at a time: 256 KiB
-/// by default.
+/// A frame is written when it has this much per stream that is visited at a time: 256 KiB by
+/// default.
 const FRAME_BYTES_PER_STREAM: usize = 512;
 
-/// What a checkpoint says besides the streams.
+/// What a checkpoint holds besides the streams.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Summary {
     /// Replay from here.
@@ -44,7 +44,7 @@ pub(super) struct Summary {
     pub(super) segments: Vec<Listed>,
 }
 
-/// A segment that counts.
+/// A segment in use.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Listed {
     pub(super) number: u32,
@@ -54,11 +54,11 @@ pub(super) struct Listed {
 
 /// Writes a checkpoint and answers its size.
 pub(super) fn write(shared: &Shared, pace: &mut Pace) -> Result<u64, Error> {
-    // Sessions are written before or after the feeds they have yet to take in: as long as
-    // no feed forgets anything meanwhile, the replay finds everything in one of them.
-    shared.index_mut().keeps_feeds = true;
+    // A session may be written before or after the feeds that it has yet to pull. As long as no
+    // feed drops an entry meanwhile, the replay finds it in one of the two.
+    shared.index_mut().phase = Phase::Checkpointing;
     let written = write_all(shared, pace);
-    shared.index_mut().keeps_feeds = false;
+    shared.index_mut().phase = Phase::Serving;
     written
 }
 
@@ -67,7 +67,7 @@ fn write_all(shared: &Shared, pace: &mut Pace) -> Result<u64, Error> {
     let mut out = Frames { file: shared.disk.create(NEW_NAME).map_err(failed)?, end: 0 };
     let (position, numbers, about) = {
         let index = shared.index();
-        (index.position, [index.next_id, index.next_order, index.last_change], index.count)
+        (index.position, [index.next_id, index.next_delivery, index.last_change], index.count)
     };
     let mut frame = Vec::new();
     frame.put_u32(VERSION);
@@ -97,7 +97,7 @@ fn write_all(shared: &Shared, pace: &mut Pace) -> Result<u64, Error> {
     }
     put_metas(&mut frame, &shared.index());
     out.put(&mut frame, pace).map_err(failed)?;
-    // Listed last: streams above may already point into segments begun meanwhile.
+    // Listed last: streams above may point into segments that were begun meanwhile.
     put_end(&mut frame, &shared.index(), count);
     out.put(&mut frame, pace).map_err(failed)?;
     out.file.sync().map_err(failed)?;
@@ -120,7 +120,7 @@ fn put_end(frame: &mut Vec<u8>, index: &Index, count: u64) {
     }
 }
 
-/// Small values begin with a one.
+/// The frame of small values begins with a one.
 fn put_metas(frame: &mut Vec<u8>, index: &Index) {
     frame.put_u32(1);
     frame.put_u32(length(index.metas.len()));
@@ -141,7 +141,7 @@ impl Frames {
         let mut head = Vec::with_capacity(8);
         head.put_u32(length(payload.len()));
         head.put_u32(crc32c::crc32c(payload));
-        // Two writes: the payload may have megabytes, which are not copied.
+        // Two writes: the payload may have megabytes, and copying them is not worth it.
         self.file.write_at(&head, self.end)?;
         self.file.write_at(payload, self.end + 8)?;
         self.end += 8 + payload.len() as u64;
@@ -175,7 +175,7 @@ fn parse(bytes: Bytes, index: &mut Index) -> Option<Summary> {
         return None;
     }
     let position = Position { segment: begin.u32()?, end: begin.u64()?, commit: begin.u64()? };
-    (index.next_id, index.next_order, index.last_change) = (begin.u64()?, begin.u64()?, begin.u64()?);
+    (index.next_id, index.next_delivery, index.last_change) = (begin.u64()?, begin.u64()?, begin.u64()?);
     // A hint, and bounded by what the file could hold.
     index.reserve(begin.u64()?.min(size / 64) as usize);
     let mut count = 0u64;
@@ -223,7 +223,7 @@ fn take_listed(take: &mut Take) -> Option<Listed> {
     Some(Listed { number, kind, has_index: take.flag()? })
 }
 
-/// A stream begins with a zero, which tells it from the end.
+/// A stream begins with a zero, the last frame with `u32::MAX`.
 pub(super) fn put_stream(out: &mut Vec<u8>, stream: &Stream) {
     out.put_u32(0);
     out.put_u64(stream.id);
@@ -325,10 +325,10 @@ fn take_more(take: &mut Take) -> Option<More> {
 fn put_feed(out: &mut Vec<u8>, feed: &Feed) {
     out.put_u64(feed.cursor);
     out.put_u64(feed.total);
-    out.put_option(feed.twin, Vec::put_u64);
-    out.put_option(feed.twin_of, Vec::put_u64);
-    out.put_u32(length(feed.log.len()));
-    for Entry { first, last, from, to, before } in &feed.log {
+    out.put_option(feed.envelopes, Vec::put_u64);
+    out.put_option(feed.envelopes_of, Vec::put_u64);
+    out.put_u32(length(feed.entries.len()));
+    for Entry { first, last, from, to, before } in &feed.entries {
         [first, last, from, to, before].iter().for_each(|number| out.put_u64(**number));
     }
 }
@@ -337,9 +337,9 @@ fn take_feed(take: &mut Take) -> Option<Feed> {
     Some(Feed {
         cursor: take.u64()?,
         total: take.u64()?,
-        twin: take.option(Take::u64)?,
-        twin_of: take.option(Take::u64)?,
-        log: take
+        envelopes: take.option(Take::u64)?,
+        envelopes_of: take.option(Take::u64)?,
+        entries: take
             .list(|take| {
                 Some(Entry {
                     first: take.u64()?,
@@ -357,8 +357,8 @@ fn take_feed(take: &mut Take) -> Option<Feed> {
 fn put_session(out: &mut Vec<u8>, session: &Session) {
     out.put_u64(session.changed);
     out.put_u32(length(session.subs.len()));
-    for Sub { source, feed, start, since, reached } in &session.subs {
-        [source, feed, start, since, reached].iter().for_each(|number| out.put_u64(**number));
+    for Sub { source, feed, start, since, next } in &session.subs {
+        [source, feed, start, since, next].iter().for_each(|number| out.put_u64(**number));
     }
     out.put_u32(length(session.views.len()));
     for View { start, feed, from } in &session.views {
@@ -375,7 +375,7 @@ fn take_session(take: &mut Take) -> Option<Session> {
                 feed: take.u64()?,
                 start: take.u64()?,
                 since: take.u64()?,
-                reached: take.u64()?,
+                next: take.u64()?,
             })
         })?,
         views: take.list(|take| Some(View { start: take.u64()?, feed: take.u64()?, from: take.u64()? }))?,

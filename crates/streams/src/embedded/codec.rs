@@ -1,7 +1,7 @@
 //! Numbers and texts as bytes: little-endian, lengths first.
 //!
-//! Reading never trusts a length: whatever does not fit is `None`, which the caller turns
-//! into "cut here" or "corrupt".
+//! Reading never trusts a length: what does not fit is `None`, which means the end of the log or
+//! a corrupt file to the caller.
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -87,7 +87,7 @@ impl Put for Vec<u8> {
     }
 }
 
-/// A length that limits.rs keeps below 4 GiB.
+/// A length, which limits.rs keeps below 4 GiB.
 pub(super) fn length(length: usize) -> u32 {
     u32::try_from(length).expect("lengths are bounded far below 4 GiB (limits.rs)")
 }
@@ -163,7 +163,7 @@ impl Take {
         Some(StreamName { project: self.text()?.into(), id: self.text()?.into() })
     }
 
-    /// Exactly the text that was put, which had been trimmed before.
+    /// Only the exact text that was put is valid.
     pub(super) fn content_type(&mut self) -> Option<ContentType> {
         let text = self.text()?;
         ContentType::parse(text).filter(|parsed| parsed.as_str() == text)
@@ -176,7 +176,7 @@ impl Take {
             2 => {
                 let second = self.array().map(i64::from_le_bytes)?;
                 let nanosecond = self.array().map(i32::from_le_bytes)?;
-                // One moment has one form; the library would also take others.
+                // A time has one form here; the library would accept others too.
                 let at = Timestamp::new(second, nanosecond).ok()?;
                 let is_same = (at.as_second(), at.subsec_nanosecond()) == (second, nanosecond);
                 is_same.then_some(Expiry::At(at))
@@ -197,8 +197,7 @@ impl Take {
         if self.flag()? { take(self).map(Some) } else { Some(None) }
     }
 
-    /// A list; its count is checked against what is left, so that a wrong one cannot
-    /// reserve memory.
+    /// A list. Its count is checked against what is left, so that a wrong one reserves no memory.
     pub(super) fn list<T>(&mut self, take: impl Fn(&mut Take) -> Option<T>) -> Option<Vec<T>> {
         let count = self.u32()? as usize;
         if count > self.bytes.len() - self.position {
@@ -231,7 +230,7 @@ pub(super) fn block_length(messages: &Messages) -> u32 {
     length(12 + 4 * messages.ends.len() + messages.data.len())
 }
 
-/// Reads a block that has been checked as a whole already, with the record around it.
+/// Reads a block whose record was checked already.
 pub(super) fn take_block(take: &mut Take) -> Option<Messages> {
     let _sum = take.u32()?;
     let count = take.u32()? as usize;

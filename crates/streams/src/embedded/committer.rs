@@ -1,24 +1,24 @@
-//! The committer: the only writer.
+//! The committer: the only thread that writes to the log.
 //!
-//! It takes everything that waits, decides it, writes it, syncs it, makes it visible, and
-//! then answers. Whatever came meanwhile is the next commit.
+//! It takes all changes that wait, decides them, writes and syncs their records, applies them
+//! to the index, and then answers. Changes that arrive meanwhile make the next commit.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use bytes::{Bytes, BytesMut};
 use towpath_model::stream::name::StreamName;
 use towpath_model::stream::offset::Offset;
 
-use super::index::{Hear, Place};
+use super::index::{Location, Observer};
 use super::log::{Failure, Log};
 use super::plan::Plan;
-use super::queue::Wanted;
+use super::queue::Change;
+use super::record::Record;
 use super::shared::{Position, Shared};
 use super::stream::Stream;
-use crate::follow::{Live, News};
+use crate::follow::{Live, LiveState};
 use crate::limits::{COMMIT_BYTES_KEPT, COMMIT_BYTES_MAX, COMMIT_CHANGES_GUESS, COMMIT_PATIENCE_MAX};
 use crate::{Batch, Error, Messages, Watch};
 
@@ -27,14 +27,14 @@ pub(super) struct Committer {
     shared: Arc<Shared>,
     log: Log,
     commit: u64,
-    /// How long it is worth waiting for a fuller commit: a part of what a commit takes.
+    /// How long to wait for a fuller commit: a part of what the last commit took.
     patience: Duration,
-    /// The last commit's buffer.
+    /// The buffer of the last commit, to be used again.
     buffer: Vec<u8>,
 }
 
 impl Committer {
-    /// Goes on behind commit number `commit`.
+    /// Continues after commit number `commit`.
     pub(super) fn new(shared: Arc<Shared>, log: Log, commit: u64) -> Committer {
         Committer { shared, log, commit, patience: Duration::ZERO, buffer: Vec::new() }
     }
@@ -42,24 +42,24 @@ impl Committer {
     /// Commits until the queue is shut and empty.
     pub(super) fn run(mut self) {
         let mut usual = 0;
-        while let Some(mut wanted) = self.shared.queue.take(usual, self.patience) {
-            usual = wanted.len();
-            while !wanted.is_empty() {
-                self.commit(&mut wanted);
+        while let Some(mut changes) = self.shared.queue.take(usual, self.patience) {
+            usual = changes.len();
+            while !changes.is_empty() {
+                self.commit(&mut changes);
             }
         }
     }
 
-    /// Makes one commit of what waits, or of a part of it.
-    fn commit(&mut self, wanted: &mut VecDeque<Wanted>) {
+    /// Makes one commit of the changes that wait, or of a part of them.
+    fn commit(&mut self, changes: &mut VecDeque<Change>) {
         let shared = self.shared.clone();
         let index = shared.index();
-        let changes = wanted.len().min(COMMIT_CHANGES_GUESS);
+        let guess = changes.len().min(COMMIT_CHANGES_GUESS);
         let buffer = std::mem::take(&mut self.buffer);
-        let mut plan = Plan::new(&index, shared.now(), self.commit + 1, changes, buffer);
-        while let Some(next) = wanted.pop_front() {
-            if let Some(later) = plan.take(next) {
-                wanted.push_front(later);
+        let mut plan = Plan::new(&index, shared.now(), self.commit + 1, guess, buffer);
+        while let Some(change) = changes.pop_front() {
+            if let Some(later) = plan.decide(change) {
+                changes.push_front(later);
                 break;
             }
             if plan.bytes.len() >= COMMIT_BYTES_MAX {
@@ -74,9 +74,9 @@ impl Committer {
             None if bytes.is_empty() => None,
             None => self.write(&bytes, &records, &mut followers).err(),
         };
-        // Whoever appended comes first: with thousands of followers it would wait for all of them.
+        // Callers first: with thousands of followers, they would wait for all of those.
         for answer in answers {
-            answer.tell(failed.as_ref());
+            answer.send(failed.as_ref());
         }
         followers.into_iter().for_each(Waker::wake);
         bytes.clear();
@@ -84,15 +84,15 @@ impl Committer {
         self.buffer = bytes;
     }
 
-    /// Writes, syncs and shows what was decided. `followers` get those who wait for it.
+    /// Makes the records durable, then applies them. Adds the followers to wake to `followers`.
     fn write(
         &mut self,
         bytes: &[u8],
-        records: &[(super::record::Record, u32)],
+        records: &[(Record, u32)],
         followers: &mut Vec<Waker>,
     ) -> Result<(), Error> {
-        // A number is never used twice, not even by a commit that failed: what it left
-        // behind the end can then never be taken for a part of another.
+        // A number is never used twice, not even after a commit that failed: bytes that it left
+        // behind the end can then never be mistaken for a part of another commit.
         self.commit += 1;
         let started = Instant::now();
         let committed = self.log.commit(bytes);
@@ -110,16 +110,16 @@ impl Committer {
             }
         };
         self.shared.full(false);
-        let mut heard = Heard::new(self.shared.watch.get().and_then(Weak::upgrade));
+        let mut notices = Notices::new(self.shared.watch.get().and_then(Weak::upgrade));
         let mut index = self.shared.index_mut();
         let segment = self.log.active();
         let is_new = index.segments.insert(segment.number, segment.clone()).is_none();
         for (record, block) in records {
-            index.apply(record, Place { segment: segment.number, block: begin + block }, &mut heard);
+            index.apply(record, Location { segment: segment.number, block: begin + block }, &mut notices);
         }
         index.position = Position { segment: segment.number, end: self.log.end(), commit: self.commit };
         drop(index);
-        heard.tell(followers);
+        notices.send(followers);
         self.shared.written(bytes.len() as u64, is_new);
         Ok(())
     }
@@ -135,97 +135,83 @@ impl Drop for Committer {
     }
 }
 
-/// What followers and a watcher will be told, gathered so that each hears once per commit.
-struct Heard {
+/// What one commit has for followers and for the watcher: one notice per followed stream.
+struct Notices {
     by_stream: HashMap<u64, usize>,
-    told: Vec<Told>,
+    notices: Vec<Notice>,
     watch: Option<Arc<dyn Watch>>,
-    announced: Vec<(StreamName, Offset, bool)>,
+    changes: Vec<(StreamName, Offset, bool)>,
 }
 
-struct Told {
+struct Notice {
     live: Arc<Live>,
     start: u64,
     messages: Vec<Messages>,
-    /// Something in between is not at hand: followers read from the disk.
+    /// Some of the bytes are not in memory: followers read from the disk.
     has_gap: bool,
-    news: News,
+    state: LiveState,
 }
 
-impl Heard {
-    fn new(watch: Option<Arc<dyn Watch>>) -> Heard {
-        Heard { by_stream: HashMap::new(), told: Vec::new(), watch, announced: Vec::new() }
+impl Notices {
+    fn new(watch: Option<Arc<dyn Watch>>) -> Notices {
+        Notices { by_stream: HashMap::new(), notices: Vec::new(), watch, changes: Vec::new() }
     }
 
-    fn entry(&mut self, stream: &Stream, start: u64) -> Option<&mut Told> {
+    /// The notice for a stream, if anybody follows it.
+    fn notice(&mut self, stream: &Stream, start: u64) -> Option<&mut Notice> {
         let live = stream.live.upgrade()?;
-        let news = News { tail: Offset::new(stream.tail), closed: stream.closed, gone: stream.deleted };
-        let position = *self.by_stream.entry(stream.id).or_insert(self.told.len());
-        if position == self.told.len() {
-            self.told.push(Told { live, start, messages: Vec::new(), has_gap: false, news });
+        let state = LiveState { tail: Offset::new(stream.tail), closed: stream.closed, gone: stream.deleted };
+        let position = *self.by_stream.entry(stream.id).or_insert(self.notices.len());
+        if position == self.notices.len() {
+            self.notices.push(Notice { live, start, messages: Vec::new(), has_gap: false, state });
         }
-        let told = &mut self.told[position];
-        told.news = news;
-        Some(told)
+        let notice = &mut self.notices[position];
+        notice.state = state;
+        Some(notice)
     }
 
-    fn tell(self, followers: &mut Vec<Waker>) {
-        for Told { live, start, messages, has_gap, news } in self.told {
-            let batch = if has_gap { None } else { join(start, messages) };
-            live.publish(batch, news, followers);
+    fn send(self, followers: &mut Vec<Waker>) {
+        for Notice { live, start, messages, has_gap, state } in self.notices {
+            let is_whole = !has_gap && !messages.is_empty();
+            let batch = is_whole.then(|| Batch::join(Offset::new(start), messages));
+            live.update(batch, state, followers);
         }
         if let Some(watch) = self.watch {
-            for (name, tail, closed) in &self.announced {
+            for (name, tail, closed) in &self.changes {
                 watch.changed(name, *tail, *closed);
             }
         }
     }
 }
 
-impl Hear for Heard {
-    fn changed(&mut self, stream: &Stream, start: u64, messages: &Messages) {
-        self.announce(stream, stream.tail);
-        if let Some(told) = self.entry(stream, start).filter(|_| !messages.is_empty()) {
-            told.messages.push(messages.clone());
+impl Observer for Notices {
+    fn grew(&mut self, stream: &Stream, start: u64, messages: &Messages) {
+        self.changed(stream, stream.tail);
+        if let Some(notice) = self.notice(stream, start).filter(|_| !messages.is_empty()) {
+            notice.messages.push(messages.clone());
         }
     }
 
     fn gone(&mut self, stream: &Stream) {
-        self.announce(stream, stream.tail);
-        self.entry(stream, stream.tail);
+        self.changed(stream, stream.tail);
+        self.notice(stream, stream.tail);
     }
 
-    fn delivered(&mut self, stream: &Stream, start: u64, messages: Option<&Messages>) {
-        let Some(told) = self.entry(stream, start) else { return };
+    fn delivered(&mut self, session: &Stream, start: u64, messages: Option<&Messages>) {
+        let Some(notice) = self.notice(session, start) else { return };
         match messages {
-            Some(messages) => told.messages.push(messages.clone()),
-            None => told.has_gap = true,
+            Some(messages) => notice.messages.push(messages.clone()),
+            None => notice.has_gap = true,
         }
     }
 
-    fn hears_sessions(&self, project: &str) -> bool {
-        self.watch.as_ref().is_some_and(|watch| watch.hears_sessions(project))
+    fn wants_sessions(&self, project: &str) -> bool {
+        self.watch.as_ref().is_some_and(|watch| watch.wants_sessions(project))
     }
 
-    fn announce(&mut self, stream: &Stream, tail: u64) {
+    fn changed(&mut self, stream: &Stream, tail: u64) {
         if self.watch.is_some() {
-            self.announced.push((stream.name.clone(), Offset::new(tail), stream.closed));
+            self.changes.push((stream.name.clone(), Offset::new(tail), stream.closed));
         }
     }
-}
-
-/// One batch of all messages; the bytes are shared if they came in one piece.
-fn join(start: u64, mut messages: Vec<Messages>) -> Option<Batch> {
-    let start = Offset::new(start);
-    if messages.len() <= 1 {
-        return messages.pop().map(|only| Batch::new(start, only.data, only.ends));
-    }
-    let mut data = BytesMut::with_capacity(messages.iter().map(|it| it.data.len()).sum());
-    let mut ends = Vec::with_capacity(messages.iter().map(|it| it.ends.len()).sum());
-    for part in messages {
-        let before = super::codec::length(data.len());
-        ends.extend(part.ends.iter().map(|end| before + end));
-        data.extend_from_slice(&part.data);
-    }
-    Some(Batch::new(start, Bytes::from(data), ends))
 }

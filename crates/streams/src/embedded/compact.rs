@@ -1,9 +1,9 @@
-//! Gathering: the live bytes of some segments in a new one, sorted by stream.
+//! Compaction: gathers the live bytes of some segments in a new one, sorted by stream.
 //!
-//! Small blocks of a stream are joined to large ones. What sessions view is their sources'
-//! and gathered with those. The new segment is durable before any stream points to it, and
-//! the old ones stay until a checkpoint does without them, so a crash at any time leaves one
-//! of both.
+//! Small blocks of a stream are joined to large ones. Sessions have no bytes of their own: what
+//! they view is gathered with its source. The new segment is durable before any stream points to
+//! it, and the old ones stay until a checkpoint does not list them, so a crash at any time leaves
+//! one or the other.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,10 +25,10 @@ use crate::{Error, Messages};
 /// Bytes are handed to the disk in steps of this.
 const WRITE_BYTES: usize = 1 << 20;
 
-/// Gathers `victims` and answers how many bytes they held.
-pub(super) fn gather(shared: &Shared, victims: &[u32], level: u8, pace: &mut Pace) -> Result<u64, Error> {
+/// Gathers the segments `old` into one, and answers how many bytes they held.
+pub(super) fn gather(shared: &Shared, old: &[u32], level: u8, pace: &mut Pace) -> Result<u64, Error> {
     let number = shared.numbers.fetch_add(1, Ordering::Relaxed);
-    let gathered = Gatherer::new(shared, victims, number, level, pace)?.run();
+    let gathered = Gatherer::new(shared, old, number, level, pace)?.run();
     let (segment, runs) = match gathered {
         Ok(gathered) => gathered,
         Err(error) => {
@@ -39,48 +39,48 @@ pub(super) fn gather(shared: &Shared, victims: &[u32], level: u8, pace: &mut Pac
     };
     match segment {
         Some(segment) => drop(shared.index_mut().segments.insert(number, segment)),
-        // Nothing in the victims was alive.
+        // Nothing in them was live.
         None => drop(shared.disk.remove(&file_name(number))),
     }
     for some in runs.chunks(SLOTS_PER_LOCK) {
         let mut index = shared.index_mut();
         for run in some {
             if let Some(stream) = index.get_mut(run.id) {
-                replace_run(stream, victims, run.range.clone(), &run.pieces);
+                replace_run(stream, old, run.range.clone(), &run.pieces);
             }
         }
     }
     let mut index = shared.index_mut();
-    let old: Vec<_> = victims.iter().filter_map(|victim| index.segments.remove(victim)).collect();
+    let removed: Vec<_> = old.iter().filter_map(|number| index.segments.remove(number)).collect();
     drop(index);
-    Ok(old.iter().filter_map(|segment| segment.file.len().ok()).sum())
+    Ok(removed.iter().filter_map(|segment| segment.file.len().ok()).sum())
 }
 
-/// New pieces for the victims' pieces of a stream in a range.
+/// The new pieces of a stream, in place of its old ones in a range.
 struct Run {
     id: u64,
     range: Range<u64>,
     pieces: Vec<Piece>,
 }
 
-/// Old pieces of one stream that follow each other.
-struct Source {
+/// Pieces of one stream in the old segments that follow each other.
+struct Input {
     id: u64,
     range: Range<u64>,
-    /// What lies before was trimmed.
+    /// Bytes before it were trimmed.
     needed_from: u64,
     pieces: Vec<(Piece, Arc<Segment>)>,
 }
 
 struct Gatherer<'a> {
     shared: &'a Shared,
-    victims: &'a [u32],
+    old: &'a [u32],
     number: u32,
     level: u8,
     pace: &'a mut Pace,
     file: Arc<dyn DiskFile>,
     buffer: Vec<u8>,
-    /// The place of the buffer's first byte.
+    /// The position of the buffer's first byte.
     written: u64,
     extents: Vec<Extent>,
 }
@@ -88,7 +88,7 @@ struct Gatherer<'a> {
 impl<'a> Gatherer<'a> {
     fn new(
         shared: &'a Shared,
-        victims: &'a [u32],
+        old: &'a [u32],
         number: u32,
         level: u8,
         pace: &'a mut Pace,
@@ -98,17 +98,17 @@ impl<'a> Gatherer<'a> {
         let buffer = header.encode();
         debug_assert_eq!(buffer.len() as u64, HEADER_BYTES);
         let (written, extents) = (0, Vec::new());
-        Ok(Gatherer { shared, victims, number, level, pace, file, buffer, written, extents })
+        Ok(Gatherer { shared, old, number, level, pace, file, buffer, written, extents })
     }
 
-    /// The new segment, if anything was alive, and who points where in it.
+    /// The new segment, if anything was live, and the new pieces of each stream.
     fn run(mut self) -> Result<(Option<Arc<Segment>>, Vec<Run>), Error> {
         let mut runs = Vec::new();
         let mut next = Some(0);
         while let Some(from) = next {
-            let (sources, after) = self.sources(from)?;
-            for source in sources {
-                runs.push(self.copy(&source)?);
+            let (inputs, after) = self.inputs(from)?;
+            for input in inputs {
+                runs.push(self.copy(&input)?);
             }
             if self.shared.is_shut() {
                 return Err(Error::ShutDown);
@@ -128,16 +128,16 @@ impl<'a> Gatherer<'a> {
         Ok((Some(Arc::new(segment)), runs))
     }
 
-    /// The runs of victims' pieces of some streams.
-    fn sources(&self, from: usize) -> Result<(Vec<Source>, Option<usize>), Error> {
+    /// The runs of old pieces of some streams.
+    fn inputs(&self, from: usize) -> Result<(Vec<Input>, Option<usize>), Error> {
         let index = self.shared.index();
         let (streams, after) = index.visit(from, SLOTS_PER_LOCK);
-        let mut sources: Vec<Source> = Vec::new();
+        let mut inputs: Vec<Input> = Vec::new();
         for stream in streams {
             let mut in_run = false;
             let mut pieces = stream.pieces.iter().peekable();
             while let Some(piece) = pieces.next() {
-                if !self.victims.contains(&piece.segment) {
+                if !self.old.contains(&piece.segment) {
                     in_run = false;
                     continue;
                 }
@@ -145,30 +145,30 @@ impl<'a> Gatherer<'a> {
                 if !in_run {
                     let needed_from = stream.needed_from();
                     let range = piece.start..piece.start;
-                    sources.push(Source { id: stream.id, range, needed_from, pieces: Vec::new() });
+                    inputs.push(Input { id: stream.id, range, needed_from, pieces: Vec::new() });
                     in_run = true;
                 }
-                let source = sources.last_mut().expect("a run was just begun");
-                source.range.end = pieces.peek().map_or(stream.tail, |next| next.start);
-                source.pieces.push((piece, segment.clone()));
+                let input = inputs.last_mut().expect("a run was just begun");
+                input.range.end = pieces.peek().map_or(stream.tail, |next| next.start);
+                input.pieces.push((piece, segment.clone()));
             }
         }
-        Ok((sources, after))
+        Ok((inputs, after))
     }
 
     /// Copies one run and answers its new pieces: one block, or one list of blocks.
-    fn copy(&mut self, source: &Source) -> Result<Run, Error> {
+    fn copy(&mut self, input: &Input) -> Result<Run, Error> {
         let mut blocks: Vec<Extent> = Vec::new();
         let mut joined = Joined::default();
-        for (piece, segment) in &source.pieces {
+        for (piece, segment) in &input.pieces {
             let extents = match piece.listed {
                 0 => vec![Extent { start: piece.start, at: piece.at, bytes: piece.bytes }],
                 listed => extents::all(segment, piece.at, listed)?,
             };
             for (position, extent) in extents.iter().enumerate() {
-                let dead = extents.get(position + 1).is_some_and(|next| next.start <= source.needed_from);
+                let dead = extents.get(position + 1).is_some_and(|next| next.start <= input.needed_from);
                 if !dead {
-                    self.copy_block(segment, extent, source.needed_from, &mut joined, &mut blocks)?;
+                    self.copy_block(segment, extent, input.needed_from, &mut joined, &mut blocks)?;
                 }
             }
         }
@@ -184,7 +184,7 @@ impl<'a> Gatherer<'a> {
                 vec![Piece { start: first.start, segment: self.number, at, bytes, listed }]
             }
         };
-        Ok(Run { id: source.id, range: source.range.clone(), pieces })
+        Ok(Run { id: input.id, range: input.range.clone(), pieces })
     }
 
     fn copy_block(
@@ -259,7 +259,7 @@ impl Joined {
     }
 }
 
-/// Leaves out whole messages that lie before what is needed.
+/// Drops whole messages that lie before what is needed.
 fn without_trimmed(start: u64, messages: Messages, needed_from: u64) -> (u64, Messages) {
     let is_dead = |end: &&u32| start + u64::from(**end) <= needed_from;
     let Some(dead) = messages.ends.iter().take_while(is_dead).last().copied() else {

@@ -1,7 +1,7 @@
-//! The disk as this store sees it: one flat directory of files with positions.
+//! The disk as the store uses it: one flat directory of files.
 //!
-//! Everything the store does to a disk goes through these two traits, so that tests can
-//! put a disk below it that runs full, refuses to sync, or loses power.
+//! Every access to the disk goes through these two traits, so that tests can use a disk that runs
+//! full, fails to sync, or loses power.
 
 use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
 use std::io;
@@ -13,13 +13,13 @@ use super::files::Files;
 use crate::Error;
 use crate::limits::OPEN_FILES_MAX;
 
-/// Streams hold what their owners want private, and the keys that sign tokens.
+/// Streams hold private data, and the keys that sign tokens.
 const PRIVATE_DIRECTORY: u32 = 0o700;
 const PRIVATE_FILE: u32 = 0o600;
 
 /// A directory.
 pub trait Disk: Send + Sync + 'static {
-    /// Makes an empty file, in place of one that may be there.
+    /// Creates an empty file, replacing an existing one.
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
     /// Opens a file for reading and writing.
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
@@ -27,7 +27,7 @@ pub trait Disk: Send + Sync + 'static {
     fn names(&self) -> io::Result<Vec<String>>;
     /// Removes a file.
     fn remove(&self, name: &str) -> io::Result<()>;
-    /// Gives a file the name of another, whose place it takes.
+    /// Renames a file, replacing an existing one.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Makes names durable: creations, removals, renames.
     fn sync_names(&self) -> io::Result<()>;
@@ -39,7 +39,7 @@ pub trait DiskFile: Send + Sync {
     fn len(&self) -> io::Result<u64>;
     /// Fills `buffer` from `position`, or fails.
     fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<()>;
-    /// Writes all of `bytes` at `position`, or fails and may have written some.
+    /// Writes all of `bytes` at `position`; if it fails, it may have written some.
     fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<()>;
     /// Makes everything written durable.
     fn sync(&self) -> io::Result<()>;
@@ -53,17 +53,17 @@ pub trait DiskFile: Send + Sync {
 pub struct Directory {
     path: PathBuf,
     files: Arc<Files>,
-    /// Closing it gives the directory back.
+    /// Closing it releases the directory.
     _lock: File,
 }
 
 impl Directory {
-    /// Makes the directory if need be, and takes it for this process.
+    /// Creates the directory if need be, and locks it for this process.
     pub fn take(path: impl Into<PathBuf>) -> Result<Directory, Error> {
         Directory::take_with(path, OPEN_FILES_MAX)
     }
 
-    /// The same with another number of files that may be open.
+    /// The same with another limit of open files.
     pub(super) fn take_with(path: impl Into<PathBuf>, open_max: usize) -> Result<Directory, Error> {
         let path = path.into();
         let shown = path.display().to_string();
@@ -97,7 +97,7 @@ impl Directory {
 impl Disk for Directory {
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         let path = self.path.join(name);
-        // Truncating would take the contents from those who hold the old file.
+        // Truncating would take the contents from readers of the old file.
         self.files.pin(name).or_else(ignore_missing)?;
         fs::remove_file(&path).or_else(ignore_missing)?;
         let file = File::options().read(true).write(true).create_new(true).mode(PRIVATE_FILE).open(&path)?;
@@ -139,7 +139,7 @@ impl Disk for Directory {
     }
 }
 
-/// Closes a directory and its files to others, if they were made with wider modes.
+/// Removes the access of other users to a directory and its files.
 fn close_to_others(directory: &Path) -> Result<(), Error> {
     let refused = |error: io::Error| {
         let shown = directory.display();
@@ -160,7 +160,7 @@ fn close_to_others(directory: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Takes away what a mode allows beyond `wanted`; false if there was nothing.
+/// Removes what a mode allows beyond `wanted`; false if there was nothing.
 fn narrow(path: &Path, wanted: u32) -> io::Result<bool> {
     let mode = fs::metadata(path)?.permissions().mode() & 0o777;
     if mode & !wanted == 0 {

@@ -1,8 +1,7 @@
 //! Index files: where the blocks of a sealed segment are, sorted by stream.
 //!
-//! A stream with many blocks in one segment keeps one piece in memory, which points to a
-//! range of this list. The list is made of pages with a checksum each, so that a reader
-//! checks what it reads and nothing else.
+//! A stream with many blocks in one segment has one piece in memory, which points to a range of
+//! this list. Each page of the list has its own checksum, so a reader checks only what it reads.
 //!
 //! ```text
 //! page: 255 × (start u64 │ at u32 │ bytes u32) │ crc32c u32 │ 12 zero bytes
@@ -30,8 +29,8 @@ const PAGE_BYTES: usize = 4096;
 const ENTRY_BYTES: usize = 16;
 const PAGES_PER_WRITE: usize = 64;
 
-/// Writes a list as an index file, some pages at a time: a list of millions does not fit into
-/// memory twice.
+/// Writes a list as an index file, some pages at a time: a list may have millions of entries, and
+/// a second copy in memory would be too much.
 pub(super) fn write(file: &dyn DiskFile, mut extents: impl Iterator<Item = Extent>) -> io::Result<()> {
     let mut position = 0;
     let mut pages = Vec::with_capacity(PAGES_PER_WRITE * PAGE_BYTES);
@@ -45,7 +44,7 @@ pub(super) fn write(file: &dyn DiskFile, mut extents: impl Iterator<Item = Exten
     if pages.is_empty() { Ok(()) } else { file.write_at(&pages, position) }
 }
 
-/// Adds a page of what is left of a list; false if nothing is.
+/// Adds the next page of a list; false if nothing is left.
 fn put_page(out: &mut Vec<u8>, extents: &mut impl Iterator<Item = Extent>) -> bool {
     let begin = out.len();
     for Extent { start, at, bytes } in extents.take(PER_PAGE as usize) {

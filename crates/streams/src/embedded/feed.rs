@@ -1,45 +1,45 @@
-//! What a followed stream remembers of its deliveries.
+//! The feed of a followed stream: its latest deliveries.
 //!
-//! A delivery is a range of the stream and its place in the order of all deliveries. The
-//! sessions that follow take ranges in when they are looked at, not when they are delivered:
-//! so delivering costs the same for one session and for a hundred thousand.
+//! A delivery is a range of the stream and a number; all deliveries of the store are numbered
+//! in one order. Sessions pull ranges when they are read, not when they are delivered, so a
+//! delivery costs the same for one session and for a hundred thousand.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use crate::limits::{FEED_ENTRIES_MAX, FEED_ENTRIES_MIN};
 
-/// The deliveries of a source, or of its twin, which holds the source's values in envelopes.
+/// The deliveries of a source, or of its envelope stream.
 #[derive(Debug, Default)]
 pub(super) struct Feed {
-    /// Everything before is delivered or left out: the durable fan-out cursor.
+    /// The durable fan-out cursor: everything before it is delivered or skipped.
     pub(super) cursor: u64,
-    /// A source's twin.
-    pub(super) twin: Option<u64>,
-    /// A twin's source, as long as that lives.
-    pub(super) twin_of: Option<u64>,
+    /// Of a source: its envelope stream.
+    pub(super) envelopes: Option<u64>,
+    /// Of an envelope stream: its source, as long as that exists.
+    pub(super) envelopes_of: Option<u64>,
     /// Bytes delivered in all.
     pub(super) total: u64,
-    /// Deliveries that some session may not have taken in yet, oldest first.
-    pub(super) log: VecDeque<Entry>,
-    // What follows is made from the sessions when the store is opened.
+    /// Deliveries that some session may not have pulled yet, oldest first.
+    pub(super) entries: VecDeque<Entry>,
+    // The rest is made from the sessions when the store is opened.
     /// Sessions that follow.
     pub(super) sessions: HashSet<u64>,
-    /// Those of them whose stream is followed live, and some whose is no more.
+    /// Those whose stream is followed live, and some whose stream no longer is.
     pub(super) followed: Vec<u64>,
-    /// Those of a twin's that begin where the cursor has not come yet.
-    pub(super) late: Vec<u64>,
-    /// Somebody waits for what is behind the cursor.
+    /// Of an envelope stream: sessions whose start the cursor has not reached yet.
+    pub(super) not_started: Vec<u64>,
+    /// Sessions wait for what lies behind the cursor.
     pub(super) lags: bool,
-    /// From where on sessions need the bytes, and how many do from there.
+    /// Offsets from which on sessions need the bytes, and how many sessions hold each.
     pub(super) holds: BTreeMap<u64, u32>,
 }
 
 /// Deliveries of one stream with none of another in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// The first one's place in the order of all deliveries.
+    /// The number of the first delivery.
     pub(super) first: u64,
-    /// The last one's.
+    /// The number of the last one.
     pub(super) last: u64,
     /// The range.
     pub(super) from: u64,
@@ -48,62 +48,63 @@ pub(super) struct Entry {
     pub(super) before: u64,
 }
 
-/// A part of a feed that a session takes in.
+/// A part of a feed that a session pulls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Part {
-    pub(super) order: u64,
+    /// The number of its first delivery.
+    pub(super) delivery: u64,
     pub(super) feed: u64,
     pub(super) from: u64,
     pub(super) to: u64,
 }
 
 impl Feed {
-    /// Remembers a delivery, if anybody follows.
-    pub(super) fn push(&mut self, order: u64, from: u64, to: u64) {
+    /// Adds a delivery, if anybody follows.
+    pub(super) fn push(&mut self, delivery: u64, from: u64, to: u64) {
         let before = self.total;
         self.total += to - from;
         if self.sessions.is_empty() {
-            self.log.clear();
+            self.entries.clear();
             return;
         }
-        match self.log.back_mut().filter(|back| back.last + 1 == order && back.to == from) {
-            Some(back) => (back.last, back.to) = (order, to),
-            None => self.log.push_back(Entry { first: order, last: order, from, to, before }),
+        match self.entries.back_mut().filter(|back| back.last + 1 == delivery && back.to == from) {
+            Some(back) => (back.last, back.to) = (delivery, to),
+            None => self.entries.push_back(Entry { first: delivery, last: delivery, from, to, before }),
         }
     }
 
-    /// Bytes delivered behind a place that a session has come to.
-    pub(super) fn pending(&self, reached: u64) -> u64 {
-        // Entries end in rising order; what is forgotten everybody has taken in.
-        let next = self.log.partition_point(|entry| entry.to <= reached);
-        match self.log.get(next) {
-            Some(entry) => self.total - entry.before - reached.saturating_sub(entry.from),
+    /// Bytes delivered from `next` on, which is where a session pulls next.
+    pub(super) fn pending(&self, next: u64) -> u64 {
+        // Entries are sorted by their ends; every session has pulled those that were dropped.
+        let first = self.entries.partition_point(|entry| entry.to <= next);
+        match self.entries.get(first) {
+            Some(entry) => self.total - entry.before - next.saturating_sub(entry.from),
             None => 0,
         }
     }
 
-    /// Those bytes in the order of their delivery. One part if they follow each other and
-    /// their order among other feeds does not matter, because there is `alone` this feed.
-    pub(super) fn after(&self, id: u64, reached: u64, alone: bool, parts: &mut Vec<Part>) {
-        let next = self.log.partition_point(|entry| entry.to <= reached);
-        let (Some(first), Some(last)) = (self.log.get(next), self.log.back()) else { return };
-        let from = first.from.max(reached);
-        if alone && last.to - from == self.pending(reached) {
-            parts.push(Part { order: first.first, feed: id, from, to: last.to });
+    /// Those bytes in the order of their delivery. They are one part if they have no gap and the
+    /// session follows this feed `alone`, so that their order among other feeds does not matter.
+    pub(super) fn parts_after(&self, id: u64, next: u64, alone: bool, parts: &mut Vec<Part>) {
+        let position = self.entries.partition_point(|entry| entry.to <= next);
+        let (Some(first), Some(last)) = (self.entries.get(position), self.entries.back()) else { return };
+        let from = first.from.max(next);
+        if alone && last.to - from == self.pending(next) {
+            parts.push(Part { delivery: first.first, feed: id, from, to: last.to });
             return;
         }
         let part = |entry: &Entry| Part {
-            order: entry.first,
+            delivery: entry.first,
             feed: id,
-            from: entry.from.max(reached),
+            from: entry.from.max(next),
             to: entry.to,
         };
-        parts.extend(self.log.range(next..).map(part));
+        parts.extend(self.entries.range(position..).map(part));
     }
 
-    /// Whether it is time for the sessions to take in what is remembered.
-    pub(super) fn is_crowded(&self) -> bool {
-        self.log.len() >= (self.sessions.len() / 8).clamp(FEED_ENTRIES_MIN, FEED_ENTRIES_MAX)
+    /// Whether the sessions should pull now, so that the entries can be dropped.
+    pub(super) fn is_full(&self) -> bool {
+        self.entries.len() >= (self.sessions.len() / 8).clamp(FEED_ENTRIES_MIN, FEED_ENTRIES_MAX)
     }
 
     pub(super) fn hold(&mut self, from: u64) {
@@ -119,8 +120,8 @@ impl Feed {
         }
     }
 
-    /// From where on somebody needs the bytes.
-    pub(super) fn held(&self) -> Option<u64> {
+    /// The offset from which on a session needs the bytes, or will.
+    pub(super) fn held_from(&self) -> Option<u64> {
         let waiting = self.lags.then_some(self.cursor);
         self.holds.keys().next().copied().into_iter().chain(waiting).min()
     }
@@ -133,8 +134,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// However deliveries are joined and left out, a session gets every byte behind its
-        /// place once, in order.
+        /// However deliveries are joined and skipped, a session gets every byte from its place
+        /// on once, in order.
         #[test]
         fn parts_are_the_deliveries(
             steps in prop::collection::vec((1..9u64, any::<bool>(), any::<bool>()), 1..40),
@@ -143,25 +144,25 @@ mod tests {
         ) {
             let mut feed = Feed::default();
             feed.sessions.insert(1);
-            let (mut order, mut end, mut delivered) = (0, 0, Vec::new());
+            let (mut delivery, mut end, mut delivered) = (0, 0, Vec::new());
             let mut ends = vec![0];
             for (bytes, is_skipped, others) in steps {
-                order += 1 + u64::from(others);
+                delivery += 1 + u64::from(others);
                 if !is_skipped {
-                    feed.push(order, end, end + bytes);
+                    feed.push(delivery, end, end + bytes);
                     delivered.extend(end..end + bytes);
                 }
                 end += bytes;
                 ends.push(end);
             }
-            let reached = *at.get(&ends);
+            let next = *at.get(&ends);
             let mut parts = Vec::new();
-            feed.after(7, reached, alone, &mut parts);
+            feed.parts_after(7, next, alone, &mut parts);
             let taken: Vec<u64> = parts.iter().flat_map(|part| part.from..part.to).collect();
-            let expected: Vec<u64> = delivered.into_iter().filter(|byte| *byte >= reached).collect();
-            prop_assert_eq!(feed.pending(reached), expected.len() as u64);
+            let expected: Vec<u64> = delivered.into_iter().filter(|byte| *byte >= next).collect();
+            prop_assert_eq!(feed.pending(next), expected.len() as u64);
             prop_assert_eq!(taken, expected);
-            prop_assert!(parts.is_sorted_by_key(|part| part.order));
+            prop_assert!(parts.is_sorted_by_key(|part| part.delivery));
         }
     }
 }

@@ -1,9 +1,8 @@
-//! Files of a directory, of which only so many are open at a time.
+//! Files of a directory, with a limit on how many are open.
 //!
-//! A store of terabytes has thousands of segments, and a process may have a thousand files.
-//! So a file that is not being written is closed when others need its place, and opened
-//! again when it is read. A file that is removed or renamed while somebody still reads it
-//! is kept open for them.
+//! A store of terabytes has thousands of segments, and a process may have about a thousand open
+//! files. So a file that is not being written is closed when others need its slot, and opened
+//! again when it is read. A file that is removed or renamed while a reader uses it stays open.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -37,7 +36,7 @@ struct Pooled {
     file: Mutex<Option<Arc<File>>>,
     /// Written since the last sync: closing it now could hide that a write failed.
     is_dirty: AtomicBool,
-    /// Its path leads to it no more.
+    /// It was removed or renamed: its path does not lead to it.
     is_pinned: AtomicBool,
     was_used: AtomicBool,
 }
@@ -47,7 +46,7 @@ impl Files {
         Arc::new(Files { open_max, state: Mutex::default() })
     }
 
-    /// Takes in a file that was just opened.
+    /// Adds a file that was just opened.
     pub(super) fn add(self: &Arc<Files>, name: &str, path: PathBuf, file: File) -> Arc<dyn DiskFile> {
         let pooled = Arc::new_cyclic(|this| Pooled {
             this: this.clone(),
@@ -75,7 +74,7 @@ impl Files {
         Some(held)
     }
 
-    /// Makes sure that whoever holds a file can go on reading it without its name.
+    /// Keeps a file open for its readers before it loses its name.
     pub(super) fn pin(&self, name: &str) -> io::Result<()> {
         let held = self.lock().held.remove(name).and_then(|file| file.upgrade());
         let Some(file) = held else { return Ok(()) };
@@ -83,7 +82,7 @@ impl Files {
         file.open(false).map(drop)
     }
 
-    /// Closes files that were not used lately until few enough are open.
+    /// Closes files that were not used recently, until few enough are open.
     fn close_some(&self) {
         let mut state = self.lock();
         let mut looks = 2 * state.open.len();
@@ -126,14 +125,14 @@ impl Pooled {
         }
         let opened = Arc::new(File::options().read(true).write(true).open(&self.path)?);
         *file = Some(opened.clone());
-        // Whoever closes files holds the list and then a file: never the other way round.
+        // Lock order: the list, then a file.
         drop(file);
         self.files.lock().open.push_back(self.this.clone());
         self.files.close_some();
         Ok(opened)
     }
 
-    /// Closes it, once those who read it now are done. False if it must stay open.
+    /// Closes it once its present readers are done. False if it must stay open.
     fn close(&self) -> bool {
         let mut file = self.lock();
         let must_stay = self.is_dirty.load(Ordering::Relaxed) || self.is_pinned.load(Ordering::Relaxed);
@@ -160,7 +159,7 @@ impl DiskFile for Pooled {
     fn sync(&self) -> io::Result<()> {
         let file = self.open(true)?;
         file.sync_data()?;
-        // One thread writes a file, the one that syncs it.
+        // The thread that writes a file also syncs it.
         self.is_dirty.store(false, Ordering::Relaxed);
         Ok(())
     }
@@ -170,8 +169,8 @@ impl DiskFile for Pooled {
 mod tests {
     use super::super::disk::{Directory, Disk};
 
-    /// S06: a few open files serve many; what is written stays open until it is synced, and
-    /// what is removed or replaced stays readable for those who hold it.
+    /// S06: a few open files serve many; a written file stays open until it is synced, and a
+    /// removed or replaced one stays readable for its readers.
     #[test]
     fn few_open_files_serve_many() {
         let directory = tempfile::tempdir().unwrap();

@@ -18,13 +18,13 @@ use super::disk::{Directory, Disk};
 use super::index::Index;
 use super::pages::{Key, PageCache};
 use super::plan::usable;
-use super::queue::{Reply, Wanted};
-use super::reader::Route;
+use super::queue::{Change, Reply};
+use super::reader::ReadPlan;
 use super::record::Fork;
 use super::recover::{Opened, Recovery};
 use super::shared::Shared;
 use super::stream::Stream;
-use crate::follow::{Live, News, Pages};
+use crate::follow::{Live, LiveState, Pages};
 use crate::limits::APPEND_BYTES_MAX;
 use crate::{
     Answer, Append, Appended, Create, Created, Error, FanOut, FanOutState, FannedOut, Follower, Head, List,
@@ -32,8 +32,8 @@ use crate::{
     Subscribe, Subscribed, Subscription, Watch,
 };
 
-/// Streams in a directory of this machine. Cheap to clone; shut down when the last clone
-/// goes, or by [`Embedded::shut_down`].
+/// Streams in a directory of this machine. Cheap to clone; shut down when the last clone is
+/// dropped, or by [`Embedded::shut_down`].
 #[derive(Clone)]
 pub struct Embedded {
     inner: Arc<Inner>,
@@ -45,25 +45,25 @@ struct Inner {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// How the store is doing.
+/// The state of the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
-    /// Streams there are.
+    /// How many streams there are.
     pub streams: usize,
     /// Files of the log.
     pub segments: usize,
-    /// Why nothing may be written any more.
+    /// Why the store takes no more writes.
     pub poisoned: Option<String>,
     /// Whether the last write found no room.
     pub disk_full: bool,
 }
 
-/// How a page is come by.
-enum Plan {
-    /// It was read before.
-    Known(Head, Arc<crate::Batch>),
-    /// It must be read.
-    Read { head: Head, key: Key, route: Route, active: u32 },
+/// Where a page comes from.
+enum PageLookup {
+    /// The cache of pages.
+    Cached(Head, Arc<crate::Batch>),
+    /// The log.
+    Log { head: Head, key: Key, plan: ReadPlan, active: u32 },
 }
 
 impl Embedded {
@@ -98,7 +98,7 @@ impl Embedded {
         &self.inner.recovery
     }
 
-    /// How it is doing.
+    /// Its state now.
     pub fn status(&self) -> Status {
         let shared = &self.inner.shared;
         let index = shared.index();
@@ -125,24 +125,37 @@ impl Embedded {
         super::maintain::compact_all(&self.inner.shared)
     }
 
-    /// Ends what has expired, writes down renewed lives and drops what retention drops,
-    /// now. Answers how many streams it ended.
+    /// Ends what has expired, writes renewed lives to the log and applies retention, now. Answers
+    /// how many streams it ended.
     pub fn keep(&self) -> Result<usize, Error> {
         super::keeper::run_once(&self.inner.shared)
     }
 
-    /// Answers what waits, writes down renewed lives and a checkpoint, and stops. Blocks.
+    /// Answers what waits, writes renewed lives and a checkpoint, and stops. Blocks.
     pub fn shut_down(&self) {
         self.inner.shut_down();
     }
 
-    fn wanted<T: Send + 'static>(&self, wanted: impl FnOnce(Reply<T>) -> Wanted) -> Answer<'_, T> {
+    /// Hands a change to the committer; the future waits for its answer.
+    fn submit<T: Send + 'static>(&self, change: impl FnOnce(Reply<T>) -> Change) -> Answer<'_, T> {
         let (reply, answer) = oneshot::channel();
-        let pushed = self.inner.shared.queue.push(wanted(reply));
-        Box::pin(async move {
-            pushed?;
-            answer.await.unwrap_or(Err(Error::ShutDown))
-        })
+        let pushed = self.inner.shared.queue.push(change(reply));
+        Box::pin(answered(pushed, answer))
+    }
+
+    /// The same for an append, which has two kinds of answers.
+    fn push_append(
+        &self,
+        name: StreamName,
+        append: Append,
+        fan_out: FanOut,
+    ) -> (Result<(), Error>, Waiting<Published>) {
+        let (reply, answer) = oneshot::channel();
+        let pushed = check(&append.messages).and_then(|()| {
+            let append = Box::new(append);
+            self.inner.shared.queue.push(Change::Append { name, append, fan_out, reply })
+        });
+        (pushed, answer)
     }
 
     /// Finds a usable stream and renews its life.
@@ -154,7 +167,7 @@ impl Embedded {
         if index.pending(stream) > 0 {
             let id = stream.id;
             drop(index);
-            shared.settle(id);
+            shared.pull(id);
             index = shared.index();
             stream = usable(&index, name, now)?;
         }
@@ -164,60 +177,64 @@ impl Embedded {
         Ok(look(&index, stream))
     }
 
-    /// Plans a read of a stream, or finds what it would give.
-    fn plan(
+    /// Finds a page in the cache, or plans how to read it.
+    fn look_up(
         index: &Index,
         pages: &PageCache,
         stream: &Stream,
         from: u64,
         bytes_max: usize,
-    ) -> Result<Plan, Error> {
+    ) -> Result<PageLookup, Error> {
         let (head, key) = (index.head(stream), Key { id: stream.id, from, bytes_max });
         if let Some(batch) = pages.get(key, head.tail.bytes()) {
-            return Ok(Plan::Known(head, batch));
+            return Ok(PageLookup::Cached(head, batch));
         }
-        let route = Route::plan(index, stream, from, bytes_max)?;
-        Ok(Plan::Read { head, key, route, active: index.position.segment })
+        let plan = ReadPlan::new(index, stream, from, bytes_max)?;
+        Ok(PageLookup::Log { head, key, plan, active: index.position.segment })
     }
 
-    /// Reads as planned.
-    async fn page_of(self, plan: Plan) -> Result<Page, Error> {
-        let (head, key, route, active) = match plan {
-            Plan::Known(head, batch) => return Ok(Page { head, batch }),
-            Plan::Read { head, key, route, active } => (head, key, route, active),
+    async fn page_of(self, lookup: PageLookup) -> Result<Page, Error> {
+        let (head, key, plan, active) = match lookup {
+            PageLookup::Cached(head, batch) => return Ok(Page { head, batch }),
+            PageLookup::Log { head, key, plan, active } => (head, key, plan, active),
         };
-        let batch = Arc::new(self.fetch(route, active, key.bytes_max).await?);
+        let batch = Arc::new(self.read_planned(plan, active, key.bytes_max).await?);
         self.inner.shared.pages.put(key, &batch, head.tail.bytes());
         Ok(Page { head, batch })
     }
 
-    /// Reads along a route, on a thread that may block unless the pages are in memory.
-    async fn fetch(&self, route: Route, active: u32, bytes_max: usize) -> Result<crate::Batch, Error> {
-        if route.is_recent(active) {
-            return route.fetch(bytes_max);
+    /// Reads from the log: on a thread that may block, unless the file's pages are in memory.
+    async fn read_planned(
+        &self,
+        plan: ReadPlan,
+        active: u32,
+        bytes_max: usize,
+    ) -> Result<crate::Batch, Error> {
+        if plan.is_recent(active) {
+            return plan.read(bytes_max);
         }
-        match tokio::task::spawn_blocking(move || route.fetch(bytes_max)).await {
+        match tokio::task::spawn_blocking(move || plan.read(bytes_max)).await {
             Ok(batch) => batch,
             Err(_) => Err(Error::ShutDown),
         }
     }
 
-    /// Finds where a fork leaves its source. What is read for that never changes, so the
-    /// commit needs to check only that the source is still there.
+    /// Finds where a fork leaves its origin. The bytes that are read for that never change, so the
+    /// commit only has to check that the origin still exists.
     async fn resolve(&self, point: &ForkPoint) -> Result<Box<Fork>, Error> {
-        let wrong = |why| Error::ForkPoint { source_name: point.source.clone(), why };
+        let wrong = |why| Error::ForkPoint { origin: point.origin.clone(), why };
         let gone = |error| match error {
-            Error::Deleted(name) => Error::Conflict { name, what: "life: the source was deleted" },
+            Error::Deleted(name) => Error::Conflict { name, what: "life: the origin was deleted" },
             error => error,
         };
         let (head, mode) = {
             let shared = &self.inner.shared;
             let index = shared.index();
-            let source = usable(&index, &point.source, shared.now()).map_err(gone)?;
-            if source.session().is_some() {
+            let origin = usable(&index, &point.origin, shared.now()).map_err(gone)?;
+            if origin.session().is_some() {
                 return Err(wrong("it is a session's stream; fork one of its sources"));
             }
-            (source.head(), source.content_type.mode())
+            (origin.head(), origin.content_type.mode())
         };
         let offset = point.offset.unwrap_or(head.tail);
         if offset > head.tail {
@@ -227,8 +244,8 @@ impl Embedded {
             return Err(wrong("the offset is before what is kept of it"));
         }
         if mode == Mode::Json && offset < head.tail {
-            let (route, active) = self.route(head.id, offset, 1)?;
-            if self.boundary(route, active).await? != offset.bytes() {
+            let (plan, active) = self.plan_read(head.id, offset, 1)?;
+            if self.boundary(plan, active).await? != offset.bytes() {
                 return Err(wrong("the offset is inside a message"));
             }
         }
@@ -237,12 +254,12 @@ impl Embedded {
             sub_offset => self.sub_position(&head, offset, mode, sub_offset).await?,
         };
         let position = position.ok_or_else(|| wrong("the sub-offset is beyond its data"))?;
-        let (source, start) = (head.id.0, head.start.bytes());
+        let (origin, start) = (head.id.0, head.start.bytes());
         let point = ForkPoint { offset: Some(offset), ..point.clone() };
-        Ok(Box::new(Fork { source, start, position, point }))
+        Ok(Box::new(Fork { origin, start, position, point }))
     }
 
-    /// The place so many messages, or bytes of the next message, behind an offset.
+    /// The offset so many messages, or bytes of the next message, behind another.
     async fn sub_position(
         &self,
         head: &Head,
@@ -267,17 +284,17 @@ impl Embedded {
         Ok(None)
     }
 
-    fn route(&self, id: StreamId, from: Offset, bytes_max: usize) -> Result<(Route, u32), Error> {
+    fn plan_read(&self, id: StreamId, from: Offset, bytes_max: usize) -> Result<(ReadPlan, u32), Error> {
         let index = self.inner.shared.index();
         let stream = index.get(id.0).ok_or(Error::ShutDown)?;
-        Ok((Route::plan(&index, stream, from.bytes(), bytes_max)?, index.position.segment))
+        Ok((ReadPlan::new(&index, stream, from.bytes(), bytes_max)?, index.position.segment))
     }
 
-    async fn boundary(&self, route: Route, active: u32) -> Result<u64, Error> {
-        if route.is_recent(active) {
-            return route.boundary_before();
+    async fn boundary(&self, plan: ReadPlan, active: u32) -> Result<u64, Error> {
+        if plan.is_recent(active) {
+            return plan.boundary_before();
         }
-        let found = tokio::task::spawn_blocking(move || route.boundary_before()).await;
+        let found = tokio::task::spawn_blocking(move || plan.boundary_before()).await;
         found.unwrap_or(Err(Error::ShutDown))
     }
 }
@@ -291,27 +308,25 @@ impl Store for Embedded {
                 None => None,
             };
             let create = Box::new(create);
-            self.wanted(|reply| Wanted::Create { name, create, fork, reply }).await
+            self.submit(|reply| Change::Create { name, create, fork, reply }).await
         })
     }
 
     fn append(&self, name: StreamName, append: Append) -> Answer<'_, Appended> {
-        if let Err(error) = check(&append.messages) {
-            return Box::pin(async move { Err(error) });
-        }
-        self.wanted(|reply| Wanted::Append { name, append: Box::new(append), reply })
+        let (pushed, answer) = self.push_append(name, append, FanOut::LATER);
+        Box::pin(async move { answered(pushed, answer).await.map(|published| published.appended) })
     }
 
     fn append_all(&self, appends: Vec<(StreamName, Append)>) -> Answer<'_, Vec<Result<Appended, Error>>> {
         if let Some(error) = appends.iter().find_map(|(_, append)| check(&append.messages).err()) {
             return Box::pin(async move { Err(error) });
         }
-        self.wanted(|reply| Wanted::AppendAll { appends, reply })
+        self.submit(|reply| Change::AppendAll { appends, reply })
     }
 
     fn delete(&self, name: StreamName) -> Answer<'_, ()> {
-        self.behind_deliveries(name.clone(), move || {
-            self.wanted(|reply| Wanted::Delete { name: name.clone(), reply })
+        self.after_deliveries(name.clone(), move || {
+            self.submit(|reply| Change::Delete { name: name.clone(), reply })
         })
     }
 
@@ -319,19 +334,19 @@ impl Store for Embedded {
         Box::pin(async move {
             let head = self.head(&name)?;
             let before = before.min(head.tail);
-            self.inner.shared.settle(head.id.0);
-            let (route, active) = self.route(head.id, before, 1)?;
+            self.inner.shared.pull(head.id.0);
+            let (plan, active) = self.plan_read(head.id, before, 1)?;
             let start = match before == head.tail {
                 true => before.bytes(),
-                false => self.boundary(route, active).await?,
+                false => self.boundary(plan, active).await?,
             };
             let id = head.id.0;
-            self.wanted(|reply| Wanted::Trim { id, name, start, reply }).await
+            self.submit(|reply| Change::Trim { id, name, start, reply }).await
         })
     }
 
     fn retain(&self, name: StreamName, change: RetentionChange) -> Answer<'_, Retention> {
-        self.wanted(|reply| Wanted::Retain { name, change, reply })
+        self.submit(|reply| Change::Retain { name, change, reply })
     }
 
     fn head(&self, name: &StreamName) -> Result<Head, Error> {
@@ -354,11 +369,11 @@ impl Store for Embedded {
 
     fn read(&self, name: &StreamName, from: Start, bytes_max: usize) -> Answer<'_, Page> {
         let pages = &self.inner.shared.pages;
-        let planned = self.used(name, |index, stream| {
-            Embedded::plan(index, pages, stream, from_in(stream, from)?, bytes_max)
+        let lookup = self.used(name, |index, stream| {
+            Embedded::look_up(index, pages, stream, from_in(stream, from)?, bytes_max)
         });
         let store = self.clone();
-        Box::pin(async move { store.page_of(planned.and_then(|planned| planned)?).await })
+        Box::pin(async move { store.page_of(lookup.and_then(|lookup| lookup)?).await })
     }
 
     fn follow(&self, name: &StreamName, from: Start) -> Result<Follower, Error> {
@@ -367,15 +382,15 @@ impl Store for Embedded {
         let mut index = shared.index_mut();
         let stream = usable(&index, name, shared.now())?;
         let id = stream.id;
-        index.settle(id);
+        index.pull(id);
         let stream = index.get_mut(id).expect("the stream was just found under the same lock");
         let from = from_in(stream, from)?;
         let live = match stream.live.upgrade() {
             Some(live) => live,
             None => {
                 let tail = Offset::new(stream.tail);
-                let news = News { tail, closed: stream.closed, gone: stream.deleted };
-                let live = Arc::new(Live::new(news, shared.recent.clone()));
+                let state = LiveState { tail, closed: stream.closed, gone: stream.deleted };
+                let live = Arc::new(Live::new(state, shared.recent.clone()));
                 stream.live = Arc::downgrade(&live);
                 index.follow_session(id);
                 live
@@ -397,18 +412,18 @@ impl Store for Embedded {
     }
 
     fn subscribe(&self, subscribe: Subscribe) -> Answer<'_, Subscribed> {
-        self.wanted(|reply| Wanted::Subscribe { subscribe: Box::new(subscribe), reply })
+        self.submit(|reply| Change::Subscribe { subscribe: Box::new(subscribe), reply })
     }
 
     fn unsubscribe(&self, session: StreamName, source: StreamName) -> Answer<'_, bool> {
-        self.behind_deliveries(source.clone(), move || {
+        self.after_deliveries(source.clone(), move || {
             let (session, source) = (session.clone(), source.clone());
-            self.wanted(|reply| Wanted::Unsubscribe { session, source, deliver: true, reply })
+            self.submit(|reply| Change::Unsubscribe { session, source, deliver: true, reply })
         })
     }
 
     fn leave(&self, session: StreamName, source: StreamName) -> Answer<'_, bool> {
-        self.wanted(|reply| Wanted::Unsubscribe { session, source, deliver: false, reply })
+        self.submit(|reply| Change::Unsubscribe { session, source, deliver: false, reply })
     }
 
     fn session(&self, session: &StreamName) -> Result<Session, Error> {
@@ -416,10 +431,8 @@ impl Store for Embedded {
     }
 
     fn publish(&self, source: StreamName, append: Append, fan_out: FanOut) -> Answer<'_, Published> {
-        if let Err(error) = check(&append.messages) {
-            return Box::pin(async move { Err(error) });
-        }
-        self.wanted(|reply| Wanted::Publish { name: source, append: Box::new(append), fan_out, reply })
+        let (pushed, answer) = self.push_append(source, append, fan_out);
+        Box::pin(answered(pushed, answer))
     }
 
     fn fan_out(&self, source: StreamName) -> Answer<'_, FannedOut> {
@@ -437,7 +450,7 @@ impl Store for Embedded {
     }
 
     fn lagging(&self, limit: usize) -> Vec<(StreamName, FanOutState)> {
-        self.inner.shared.index().lagging(limit)
+        self.inner.shared.index().lagging_sources(limit)
     }
 
     fn sources(&self, project: &str, after: Option<&str>, limit: usize) -> Vec<(StreamName, FanOutState)> {
@@ -476,18 +489,26 @@ impl Store for Embedded {
 impl Pages for Embedded {
     fn page(&self, id: StreamId, from: Offset, bytes_max: usize) -> Answer<'static, Page> {
         let shared = &self.inner.shared;
-        shared.settle(id.0);
+        shared.pull(id.0);
         let index = shared.index();
-        let planned = index.get(id.0).filter(|stream| !stream.deleted).map(|stream| {
-            Embedded::plan(&index, &shared.pages, stream, from_in(stream, Start::At(from))?, bytes_max)
+        let lookup = index.get(id.0).filter(|stream| !stream.deleted).map(|stream| {
+            Embedded::look_up(&index, &shared.pages, stream, from_in(stream, Start::At(from))?, bytes_max)
         });
         drop(index);
         let store = self.clone();
         Box::pin(async move {
             let missing = || Error::NotFound(StreamName { project: "".into(), id: id.0.to_string().into() });
-            store.page_of(planned.ok_or_else(missing)??).await
+            store.page_of(lookup.ok_or_else(missing)??).await
         })
     }
+}
+
+type Waiting<T> = oneshot::Receiver<Result<T, Error>>;
+
+/// The answer to a change, if the queue has taken it.
+async fn answered<T>(pushed: Result<(), Error>, answer: Waiting<T>) -> Result<T, Error> {
+    pushed?;
+    answer.await.unwrap_or(Err(Error::ShutDown))
 }
 
 /// The offset a reader begins at.

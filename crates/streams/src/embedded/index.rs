@@ -1,8 +1,8 @@
 //! All streams, in memory: by name, by id, and by the time they end.
 //!
-//! [`Index::apply`] is the only way a stream changes, for a new commit and for one that is
-//! replayed; applying a record that is already in has no effect, so that a checkpoint may
-//! be taken while commits go on.
+//! [`Index::apply`] is the only way a stream changes, for a new commit and for a replayed one.
+//! Applying a record a second time has no effect, so a checkpoint can be written while commits
+//! go on.
 
 mod fanout;
 
@@ -22,7 +22,7 @@ use towpath_model::stream::state::Accepted;
 
 use super::codec::block_length;
 use super::pieces::{Piece, Pieces};
-use super::record::{Append, Birth, Record};
+use super::record::{AppendRecord, CreateRecord, Record};
 use super::segment::Segment;
 use super::shared::Position;
 use super::stream::{More, Stream};
@@ -40,46 +40,54 @@ pub(super) struct Index {
     types: HashMap<Box<str>, ContentType>,
     projects: HashMap<Arc<str>, Project>,
     pub(super) segments: HashMap<u32, Arc<Segment>>,
-    /// When to look whether a stream has expired. A renewed life moves its entry then.
+    /// When to check whether a stream has expired. A renewed life moves its entry at that time.
     pub(super) ends: BinaryHeap<Reverse<(u64, u64)>>,
     /// Streams whose data is dropped by age or size.
     pub(super) retained: BTreeSet<u64>,
     pub(super) next_id: u64,
-    /// The next delivery's place in the order of all.
-    pub(super) next_order: u64,
+    /// The number of the next delivery; all deliveries of the store are numbered in order.
+    pub(super) next_delivery: u64,
     /// The number of the last change of subscriptions; the first one has number 1.
     pub(super) last_change: u64,
-    /// Sources whose subscribers wait for something.
-    pub(super) behind: BTreeSet<u64>,
-    /// Feeds must not forget anything: a checkpoint is being written.
-    pub(super) keeps_feeds: bool,
-    /// A checkpoint is being read: names are sorted when all are there.
-    pub(super) is_loading: bool,
-    /// The log is being replayed: what nobody needs now, somebody may yet.
-    pub(super) is_replaying: bool,
+    /// Sources with messages behind their cursor that sessions wait for.
+    pub(super) lagging: BTreeSet<u64>,
+    pub(super) phase: Phase,
     pub(super) sessions: SessionCounts,
     /// Small values by namespace and key.
     pub(super) metas: BTreeMap<(String, String), Bytes>,
     pub(super) count: usize,
-    /// How far the log has come with all this.
+    /// The end of the log that the index reflects.
     pub(super) position: Position,
 }
 
-/// What a tenant has.
+/// What the store is doing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// A checkpoint is being read: names are sorted when all of them are there.
+    #[default]
+    Loading,
+    /// The log is being replayed: a later record may need what nothing needs now.
+    Replaying,
+    Serving,
+    /// A checkpoint is being written: feeds must keep their entries until it is done.
+    Checkpointing,
+}
+
+/// The streams of a project.
 #[derive(Default)]
 struct Project {
     streams: usize,
-    /// Those of them that are not the tenant's: what a server keeps for itself, and what has no name.
+    /// Those of them that the project's clients did not make: the server's own, and those without a name.
     others: usize,
     /// The ids that are found by name, in order.
     ids: BTreeSet<Arc<str>>,
 }
 
-/// Where a record was written.
+/// Where the block of a record was written.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct Location {
     pub(super) segment: u32,
-    /// The block's place in it.
+    /// The block's position in it.
     pub(super) block: u32,
 }
 
@@ -103,7 +111,7 @@ impl Index {
         self.slots[slot / SLOTS_PER_PART][slot % SLOTS_PER_PART].as_deref_mut()
     }
 
-    /// The streams of some slots, and the slot to go on from.
+    /// The streams of some slots, and the slot to continue from.
     pub(super) fn visit(&self, from: usize, count: usize) -> (impl Iterator<Item = &Stream>, Option<usize>) {
         let all = self.slots.len() * SLOTS_PER_PART;
         let to = (from + count).min(all);
@@ -120,15 +128,15 @@ impl Index {
         self.by_id.find(hash, |slot| self.slot(*slot).is_some_and(|it| it.id == id)).copied()
     }
 
-    /// Makes room for so many streams more.
+    /// Makes room for so many streams.
     pub(super) fn reserve(&mut self, count: usize) {
         assert!(self.count == 0, "only an empty index needs no hashes to grow");
         self.by_name.reserve(count, |_| 0);
         self.by_id.reserve(count, |_| 0);
     }
 
-    /// Takes a stream in. Of two with one name the younger is found by it: a checkpoint
-    /// may hold both lives, and the replay removes the older.
+    /// Adds a stream. Of two with one name the younger is found by it: a checkpoint may hold both
+    /// lives, and the replay removes the older.
     pub(super) fn insert(&mut self, mut stream: Stream) {
         self.next_id = self.next_id.max(stream.id + 1);
         self.count += 1;
@@ -153,7 +161,7 @@ impl Index {
             stream.expect("tables hold occupied slots only")
         };
         if found_by_name {
-            if !self.is_loading {
+            if self.phase != Phase::Loading {
                 self.projects.entry(name.project).or_default().ids.insert(name.id);
             }
             let rehash = |slot: &u32| hasher.hash_one((&*at(*slot).name.project, &*at(*slot).name.id));
@@ -192,7 +200,7 @@ impl Index {
         }
         let project = self.projects.entry(stream.name.project.clone()).or_default();
         project.streams += 1;
-        project.others += usize::from(!is_tenants(&stream.name));
+        project.others += usize::from(!is_clients(&stream.name));
     }
 
     fn forget_name(&mut self, id: u64) {
@@ -207,9 +215,23 @@ impl Index {
         }
     }
 
-    /// Sorts the names of a checkpoint's streams, all at once: that is faster than one by one.
-    pub(super) fn sort_names(&mut self) {
-        self.is_loading = false;
+    /// Makes what a checkpoint does not hold: sorted names, the number of forks, and the links
+    /// between sessions and sources.
+    pub(super) fn finish_loading(&mut self) {
+        self.sort_names();
+        self.phase = Phase::Replaying;
+        self.count_forks();
+        self.link_sessions();
+    }
+
+    /// Does what replaying left undone, and begins to serve.
+    pub(super) fn finish_replay(&mut self) {
+        self.finish_sessions();
+        self.remove_hidden();
+    }
+
+    /// All names at once: that is faster than one by one.
+    fn sort_names(&mut self) {
         let mut ids: HashMap<Arc<str>, Vec<Arc<str>>> = HashMap::new();
         for slot in &self.by_name {
             if let Some(stream) = self.slot(*slot) {
@@ -221,7 +243,7 @@ impl Index {
         }
     }
 
-    /// The ids of a project that begin with `prefix` and come behind `after`, so many at most.
+    /// The ids of a project that begin with `prefix` and come after `after`, at most `limit`.
     pub(super) fn ids(
         &self,
         project: &str,
@@ -250,7 +272,7 @@ impl Index {
         self.retained.remove(&id);
         if let Some(project) = self.projects.get_mut(&stream.name.project) {
             project.streams -= 1;
-            project.others -= usize::from(!is_tenants(&stream.name));
+            project.others -= usize::from(!is_clients(&stream.name));
             if project.streams == 0 {
                 self.projects.remove(&stream.name.project);
             }
@@ -258,67 +280,67 @@ impl Index {
         Some(stream)
     }
 
-    /// How many streams a project has, of those that its tenant made.
+    /// How many streams a project has, not counting the server's own.
     pub(super) fn count_of(&self, project: &str) -> usize {
         self.projects.get(project).map_or(0, |project| project.streams - project.others)
     }
 
-    /// Makes a record true. `heard` learns of every stream that changed.
-    pub(super) fn apply(&mut self, record: &Record, place: Place, heard: &mut impl Hear) {
+    /// Makes a record true. `observer` is told of every stream that changed.
+    pub(super) fn apply(&mut self, record: &Record, location: Location, observer: &mut impl Observer) {
         match record {
-            Record::Create(birth) => {
-                self.create(birth, place);
-                self.get(birth.id).into_iter().for_each(|stream| heard.announce(stream, stream.tail));
+            Record::Create(create) => {
+                self.create(create, location);
+                self.get(create.id).into_iter().for_each(|stream| observer.changed(stream, stream.tail));
             }
-            Record::Append(append) => self.append(append, place, heard),
-            Record::Delete { ids, by_age } => ids.iter().for_each(|id| self.delete(*id, *by_age, heard)),
+            Record::Append(append) => self.append(append, location, observer),
+            Record::Delete { ids, by_age } => ids.iter().for_each(|id| self.delete(*id, *by_age, observer)),
             Record::Touch { uses } => self.touch(uses),
             Record::Trim { starts } => self.trim(starts),
             Record::Retain { id, retention } => self.retain(*id, *retention),
             Record::Mark { at, tails } => self.mark(*at, tails),
-            Record::Subscribe(subscribe) => self.subscribe(subscribe, place),
+            Record::Subscribe(subscribe) => self.subscribe(subscribe, location),
             Record::Unsubscribe { change, session, source } => self.unsubscribe(*change, *session, *source),
-            Record::Advance(advance) => self.advance(advance, place, heard),
+            Record::Advance(advance) => self.advance(advance, location, observer),
             Record::Meta { namespace, key, value } => self.set_meta(namespace, key, value.as_deref()),
         }
     }
 
-    fn create(&mut self, birth: &Birth, place: Place) {
-        if self.get(birth.id).is_some() {
+    fn create(&mut self, create: &CreateRecord, location: Location) {
+        if self.get(create.id).is_some() {
             return;
         }
-        let position = birth.fork.as_ref().map_or(0, |fork| fork.position);
+        let position = create.fork.as_ref().map_or(0, |fork| fork.position);
         let mut stream = Stream {
-            id: birth.id,
-            name: birth.name.clone(),
-            content_type: birth.content_type.clone(),
-            expiry: birth.expiry,
-            created_at: birth.at,
-            used_at: AtomicU64::new(birth.at),
-            saved_at: AtomicU64::new(birth.at),
-            start: birth.fork.as_ref().map_or(0, |fork| fork.start),
+            id: create.id,
+            name: create.name.clone(),
+            content_type: create.content_type.clone(),
+            expiry: create.expiry,
+            created_at: create.at,
+            used_at: AtomicU64::new(create.at),
+            saved_at: AtomicU64::new(create.at),
+            start: create.fork.as_ref().map_or(0, |fork| fork.start),
             tail: position,
-            closed: birth.closed,
+            closed: create.closed,
             deleted: false,
             forks: 0,
             pieces: Pieces::default(),
             more: None,
             live: Weak::new(),
         };
-        if let Some(fork) = &birth.fork {
+        if let Some(fork) = &create.fork {
             stream.more().fork = Some(Box::new(fork.clone()));
-            if let Some(source) = self.get_mut(fork.source) {
-                source.forks += 1;
+            if let Some(origin) = self.get_mut(fork.origin) {
+                origin.forks += 1;
             }
         }
-        if birth.retention != Retention::default() {
-            stream.more().retention = birth.retention;
+        if create.retention != Retention::default() {
+            stream.more().retention = create.retention;
         }
-        grow(&mut stream, &birth.messages, place, birth.at);
+        grow(&mut stream, &create.messages, location, create.at);
         self.insert(stream);
     }
 
-    fn append(&mut self, append: &Append, place: Place, heard: &mut impl Hear) {
+    fn append(&mut self, append: &AppendRecord, location: Location, observer: &mut impl Observer) {
         let Some(stream) = self.get_mut(append.id) else { return };
         if append.start != stream.tail {
             if append.start > stream.tail {
@@ -326,7 +348,7 @@ impl Index {
             }
             return;
         }
-        grow(stream, &append.messages, place, append.at);
+        grow(stream, &append.messages, location, append.at);
         if let Some(Producer { id, epoch, seq }) = &append.producer {
             stream.more().producers.insert(id.clone(), Accepted { epoch: *epoch, seq: *seq });
         }
@@ -339,19 +361,19 @@ impl Index {
                 stream.more().closed_by = Some(Box::new(producer.clone()));
             }
         }
-        heard.changed(stream, append.start, &append.messages);
+        observer.grew(stream, append.start, &append.messages);
         if stream.feed().is_some() {
             self.note_lag(append.id);
         }
     }
 
-    /// Removes a stream, or hides it while forks read through it; then its source, if that
-    /// was waiting for it.
-    fn delete(&mut self, id: u64, by_age: bool, heard: &mut impl Hear) {
+    /// Removes a stream, or hides it while forks read through it; then its origin, if nothing
+    /// else reads through that.
+    fn delete(&mut self, id: u64, by_age: bool, observer: &mut impl Observer) {
         let Some(stream) = self.get_mut(id) else { return };
         if !stream.deleted {
             stream.deleted = true;
-            heard.gone(stream);
+            observer.gone(stream);
             if stream.session().is_some() {
                 self.sessions.sessions -= 1;
                 *(if by_age { &mut self.sessions.expired } else { &mut self.sessions.deleted }) += 1;
@@ -361,18 +383,17 @@ impl Index {
         self.remove_if_unused(id);
     }
 
-    /// Counts who reads through whom, once a checkpoint is read.
-    pub(super) fn count_forks(&mut self) {
-        let sources: Vec<u64> = self.all().filter_map(|stream| Some(stream.fork()?.source)).collect();
-        for source in sources {
-            if let Some(source) = self.get_mut(source) {
-                source.forks += 1;
+    fn count_forks(&mut self) {
+        let origins: Vec<u64> = self.all().filter_map(|stream| Some(stream.fork()?.origin)).collect();
+        for origin in origins {
+            if let Some(origin) = self.get_mut(origin) {
+                origin.forks += 1;
             }
         }
     }
 
     /// Removes hidden streams whose last reader ended while a checkpoint was being written.
-    pub(super) fn remove_zombies(&mut self) {
+    fn remove_hidden(&mut self) {
         let hidden: Vec<u64> = self.all().filter(|stream| stream.deleted).map(|stream| stream.id).collect();
         hidden.into_iter().for_each(|id| self.remove_if_unused(id));
     }
@@ -381,15 +402,17 @@ impl Index {
         self.slots.iter().flatten().filter_map(Option::as_deref)
     }
 
-    /// Removes what is deleted and not read through, up the chain of sources. What only
-    /// sessions read loses its name, and needs its own source no more: they begin behind it.
+    /// Removes a deleted stream that no fork reads through, and so on up the chain of origins. A
+    /// stream that sessions still view only loses its name. It needs its origin no longer, because
+    /// sessions follow a stream from its tail on.
     pub(super) fn remove_if_unused(&mut self, id: u64) {
         let mut next = Some(id);
         while let Some(id) = next.take() {
             let Some(stream) = self.get(id).filter(|stream| stream.deleted && stream.forks == 0) else {
                 return;
             };
-            let fork = match stream.is_held() || (self.is_replaying && stream.feed().is_some()) {
+            let is_replaying = self.phase == Phase::Replaying;
+            let fork = match stream.is_held() || (is_replaying && stream.feed().is_some()) {
                 true => {
                     self.forget_name(id);
                     self.get_mut(id).and_then(|stream| stream.more.as_mut()?.fork.take())
@@ -400,9 +423,9 @@ impl Index {
                     more.fork
                 }),
             };
-            if let Some(source) = fork.and_then(|fork| self.get_mut(fork.source)) {
-                source.forks -= 1;
-                next = Some(source.id);
+            if let Some(origin) = fork.and_then(|fork| self.get_mut(fork.origin)) {
+                origin.forks -= 1;
+                next = Some(origin.id);
             }
         }
     }
@@ -417,7 +440,7 @@ impl Index {
     }
 
     fn trim(&mut self, starts: &[(u64, u64)]) {
-        let is_replaying = self.is_replaying;
+        let is_replaying = self.phase == Phase::Replaying;
         for (id, start) in starts {
             if let Some(stream) = self.get_mut(*id) {
                 stream.start = stream.start.max(*start);
@@ -464,13 +487,13 @@ impl Index {
     }
 }
 
-/// Whether a stream is one that a tenant made. The server's own and the twins of sources are not.
-fn is_tenants(name: &StreamName) -> bool {
+/// Whether a client made the stream. The server's own and envelope streams do not count.
+fn is_clients(name: &StreamName) -> bool {
     !name.id.is_empty() && !name.is_reserved()
 }
 
 /// Adds messages to a stream's end.
-fn grow(stream: &mut Stream, messages: &Messages, place: Place, at: u64) {
+fn grow(stream: &mut Stream, messages: &Messages, location: Location, at: u64) {
     stream.used_at.fetch_max(at, Ordering::Relaxed);
     stream.saved_at.fetch_max(at, Ordering::Relaxed);
     if messages.is_empty() {
@@ -480,34 +503,32 @@ fn grow(stream: &mut Stream, messages: &Messages, place: Place, at: u64) {
     if stream.wants_mark(at) {
         stream.mark(at, start);
     }
-    let Place { segment, block } = place;
+    let Location { segment, block } = location;
     stream.pieces.push(Piece { start, segment, at: block, bytes: block_length(messages), listed: 0 });
     stream.tail += messages.data.len() as u64;
 }
 
-/// Somebody who is told what a record changed.
-pub(super) trait Hear {
-    /// The stream grew by `messages` at `start`, or ended.
-    fn changed(&mut self, stream: &Stream, start: u64, messages: &Messages);
-    /// The stream is no more.
+/// Is told what a record changed.
+pub(super) trait Observer {
+    /// The stream grew by `messages` at `start`, or was closed.
+    fn grew(&mut self, stream: &Stream, start: u64, messages: &Messages);
+    /// The stream was deleted.
     fn gone(&mut self, stream: &Stream);
-    /// A session's stream grew at `start`, by `messages` if they are at hand.
-    fn delivered(&mut self, stream: &Stream, start: u64, messages: Option<&Messages>);
-    /// Whether [`Hear::announce`] is wanted for a project's sessions.
-    fn hears_sessions(&self, project: &str) -> bool;
-    /// A stream has come to `tail`, for a watcher.
-    fn announce(&mut self, stream: &Stream, tail: u64);
+    /// The stream of a session grew at `start`, by `messages` if they are in memory.
+    fn delivered(&mut self, session: &Stream, start: u64, messages: Option<&Messages>);
+    /// Whether [`Observer::changed`] is wanted for the sessions of a project.
+    fn wants_sessions(&self, project: &str) -> bool;
+    /// The tail of a stream is now `tail`: for the watcher of the store.
+    fn changed(&mut self, stream: &Stream, tail: u64);
 }
 
-/// Nobody: nothing is followed while a log is replayed.
-pub(super) struct Nobody;
-
-impl Hear for Nobody {
-    fn changed(&mut self, _: &Stream, _: u64, _: &Messages) {}
+/// Nothing is followed while the log is replayed.
+impl Observer for () {
+    fn grew(&mut self, _: &Stream, _: u64, _: &Messages) {}
     fn gone(&mut self, _: &Stream) {}
     fn delivered(&mut self, _: &Stream, _: u64, _: Option<&Messages>) {}
-    fn hears_sessions(&self, _: &str) -> bool {
+    fn wants_sessions(&self, _: &str) -> bool {
         false
     }
-    fn announce(&mut self, _: &Stream, _: u64) {}
+    fn changed(&mut self, _: &Stream, _: u64) {}
 }

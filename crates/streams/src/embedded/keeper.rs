@@ -1,5 +1,5 @@
-//! The keeper: ends streams whose time has come, writes down lives that reading has
-//! renewed, and drops what retention drops.
+//! The keeper: ends streams that have expired, writes renewed lives to the log, and applies
+//! retention.
 
 use std::cmp::Reverse;
 use std::pin::pin;
@@ -10,8 +10,8 @@ use std::thread::{self, Thread};
 use tokio::sync::oneshot;
 use towpath_model::stream::name::StreamName;
 
-use super::queue::{Reply, Wanted};
-use super::reader::Route;
+use super::queue::{Change, Reply};
+use super::reader::ReadPlan;
 use super::shared::Shared;
 use super::stream::Stream;
 use crate::limits::{KEEPER_EVERY, REAP_STREAMS, SLOTS_PER_LOCK};
@@ -27,7 +27,7 @@ pub(super) fn run(shared: &Shared) {
     }
 }
 
-/// Does what is due, and answers how many streams it ended.
+/// Does what is due now, and answers how many streams it ended.
 pub(super) fn run_once(shared: &Shared) -> Result<usize, Error> {
     save_uses(shared);
     trim(shared)?;
@@ -40,17 +40,17 @@ pub(super) fn run_once(shared: &Shared) -> Result<usize, Error> {
         if due.is_empty() {
             continue;
         }
-        // In one order, whenever their time came: what they deliver at their end depends on it.
+        // In the order of their ids: the order decides what comes first in a session's stream.
         due.sort_unstable();
-        let expired = want(shared, |reply| Wanted::Expire { ids: due.clone(), reply });
-        // What could not be ended now is looked at again, soon.
+        let expired = submit(shared, |reply| Change::Expire { ids: due.clone(), reply });
+        // Whatever could not be ended now is checked again soon.
         again(shared, &due);
         ended += expired?;
     }
 }
 
-/// Streams whose time has come, at most as many as one change ends, and whether that was
-/// all. Renewed ones are put back; no more of them are looked at than a short lock allows.
+/// Expired streams, at most as many as one change ends, and whether these are all. Renewed ones
+/// are put back. The number of streams checked is bounded, because the lock must be short.
 fn due(shared: &Shared) -> (Vec<u64>, bool) {
     let now = shared.now();
     let mut index = shared.index_mut();
@@ -81,7 +81,7 @@ fn again(shared: &Shared, ids: &[u64]) {
     }
 }
 
-/// Writes down the lives that reading has renewed.
+/// Writes lives that reading has renewed to the log.
 pub(super) fn save_uses(shared: &Shared) {
     let ids = std::mem::take(&mut *shared.used.lock().unwrap_or_else(PoisonError::into_inner));
     let uses: Vec<(u64, u64)> = {
@@ -90,20 +90,20 @@ pub(super) fn save_uses(shared: &Shared) {
         ids.into_iter().filter_map(used).collect()
     };
     if !uses.is_empty()
-        && let Err(error) = want(shared, |reply| Wanted::Touch { uses, reply })
+        && let Err(error) = submit(shared, |reply| Change::Touch { uses, reply })
     {
-        tracing::debug!(%error, "renewed lives of streams are not written down");
+        tracing::debug!(%error, "cannot write renewed lives of streams");
     }
 }
 
-/// Drops what is older or larger than a stream's retention.
+/// Drops data beyond the retention of its stream.
 fn trim(shared: &Shared) -> Result<(), Error> {
     let ids: Vec<u64> = shared.index().retained.iter().copied().collect();
     mark(shared, &ids)?;
     for id in ids {
-        let Some((name, route)) = trim_point(shared, id)? else { continue };
-        let start = route.boundary_before()?;
-        match want(shared, |reply| Wanted::Trim { id, name, start, reply }) {
+        let Some((name, plan)) = trim_point(shared, id)? else { continue };
+        let start = plan.boundary_before()?;
+        match submit(shared, |reply| Change::Trim { id, name, start, reply }) {
             Ok(_) | Err(Error::NotFound(_) | Error::Deleted(_)) => {}
             Err(error) => return Err(error),
         }
@@ -111,7 +111,7 @@ fn trim(shared: &Shared) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes down how far streams have come that nobody appends to, so that their last data ages too.
+/// Marks streams that nobody appends to, so that their last data ages too.
 fn mark(shared: &Shared, ids: &[u64]) -> Result<(), Error> {
     let now = shared.now();
     for some in ids.chunks(SLOTS_PER_LOCK) {
@@ -120,16 +120,16 @@ fn mark(shared: &Shared, ids: &[u64]) -> Result<(), Error> {
         let ids: Vec<u64> = some.iter().copied().filter(due).collect();
         drop(index);
         if !ids.is_empty() {
-            want(shared, |reply| Wanted::Mark { ids, reply })?;
+            submit(shared, |reply| Change::Mark { ids, reply })?;
         }
     }
     Ok(())
 }
 
-/// Where a stream should begin, if that is further on than it does.
-fn trim_point(shared: &Shared, id: u64) -> Result<Option<(StreamName, Route)>, Error> {
+/// Where a stream should begin, if that is after its start.
+fn trim_point(shared: &Shared, id: u64) -> Result<Option<(StreamName, ReadPlan)>, Error> {
     let now = shared.now();
-    shared.settle(id);
+    shared.pull(id);
     let index = shared.index();
     let Some(stream) = index.get(id).filter(|stream| !stream.deleted) else { return Ok(None) };
     let retention = stream.retention();
@@ -143,15 +143,15 @@ fn trim_point(shared: &Shared, id: u64) -> Result<Option<(StreamName, Route)>, E
         _ => 0,
     };
     let before = by_size.max(by_age);
-    // A 16th of slack, so that a stream at its limit is not trimmed message by message.
+    // A sixteenth of slack, so that a stream at its limit is not trimmed message by message.
     let slack = retention.bytes.unwrap_or(0) / 16;
     if before <= stream.start || (before == by_size && before - stream.start < slack) {
         return Ok(None);
     }
-    Ok(Some((stream.name.clone(), Route::plan(&index, stream, before, 1)?)))
+    Ok(Some((stream.name.clone(), ReadPlan::new(&index, stream, before, 1)?)))
 }
 
-/// A project's streams, in the order of their ids, a few under each lock.
+/// Streams of a project in the order of their ids, a few per lock.
 pub(super) fn list(shared: &Shared, list: &List) -> Vec<(StreamName, Head)> {
     let now = shared.now();
     let mut found: Vec<(StreamName, Head)> = Vec::new();
@@ -172,14 +172,14 @@ pub(super) fn list(shared: &Shared, list: &List) -> Vec<(StreamName, Head)> {
     }
 }
 
-/// Asks the committer and waits for its answer, on a thread of our own.
-fn want<T>(shared: &Shared, wanted: impl FnOnce(Reply<T>) -> Wanted) -> Result<T, Error> {
+/// Hands a change to the committer and blocks until it is answered.
+fn submit<T>(shared: &Shared, change: impl FnOnce(Reply<T>) -> Change) -> Result<T, Error> {
     let (reply, answer) = oneshot::channel();
-    shared.queue.push(wanted(reply))?;
+    shared.queue.push(change(reply))?;
     wait(answer)
 }
 
-/// tokio's own blocking receive refuses to run where the last handle may be dropped.
+/// tokio's blocking receive panics inside a runtime, where the last handle may be dropped.
 fn wait<T>(answer: oneshot::Receiver<Result<T, Error>>) -> Result<T, Error> {
     struct Unpark(Thread);
     impl Wake for Unpark {
@@ -188,7 +188,7 @@ fn wait<T>(answer: oneshot::Receiver<Result<T, Error>>) -> Result<T, Error> {
         }
     }
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    // Outside a task nobody would ever renew a task's budget of polls.
+    // Outside a task, tokio's budget of polls would never be renewed.
     let mut answer = pin!(tokio::task::unconstrained(answer));
     loop {
         match answer.as_mut().poll(&mut Context::from_waker(&waker)) {

@@ -1,5 +1,4 @@
-//! The end of the log: one write and one sync per commit, and a new segment when one is
-//! full.
+//! The end of the log: one write and one sync per commit, and a new segment when one is full.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -25,14 +24,14 @@ pub(super) struct Log {
 
 /// How a commit failed.
 pub(super) enum Failure {
-    /// Nothing was promised and nothing has happened; the next commit may succeed.
+    /// Nothing has happened; the next commit may succeed.
     Refused(Error),
-    /// The disk may hold anything: nothing may be written any more.
+    /// It is unknown what the disk holds: no more writes are allowed.
     Unknown(String),
 }
 
 impl Log {
-    /// Goes on at `end` of `active`.
+    /// Continues at `end` of `active`.
     pub(super) fn new(
         disk: Arc<dyn Disk>,
         numbers: Arc<AtomicU32>,
@@ -71,7 +70,7 @@ impl Log {
         Ok(begin)
     }
 
-    /// Turns to a new segment with room for `bytes`.
+    /// Begins a new segment with room for `bytes`.
     fn rotate(&mut self, bytes: u64) -> Result<(), Error> {
         if self.header.is_some() && self.end == HEADER_BYTES {
             // An empty segment that is too small just grows.

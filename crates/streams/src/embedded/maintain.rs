@@ -1,8 +1,7 @@
-//! The maintainer: seals segments, gathers them, drops what nobody needs, and checkpoints.
+//! The maintainer: indexes sealed segments, compacts them, and writes checkpoints.
 //!
-//! One thread does all of it, one thing after the other, so that none of it meets another
-//! of its kind. What it replaces is removed from the disk when a checkpoint no longer
-//! names it.
+//! One thread does all of it, one thing after the other, so nothing of it runs twice at a time. A
+//! segment that was replaced is removed from the disk once a checkpoint does not list it.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -22,21 +21,21 @@ use super::stream::Stream;
 use crate::Error;
 use crate::limits::{GATHER_BYTES_MAX, GATHER_SEGMENTS, LOOK_EVERY, MAINTAIN_EVERY, SLOTS_PER_LOCK};
 
-/// What the maintainer remembers from one round to the next.
+/// The state of the maintainer.
 #[derive(Default)]
 pub(super) struct Upkeep {
     /// Sealed segments that need no index, because no stream has two blocks in them.
     plain: HashSet<u32>,
-    /// Files to remove once a checkpoint does without them.
+    /// Segments to remove once a checkpoint does not list them.
     replaced: Vec<u32>,
     replaced_bytes: u64,
     checkpoint_bytes: u64,
-    /// How far the log had come when segments were last chosen from, and when.
+    /// The end of the log when segments were last searched for garbage, and when that was.
     looked: Option<(Position, Instant)>,
 }
 
 impl Upkeep {
-    /// Looking visits every stream: worth it when something was written, and not too often.
+    /// The search visits every stream: only if something was written, and not too often.
     fn should_look(&self, shared: &Shared) -> bool {
         self.looked
             .is_none_or(|(position, at)| position != shared.index().position && at.elapsed() > LOOK_EVERY)
@@ -56,7 +55,7 @@ pub(super) fn run(shared: &Shared) {
     }
 }
 
-/// Does what is due.
+/// Does what is due now.
 pub(super) fn run_once(shared: &Shared) -> Result<(), Error> {
     let mut upkeep = lock(shared);
     if shared.poisoned().is_some() {
@@ -65,14 +64,14 @@ pub(super) fn run_once(shared: &Shared) -> Result<(), Error> {
     let has_sealed = seal(shared, &mut upkeep)?;
     if has_sealed || upkeep.should_look(shared) {
         upkeep.looked = Some((shared.index().position, Instant::now()));
-        while let Some((victims, level)) = choose(shared, &upkeep)? {
-            compact(shared, &mut upkeep, &victims, level)?;
+        while let Some((old, level)) = choose(shared, &upkeep)? {
+            compact(shared, &mut upkeep, &old, level)?;
         }
     }
     let since = shared.since_checkpoint.load(Ordering::Relaxed);
     let enough = shared.config.checkpoint_after_bytes.max(2 * upkeep.checkpoint_bytes);
-    // Best when a segment was just sealed: the next has few blocks yet, and each takes its place
-    // in a checkpoint.
+    // Best when a segment was just sealed: the next one has few blocks yet, and a checkpoint
+    // holds each of them.
     let is_due = since >= enough && (has_sealed || since >= enough + shared.config.segment_bytes);
     if is_due || upkeep.replaced_bytes >= enough {
         write_checkpoint(shared, &mut upkeep, &mut Pace::of(shared))?;
@@ -218,7 +217,7 @@ pub(super) fn replace_run(stream: &mut Stream, old: &[u32], range: Range<u64>, n
     }
 }
 
-/// Chooses segments to gather, and how often the result has been gathered.
+/// Chooses segments to gather, and the level of the result.
 fn choose(shared: &Shared, upkeep: &Upkeep) -> Result<Option<(Vec<u32>, u8)>, Error> {
     let live = live_bytes(shared);
     let mut by_level: HashMap<u8, Vec<(u32, u64)>> = HashMap::new();
@@ -230,8 +229,8 @@ fn choose(shared: &Shared, upkeep: &Upkeep) -> Result<Option<(Vec<u32>, u8)>, Er
             Kind::Gathered { level } => level,
         };
         let live = live.get(&segment.number).copied().unwrap_or(0);
-        // A segment that was just gathered is all alive but for its header: it must not be
-        // chosen again, or this would never end.
+        // A segment that was just gathered is all live but for its header: choosing it again
+        // would never end.
         if live < size.saturating_sub(HEADER_BYTES) / 2 || (live == 0 && size > 0) {
             return Ok(Some((vec![segment.number], level.max(1))));
         }
@@ -255,7 +254,7 @@ fn choose(shared: &Shared, upkeep: &Upkeep) -> Result<Option<(Vec<u32>, u8)>, Er
     Ok(None)
 }
 
-/// Bytes that streams point to, per segment. Sessions point to none: their sources do.
+/// Bytes that streams point to, per segment. Sessions point to none; their sources do.
 fn live_bytes(shared: &Shared) -> HashMap<u32, u64> {
     let mut live = HashMap::new();
     let mut next = Some(0);
@@ -270,15 +269,15 @@ fn live_bytes(shared: &Shared) -> HashMap<u32, u64> {
     live
 }
 
-fn compact(shared: &Shared, upkeep: &mut Upkeep, victims: &[u32], level: u8) -> Result<(), Error> {
-    let bytes = compact::gather(shared, victims, level, &mut Pace::of(shared))?;
-    upkeep.replaced.extend_from_slice(victims);
+fn compact(shared: &Shared, upkeep: &mut Upkeep, old: &[u32], level: u8) -> Result<(), Error> {
+    let bytes = compact::gather(shared, old, level, &mut Pace::of(shared))?;
+    upkeep.replaced.extend_from_slice(old);
     upkeep.replaced_bytes += bytes;
-    upkeep.plain.retain(|number| !victims.contains(number));
+    upkeep.plain.retain(|number| !old.contains(number));
     Ok(())
 }
 
-/// Keeps background work to so many bytes a second.
+/// Limits background work to so many bytes a second.
 pub(super) struct Pace {
     per_second: u64,
     since: Instant,
@@ -294,7 +293,7 @@ impl Pace {
         Pace { per_second: per_second.max(1), since: Instant::now(), spent: 0 }
     }
 
-    /// Counts bytes, and waits when there were too many.
+    /// Counts bytes, and waits if they came too fast.
     pub(super) fn spend(&mut self, bytes: u64) {
         self.spent += bytes;
         let due = Duration::from_secs_f64(self.spent as f64 / self.per_second as f64);

@@ -1,16 +1,8 @@
-//! Streams in a segment log of their own, on one machine.
+//! Streams in a log of segment files, on one machine. `README.md` in this directory explains the
+//! engine: commits, records, sources and sessions, recovery, compaction.
 //!
-//! ```text
-//! callers ─▶ queue ─▶ committer ─▶ plan ─▶ one write, one sync ─▶ index ─▶ followers, answers
-//!                                            │                      ▲
-//!                                          log ── sealed ─▶ maintainer: index files,
-//!                                                           gathering, checkpoints
-//! ```
-//!
-//! One thread writes. It takes everything that waits, decides it (`plan`), makes it
-//! durable in one go (`log`), and only then lets anybody see it (`index`). A checkpoint
-//! is the index on disk and the list of segments that count; opening reads it and replays
-//! the log behind it (`recover`). What no checkpoint names is removed.
+//! One thread writes. It takes every change that waits (`queue`), decides it (`plan`), makes the
+//! records durable with one write and one sync (`log`), and only then applies them (`index`).
 
 mod checkpoint;
 mod codec;
@@ -27,10 +19,10 @@ mod index;
 mod keeper;
 mod log;
 mod maintain;
-mod moved;
 mod pages;
 mod pieces;
 mod plan;
+mod planned;
 mod queue;
 mod reader;
 mod record;
@@ -60,18 +52,18 @@ pub struct Config {
     pub directory: PathBuf,
     /// How large a segment grows.
     pub segment_bytes: u64,
-    /// How much log makes a new checkpoint worthwhile.
+    /// How much log is written before a new checkpoint.
     pub checkpoint_after_bytes: u64,
     /// Bytes that may wait for the committer; more is refused as busy.
     pub queue_bytes_max: usize,
     /// What compaction may read and write a second.
     pub compaction_bytes_per_second: u64,
-    /// How many streams go to a checkpoint at a time, while commits wait.
+    /// How many streams are added to a checkpoint per lock, while commits wait.
     pub checkpoint_streams: usize,
-    /// Whether segments, expiry and checkpoints are looked after by threads of the store.
-    /// Tests switch this off and call [`Embedded::maintain`] and [`Embedded::keep`].
+    /// Whether the store has threads for segments, checkpoints and expiry. Tests switch them off
+    /// and call [`Embedded::maintain`] and [`Embedded::keep`].
     pub background: bool,
-    /// What time it is.
+    /// The clock.
     pub clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
 }
 

@@ -1,8 +1,8 @@
-//! Pages that were read lately, put together and checked.
+//! A cache of recently read pages.
 //!
-//! Many readers begin where others began: at the start of a stream, or behind the last full
-//! page. What lies at an offset never changes, so a page that was read once is good for
-//! everybody until the stream has grown into its room.
+//! Many readers read the same pages: from the start of a stream, or after the last full page. The
+//! bytes at an offset never change, so a cached page is valid until the stream grows and the page
+//! could hold more.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,7 +20,7 @@ pub(super) struct Key {
     pub(super) bytes_max: usize,
 }
 
-/// The pages that are kept.
+/// The cache.
 #[derive(Default)]
 pub(super) struct PageCache {
     pages: Mutex<Kept>,
@@ -29,20 +29,20 @@ pub(super) struct PageCache {
 #[derive(Default)]
 struct Kept {
     by_key: HashMap<Key, Entry, DefaultHashBuilder>,
-    /// In the order they came. Whoever was used since gets a second round.
+    /// In the order they were added. A page that was used since is kept for another round.
     order: VecDeque<Key>,
     bytes: usize,
 }
 
 struct Entry {
     batch: Arc<Batch>,
-    /// There was more behind it, and no more fits: it is as long as it can be.
+    /// More data follows it and did not fit: it can never be longer.
     is_full: bool,
     used: bool,
 }
 
 impl PageCache {
-    /// The page, if it is still what reading would give.
+    /// The page, if a read would give the same.
     pub(super) fn get(&self, key: Key, tail: u64) -> Option<Arc<Batch>> {
         let mut kept = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = kept.by_key.get_mut(&key)?;
@@ -53,7 +53,7 @@ impl PageCache {
         Some(entry.batch.clone())
     }
 
-    /// Keeps a page that was read while the stream ended at `tail`.
+    /// Adds a page that was read when the tail was `tail`.
     pub(super) fn put(&self, key: Key, batch: &Arc<Batch>, tail: u64) {
         if batch.data().len() < CACHED_PAGE_BYTES_MIN {
             return;
@@ -119,7 +119,7 @@ mod tests {
         assert!(cache.get(key(0), 20_000).is_some(), "a full page stays the same");
     }
 
-    /// S06: what is kept is bounded, and what is used stays.
+    /// S06: the cache is bounded, and pages in use stay.
     #[test]
     fn the_cache_is_bounded_and_keeps_what_is_used() {
         let cache = PageCache::default();

@@ -1,25 +1,25 @@
-//! Where a stream's bytes are, in order, in little memory.
+//! Where the bytes of a stream are, in order, in little memory.
 //!
-//! A segment that is being written has no index yet, so every block in it is remembered here.
-//! Written out, a place takes 24 bytes, and a segment of small appends has hundreds of thousands
-//! of blocks. So from a few on they are packed: what is kept of a block is how far it lies behind
-//! the one before, and how long it is, which takes three to eight bytes. A few hundred of those
-//! bytes follow a block that is written out, so that looking for an offset reads little.
+//! A segment that is being written has no index file yet, so every block in it is listed here. A
+//! piece takes 24 bytes, and a segment of small appends has hundreds of thousands of blocks. So
+//! several of them are packed: a block is stored as its distance from the one before and its
+//! length, in three to eight bytes. After a few hundred such bytes comes a block in full, so that
+//! finding an offset reads little.
 //!
-//! [`Pieces`] hides all that: whoever looks sees pieces, as they were put in.
+//! [`Pieces`] hides the packing: it takes and gives single pieces.
 
 use std::ops::Range;
 
 use super::codec::length;
 use super::extents::Extent;
 
-/// Where some of a stream's bytes are.
+/// Where some bytes of a stream are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Piece {
     /// The stream's offset of its first byte.
     pub(super) start: u64,
     pub(super) segment: u32,
-    /// One block: its place in the segment. Many: their place in the segment's index.
+    /// One block: its position in the segment. Many: their position in the segment's index file.
     pub(super) at: u32,
     /// The blocks' bytes.
     pub(super) bytes: u32,
@@ -44,9 +44,9 @@ struct Packs(Vec<Pack>);
 
 /// What a piece lists if its blocks are in the pack of its segment.
 pub(super) const PACKED: u32 = u32::MAX;
-/// So many blocks are worth a pack; fewer take less room without.
+/// Fewer blocks than this take less memory without a pack.
 const PACK_MIN: usize = 8;
-/// A part of a pack has no more code than this. Looking for a block reads one part.
+/// The size of a part of a pack. Finding a block reads one part.
 const CODE_BYTES_MAX: usize = 512;
 /// The most that one block takes: a number of 64 bits and two of 32, seven bits a byte.
 const CODE_BYTES_PER_BLOCK_MAX: usize = 10 + 5 + 5;
@@ -60,7 +60,7 @@ impl Pieces {
         self.list.len() + self.packs().iter().map(|pack| pack.count - 1).sum::<usize>()
     }
 
-    /// Adds a piece behind the last.
+    /// Adds a piece after the last.
     pub(super) fn push(&mut self, piece: Piece) {
         if let Some(last) = self.list.last_mut()
             && (last.listed, last.segment, piece.listed) == (PACKED, piece.segment, 0)
@@ -69,7 +69,7 @@ impl Pieces {
             pack_of(&mut self.packs, piece.segment).push(extent_of(piece));
             return;
         }
-        // Most streams are short: the first piece gets room for itself only.
+        // Most streams have one piece: reserve no more.
         if self.list.is_empty() {
             self.list.reserve_exact(1);
         }
@@ -101,7 +101,7 @@ impl Pieces {
         self.list.iter().flat_map(|piece| self.unpacked(piece, None))
     }
 
-    /// The piece that holds an offset, and those behind it. Some may come before it.
+    /// The piece that holds an offset and those after it, perhaps with some before it.
     pub(super) fn from(&self, offset: u64) -> impl Iterator<Item = Piece> {
         let first = self.list.partition_point(|piece| piece.start <= offset).saturating_sub(1);
         self.list[first..].iter().flat_map(move |piece| self.unpacked(piece, Some(offset)))
@@ -117,12 +117,12 @@ impl Pieces {
         Unpacked::Many(pack.segment, Blocks::of(&pack.parts[first..]))
     }
 
-    /// The bytes of blocks in each segment; a segment may come more than once.
+    /// The bytes of blocks in each segment; a segment may appear more than once.
     pub(super) fn bytes_by_segment(&self) -> impl Iterator<Item = (u32, u32)> {
         self.list.iter().map(|piece| (piece.segment, piece.bytes))
     }
 
-    /// A copy of the pieces in a segment, and where the piece behind them begins.
+    /// A copy of the pieces in a segment, and the start of the piece after them.
     pub(super) fn of_segment(&self, segment: u32) -> Option<(Pieces, Option<u64>)> {
         let first = self.list.iter().position(|piece| piece.segment == segment)?;
         let behind = &self.list[first..];
@@ -145,7 +145,7 @@ impl Pieces {
         true
     }
 
-    /// Forgets everything before the piece that holds an offset.
+    /// Drops everything before the piece that holds an offset.
     pub(super) fn drop_before(&mut self, offset: u64) {
         let first = self.list.partition_point(|piece| piece.start <= offset).saturating_sub(1);
         self.list.drain(..first);
@@ -166,7 +166,7 @@ impl Pieces {
         self.packs.as_ref().map_or(&[], |packs| &packs.0)
     }
 
-    /// Drops the packs that no piece stands for any more.
+    /// Drops the packs that no piece stands for.
     fn drop_packs(&mut self) {
         let Some(packs) = &mut self.packs else { return };
         let stands_for = |piece: &Piece, pack: &Pack| (piece.listed, piece.segment) == (PACKED, pack.segment);
@@ -219,8 +219,8 @@ impl Pack {
     fn push(&mut self, block: Extent) {
         let last = std::mem::replace(&mut self.last, block);
         self.count += 1;
-        // After a disk has lost the end of a log, a block may lie before the last one: there is
-        // no code for a step back.
+        // After a disk has lost the end of a log, a block may lie before the last one: a distance
+        // cannot be negative.
         match (self.parts.last_mut(), Gap::between(last, block)) {
             (Some(part), Some(gap)) if part.code.len() + CODE_BYTES_PER_BLOCK_MAX <= CODE_BYTES_MAX => {
                 gap.put(&mut part.code);
@@ -234,7 +234,7 @@ impl Pack {
         self.parts.partition_point(|part| part.first.start <= offset).saturating_sub(1)
     }
 
-    /// Forgets the blocks before the one that holds an offset, and answers their bytes.
+    /// Drops the blocks before the one that holds an offset, and answers their bytes.
     fn drop_before(&mut self, offset: u64) -> u32 {
         let first = self.part_with(offset);
         let mut dropped: Vec<u32> = Blocks::of(&self.parts[..first]).map(|block| block.bytes).collect();
@@ -256,7 +256,7 @@ impl Pack {
     }
 }
 
-/// What is kept of a block: where it lies behind the one before, and how long it is.
+/// A packed block: its distance from the one before, and its length.
 struct Gap {
     start: u64,
     at: u32,
@@ -312,7 +312,7 @@ fn take_number(code: &mut &[u8]) -> u64 {
 /// The blocks of some parts, one after the other.
 struct Blocks<'a> {
     parts: std::slice::Iter<'a, Part>,
-    /// The last block, and the code of those behind it.
+    /// The last block, and the code of those after it.
     last: Option<(Extent, &'a [u8])>,
 }
 
@@ -364,11 +364,11 @@ mod tests {
     /// What happens to a stream's pieces.
     #[derive(Debug, Clone)]
     enum Event {
-        /// Some appends, each so long and so far behind the last one in the log.
+        /// Some appends: the length of each, and its distance from the last one in the log.
         Grow(Vec<(u32, u32)>),
-        /// The log goes on in a new segment.
+        /// The log continues in a new segment.
         Rotate,
-        /// The log goes on before its end, as after a loss.
+        /// The log continues before its end, as after a loss.
         StepBack(u32),
         /// A part of it is dropped.
         Trim(prop::sample::Index),
@@ -471,7 +471,7 @@ mod tests {
     }
 
     proptest! {
-        /// S02: whatever happens to a stream, the packed form gives back what was put in.
+        /// S02: whatever happens to a stream, the packed form gives back the same pieces.
         #[test]
         fn packed_pieces_are_the_pieces(events in events()) {
             let mut both = Both::default();

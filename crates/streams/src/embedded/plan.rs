@@ -1,28 +1,32 @@
-//! One commit in the making: what waits is decided, in order, against the streams as they
-//! are and as this commit will leave them.
+//! One commit in the making: decides every change that waits, in order, against the streams as
+//! they are and as this commit will leave them.
 //!
-//! The plan keeps the facts that earlier changes of the same commit have moved. Changes
-//! that would have to look through a birth or a death in the same commit are put off to
-//! the next one instead: that is rare, and it keeps this small.
+//! The plan remembers what earlier changes of the same commit did (`planned`). A change that
+//! would need a stream which this commit creates or ends goes to the next commit instead. That
+//! is rare, and it keeps this small.
 
 mod fanout;
 
-pub(super) use fanout::{BEHIND, late_starts};
+pub(super) use fanout::{TOO_FAR_BEHIND, envelope_starts};
 
 use std::collections::{HashMap, HashSet};
 
 use hashbrown::DefaultHashBuilder;
+use towpath_model::stream::content_type::ContentType;
 use towpath_model::stream::expiry::Expiry;
 use towpath_model::stream::name::StreamName;
 use towpath_model::stream::offset::Offset;
 use towpath_model::stream::state::{self, Accepted, Refusal, Verdict};
 
 use super::index::Index;
-use super::moved::{Moved, MovedFeed};
-use super::queue::{Reply, Wanted};
-use super::record::{self, Birth, Fork, Record};
+use super::planned::{PlannedFeed, PlannedStream};
+use super::queue::{Change, Reply};
+use super::record::{AppendRecord, CreateRecord, Fork, Record};
 use super::stream::{Stream, time};
-use crate::{Append, Appended, Create, Created, Error, Head, Retention, RetentionChange, StreamId};
+use crate::{
+    Append, Appended, Create, Created, Error, FanOut, FanOutMode, Head, Messages, Published, Retention,
+    RetentionChange, StreamId,
+};
 
 /// A commit that is being put together.
 pub(super) struct Plan<'a> {
@@ -30,62 +34,73 @@ pub(super) struct Plan<'a> {
     now: u64,
     commit: u64,
     next_id: u64,
-    next_order: u64,
+    next_delivery: u64,
     last_change: u64,
     /// The bytes to write.
     pub(super) bytes: Vec<u8>,
-    /// The records in them, each with the place of its block in `bytes`.
+    /// The records in them, each with the position of its block in `bytes`.
     pub(super) records: Vec<(Record, u32)>,
-    /// What to tell whom when it is durable, or that it is not.
+    /// The answers to send once the commit is durable, or has failed.
     pub(super) answers: Vec<Answer>,
-    moved: HashMap<u64, Moved, DefaultHashBuilder>,
-    /// Names that begin or end with this commit.
+    /// Streams that this commit appends to.
+    streams: HashMap<u64, PlannedStream, DefaultHashBuilder>,
+    /// Sources whose cursor or subscribers this commit changes.
+    feeds: HashMap<u64, PlannedFeed>,
+    /// Names of streams that this commit creates or ends.
     names: HashSet<StreamName>,
-    /// Streams that end, or gain or lose a fork, with this commit.
-    fixed: HashSet<u64>,
-    /// Deliveries of sources that this commit has moved.
-    feeds: HashMap<u64, MovedFeed>,
-    /// Sessions whose subscriptions change with this commit.
+    /// Streams that this commit ends, or whose forks it changes: no other change may touch them.
+    locked: HashSet<u64>,
+    /// Sessions whose subscriptions this commit changes.
     changed: HashSet<u64>,
-    /// Retentions that this commit changes.
+    /// Retentions that this commit sets.
     retained: HashMap<u64, Retention>,
     /// Keys of small values that this commit adds.
     new_metas: HashSet<(String, String)>,
 }
 
-/// Tells a caller how it went, or why all of it failed.
+/// An answer and the caller who waits for it.
 pub(super) enum Answer {
-    /// By far the most, and so without an allocation.
-    Append(Reply<Appended>, Result<Appended, Error>),
-    Other(Tell),
+    /// An append or a publish: by far the most frequent, so it needs no allocation.
+    Append(Reply<Published>, Result<Published, Error>),
+    Other(SendAnswer),
 }
 
-type Tell = Box<dyn FnOnce(Option<&Error>) + Send>;
+type SendAnswer = Box<dyn FnOnce(Option<&Error>) + Send>;
 
 impl Answer {
-    pub(super) fn tell(self, failed: Option<&Error>) {
+    /// Sends the answer, or the error that the whole commit failed with. The caller may have
+    /// gone away; the change stands all the same.
+    pub(super) fn send(self, failed: Option<&Error>) {
         match self {
-            // The caller may have gone away; the change stands all the same.
-            Answer::Append(reply, answer) => drop(reply.send(match failed {
-                Some(error) => Err(error.clone()),
-                None => answer,
-            })),
-            Answer::Other(tell) => tell(failed),
+            Answer::Append(reply, answer) => {
+                drop(reply.send(failed.map_or(answer, |error| Err(error.clone()))));
+            }
+            Answer::Other(send) => send(failed),
         }
     }
 }
 
-/// A decision, or that it must wait for the next commit.
-enum Decided<T> {
-    Now(Result<T, Error>),
-    Later,
+/// Why a change is not part of this commit.
+enum NotMade {
+    Refused(Error),
+    NextCommit,
 }
 
-/// Leaves a decision early.
-macro_rules! now {
-    ($error:expr) => {
-        return Decided::Now(Err($error))
-    };
+impl From<Error> for NotMade {
+    fn from(error: Error) -> NotMade {
+        NotMade::Refused(error)
+    }
+}
+
+type Decided<T> = Result<T, NotMade>;
+
+/// The answer to a caller; `None` if the next commit decides.
+fn answer_of<T>(decided: Decided<T>) -> Option<Result<T, Error>> {
+    match decided {
+        Ok(answer) => Some(Ok(answer)),
+        Err(NotMade::Refused(error)) => Some(Err(error)),
+        Err(NotMade::NextCommit) => None,
+    }
 }
 
 impl<'a> Plan<'a> {
@@ -96,101 +111,97 @@ impl<'a> Plan<'a> {
             now,
             commit,
             next_id: index.next_id,
-            next_order: index.next_order,
+            next_delivery: index.next_delivery,
             last_change: index.last_change,
             bytes,
             records: Vec::with_capacity(changes),
             answers: Vec::with_capacity(changes),
-            moved: HashMap::default(),
-            names: HashSet::new(),
-            fixed: HashSet::new(),
+            streams: HashMap::default(),
             feeds: HashMap::new(),
+            names: HashSet::new(),
+            locked: HashSet::new(),
             changed: HashSet::new(),
             retained: HashMap::new(),
             new_metas: HashSet::new(),
         }
     }
 
-    /// Decides one change. Gives it back if it must wait for the next commit.
-    pub(super) fn take(&mut self, wanted: Wanted) -> Option<Wanted> {
-        match wanted {
-            Wanted::Append { name, append, reply } => match self.append(&name, &append) {
-                Decided::Now(answer) => self.answers.push(Answer::Append(reply, answer)),
-                Decided::Later => return Some(Wanted::Append { name, append, reply }),
-            },
-            Wanted::AppendAll { appends, reply } => {
-                if appends.iter().any(|(name, _)| self.must_wait(name)) {
-                    return Some(Wanted::AppendAll { appends, reply });
+    /// Decides one change. Gives it back if the next commit must decide it.
+    pub(super) fn decide(&mut self, change: Change) -> Option<Change> {
+        match change {
+            Change::Append { name, append, fan_out, reply } => {
+                match answer_of(self.append(&name, &append, fan_out)) {
+                    Some(answer) => self.answers.push(Answer::Append(reply, answer)),
+                    None => return Some(Change::Append { name, append, fan_out, reply }),
                 }
-                let answers = appends.iter().map(|(name, append)| match self.append(name, append) {
-                    Decided::Now(answer) => answer,
-                    Decided::Later => unreachable!("appends fix nothing, and all were looked at before"),
-                });
-                let answers = answers.collect();
-                self.answer(reply, Ok(answers));
+                None
             }
-            Wanted::Create { name, create, fork, reply } => {
-                match self.create(&name, &create, fork.as_deref()) {
-                    Decided::Now(answer) => self.answer(reply, answer),
-                    Decided::Later => return Some(Wanted::Create { name, create, fork, reply }),
-                }
+            Change::AppendAll { appends, reply } => {
+                let decided = self.append_all(&appends);
+                self.answer(reply, decided).map(|reply| Change::AppendAll { appends, reply })
             }
-            Wanted::Delete { name, reply } => match self.delete(&name) {
-                Decided::Now(answer) => self.answer(reply, answer),
-                Decided::Later => return Some(Wanted::Delete { name, reply }),
-            },
-            Wanted::Expire { ids, reply } => {
+            Change::Create { name, create, fork, reply } => {
+                let decided = self.create(&name, &create, fork.as_deref());
+                self.answer(reply, decided).map(|reply| Change::Create { name, create, fork, reply })
+            }
+            Change::Delete { name, reply } => {
+                let decided = self.delete(&name);
+                self.answer(reply, decided).map(|reply| Change::Delete { name, reply })
+            }
+            Change::Expire { ids, reply } => {
                 let expired = self.expire(&ids);
-                self.answer(reply, Ok(expired));
+                self.send_later(reply, Ok(expired));
+                None
             }
-            Wanted::Touch { uses, reply } => {
+            Change::Touch { uses, reply } => {
                 self.write(Record::Touch { uses });
-                self.answer(reply, Ok(()));
+                self.send_later(reply, Ok(()));
+                None
             }
-            Wanted::Trim { id, name, start, reply } => match self.trim(id, &name, start) {
-                Decided::Now(answer) => self.answer(reply, answer),
-                Decided::Later => return Some(Wanted::Trim { id, name, start, reply }),
-            },
-            Wanted::Mark { ids, reply } => {
+            Change::Trim { id, name, start, reply } => {
+                let decided = self.trim(id, &name, start);
+                self.answer(reply, decided).map(|reply| Change::Trim { id, name, start, reply })
+            }
+            Change::Mark { ids, reply } => {
                 self.mark(&ids);
-                self.answer(reply, Ok(()));
+                self.send_later(reply, Ok(()));
+                None
             }
-            Wanted::Retain { name, change, reply } => match self.retain(&name, change) {
-                Decided::Now(answer) => self.answer(reply, answer),
-                Decided::Later => return Some(Wanted::Retain { name, change, reply }),
-            },
-            Wanted::Publish { name, append, fan_out, reply } => match self.publish(&name, &append, fan_out) {
-                Decided::Now(answer) => self.answer(reply, answer),
-                Decided::Later => return Some(Wanted::Publish { name, append, fan_out, reply }),
-            },
-            Wanted::Subscribe { subscribe, reply } => match self.subscribe(&subscribe) {
-                Decided::Now(answer) => self.answer(reply, answer),
-                Decided::Later => return Some(Wanted::Subscribe { subscribe, reply }),
-            },
-            Wanted::Unsubscribe { session, source, deliver, reply } => {
-                match self.unsubscribe(&session, &source, deliver) {
-                    Decided::Now(answer) => self.answer(reply, answer),
-                    Decided::Later => return Some(Wanted::Unsubscribe { session, source, deliver, reply }),
-                }
+            Change::Retain { name, change, reply } => {
+                let decided = self.retain(&name, change);
+                self.answer(reply, decided).map(|reply| Change::Retain { name, change, reply })
             }
-            Wanted::Advance { name, step, reply } => match self.advance(&name, &step) {
-                Decided::Now(answer) => self.answer(reply, answer),
-                Decided::Later => return Some(Wanted::Advance { name, step, reply }),
-            },
-            Wanted::Meta { change, reply } => {
-                let answer = self.set_meta(*change);
-                self.answer(reply, answer);
+            Change::Subscribe { subscribe, reply } => {
+                let decided = self.subscribe(&subscribe);
+                self.answer(reply, decided).map(|reply| Change::Subscribe { subscribe, reply })
+            }
+            Change::Unsubscribe { session, source, deliver, reply } => {
+                let decided = self.unsubscribe(&session, &source, deliver);
+                let again = self.answer(reply, decided);
+                again.map(|reply| Change::Unsubscribe { session, source, deliver, reply })
+            }
+            Change::Deliver { name, delivery, reply } => {
+                let decided = self.deliver_step(&name, &delivery);
+                self.answer(reply, decided).map(|reply| Change::Deliver { name, delivery, reply })
+            }
+            Change::Meta { value, reply } => {
+                let answer = self.set_meta(*value);
+                self.send_later(reply, answer);
+                None
             }
         }
+    }
+
+    /// Keeps the answer for a caller. Gives the reply back if the next commit decides.
+    fn answer<T: Send + 'static>(&mut self, reply: Reply<T>, decided: Decided<T>) -> Option<Reply<T>> {
+        let Some(answer) = answer_of(decided) else { return Some(reply) };
+        self.send_later(reply, answer);
         None
     }
 
-    fn answer<T: Send + 'static>(&mut self, reply: Reply<T>, answer: Result<T, Error>) {
+    fn send_later<T: Send + 'static>(&mut self, reply: Reply<T>, answer: Result<T, Error>) {
         self.answers.push(Answer::Other(Box::new(move |failed| {
-            let _ = reply.send(match failed {
-                Some(error) => Err(error.clone()),
-                None => answer,
-            });
+            let _ = reply.send(failed.map_or(answer, |error| Err(error.clone())));
         })));
     }
 
@@ -205,101 +216,95 @@ impl<'a> Plan<'a> {
         usable(self.index, name, self.now)
     }
 
-    fn must_wait(&self, name: &StreamName) -> bool {
-        let fixed = |stream: &Stream| self.fixed.contains(&stream.id);
-        // Most commits bring no birth and no death: nothing to look up then.
-        (!self.names.is_empty() && self.names.contains(name))
-            || (!self.fixed.is_empty() && self.index.named(name).is_some_and(fixed))
+    /// Leaves a change to the next commit if this one creates, ends or locks the stream.
+    fn check_free(&self, name: &StreamName) -> Decided<()> {
+        let is_locked = |stream: &Stream| self.locked.contains(&stream.id);
+        // Most commits create and end nothing: then there is nothing to look up.
+        let is_taken = (!self.names.is_empty() && self.names.contains(name))
+            || (!self.locked.is_empty() && self.index.named(name).is_some_and(is_locked));
+        if is_taken { Err(NotMade::NextCommit) } else { Ok(()) }
     }
 
-    fn moved(&mut self, stream: &Stream) -> &mut Moved {
-        self.moved.entry(stream.id).or_insert_with(|| Moved::of(stream))
-    }
-
-    fn append(&mut self, name: &StreamName, append: &Append) -> Decided<Appended> {
-        if self.must_wait(name) {
-            return Decided::Later;
+    /// Appends, and delivers to the sessions that follow the stream as far as `fan_out` says.
+    fn append(&mut self, name: &StreamName, append: &Append, fan_out: FanOut) -> Decided<Published> {
+        self.check_free(name)?;
+        let stream = self.usable(name)?;
+        let appended = self.append_to(stream, append)?;
+        if stream.feed().is_none() && !self.feeds.contains_key(&stream.id) {
+            return Ok(Published { appended, subscribers: 0, mode: FanOutMode::Inline });
         }
-        match self.usable(name) {
-            Ok(stream) => Decided::Now(self.append_to(stream, append)),
-            Err(error) => Decided::Now(Err(error)),
-        }
+        let nothing = Messages::default();
+        let written = if appended.is_duplicate { &nothing } else { &append.messages };
+        let (subscribers, mode) = self.deliver(stream, written, fan_out);
+        Ok(Published { appended, subscribers, mode })
     }
 
     fn append_to(&mut self, stream: &'a Stream, append: &Append) -> Result<Appended, Error> {
-        let name = &stream.name;
         if stream.session().is_some() {
-            return Err(Error::ReadOnly(name.clone()));
+            return Err(Error::ReadOnly(stream.name.clone()));
         }
         let at = self.now;
-        let moved = self.moved(stream);
-        let known = append.producer.as_ref().and_then(|producer| moved.accepted(stream, &producer.id));
-        let verdict = moved.judge(stream, append, known);
-        let (accepted, is_duplicate) = match verdict {
-            Verdict::Refuse(refusal) => return Err(refused(name, refusal, moved)),
+        let planned = self.streams.entry(stream.id).or_insert_with(|| PlannedStream::of(stream));
+        let known = append.producer.as_ref().and_then(|producer| planned.accepted(stream, &producer.id));
+        let (accepted, is_duplicate) = match planned.judge(stream, append, known) {
+            Verdict::Refuse(refusal) => return Err(refused(&stream.name, refusal, planned)),
             Verdict::Duplicate(accepted) => (Some(accepted), true),
             Verdict::AlreadyClosed => (known, true),
             Verdict::Write => {
-                let start = moved.tail;
-                moved.take(append);
-                self.write(Record::Append(record::Append {
-                    id: stream.id,
-                    at,
-                    start,
-                    close: append.close,
-                    producer: append.producer.clone(),
-                    stream_seq: append.stream_seq.as_deref().map(str::to_owned),
-                    messages: append.messages.clone(),
-                }));
-                let accepted = append.producer.as_ref();
-                (accepted.map(|producer| Accepted { epoch: producer.epoch, seq: producer.seq }), false)
+                let producer = append.producer.as_ref();
+                (producer.map(|it| Accepted { epoch: it.epoch, seq: it.seq }), false)
             }
         };
-        let moved = self.moved(stream);
-        let tail = Offset::new(moved.tail);
-        Ok(Appended { tail, closed: moved.closed, is_duplicate, producer: accepted })
+        let start = planned.tail;
+        if !is_duplicate {
+            planned.append(append);
+        }
+        let (tail, closed) = (Offset::new(planned.tail), planned.closed);
+        if !is_duplicate {
+            self.write(Record::Append(AppendRecord {
+                id: stream.id,
+                at,
+                start,
+                close: append.close,
+                producer: append.producer.clone(),
+                stream_seq: append.stream_seq.as_deref().map(str::to_owned),
+                messages: append.messages.clone(),
+            }));
+        }
+        Ok(Appended { tail, closed, is_duplicate, producer: accepted })
+    }
+
+    /// Each append is decided on its own; all of them are in one commit.
+    fn append_all(&mut self, appends: &[(StreamName, Append)]) -> Decided<Vec<Result<Appended, Error>>> {
+        appends.iter().try_for_each(|(name, _)| self.check_free(name))?;
+        let answers = appends.iter().map(|(name, append)| {
+            let answer = answer_of(self.append(name, append, FanOut::LATER));
+            answer.expect("appends lock nothing, and all names were free").map(|published| published.appended)
+        });
+        Ok(answers.collect())
     }
 
     fn create(&mut self, name: &StreamName, create: &Create, fork: Option<&Fork>) -> Decided<Created> {
-        if self.must_wait(name) {
-            return Decided::Later;
+        self.check_free(name)?;
+        let existing = self.index.named(name);
+        if let Some(existing) = existing.filter(|existing| self.is_usable(existing)) {
+            if self.streams.contains_key(&existing.id) {
+                return Err(NotMade::NextCommit);
+            }
+            if !state::same_creation(&existing.shape(), &create.shape) {
+                return Err(Error::Conflict { name: name.clone(), what: "configuration" }.into());
+            }
+            return Ok(Created { is_new: false, head: self.index.head(existing) });
         }
-        let there = self.index.named(name);
-        if let Some(there) = there.filter(|there| self.is_usable(there)) {
-            if self.moved.contains_key(&there.id) {
-                return Decided::Later;
-            }
-            if !state::same_creation(&there.shape(), &create.shape) {
-                now!(Error::Conflict { name: name.clone(), what: "configuration" });
-            }
-            return Decided::Now(Ok(Created { is_new: false, head: self.index.head(there) }));
-        }
-        // What is in the way has expired, or was deleted and is kept for its forks.
-        if there.is_some_and(|there| there.deleted || there.forks > 0) {
-            now!(Error::Conflict { name: name.clone(), what: "life: it was deleted and its forks need it" });
-        }
-        let (content_type, expiry) = match self.inherit(name, create, fork) {
-            Decided::Now(Ok(inherited)) => inherited,
-            Decided::Now(Err(error)) => now!(error),
-            Decided::Later => return Decided::Later,
-        };
-        if let Some(there) = there {
-            match self.deliver_rest(there) {
-                Decided::Now(Ok(())) => {}
-                Decided::Now(Err(error)) => now!(error),
-                Decided::Later => return Decided::Later,
-            }
-            if !self.fix_chain(there) {
-                return Decided::Later;
-            }
-            self.leave_all(there);
-            self.write(Record::Delete { ids: vec![there.id], by_age: true });
+        let (content_type, expiry) = self.inherit(name, create, fork)?;
+        if let Some(existing) = existing {
+            self.end_expired(existing)?;
         }
         if let Some(fork) = fork {
-            self.fixed.insert(fork.source);
+            self.locked.insert(fork.origin);
         }
-        let birth = Birth {
-            id: self.next_id,
+        let record = CreateRecord {
+            id: self.new_id(),
             at: self.now,
             name: name.clone(),
             content_type,
@@ -309,81 +314,91 @@ impl<'a> Plan<'a> {
             fork: fork.cloned(),
             messages: create.messages.clone(),
         };
-        self.next_id += 1;
         self.names.insert(name.clone());
-        let head = head_of(&birth);
-        self.write(Record::Create(Box::new(birth)));
-        Decided::Now(Ok(Created { is_new: true, head }))
+        let head = head_of(&record);
+        self.write(Record::Create(Box::new(record)));
+        Ok(Created { is_new: true, head })
     }
 
-    /// What a new stream is, and what it takes from its source.
+    fn new_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id - 1
+    }
+
+    /// The type and life of a new stream; a fork may take both from its origin.
     fn inherit(
         &self,
         name: &StreamName,
         create: &Create,
         fork: Option<&Fork>,
-    ) -> Decided<(towpath_model::stream::content_type::ContentType, Expiry)> {
+    ) -> Decided<(ContentType, Expiry)> {
         let shape = &create.shape;
         let Some(fork) = fork else {
             let content_type = shape.content_type.clone().unwrap_or_default();
-            return Decided::Now(Ok((content_type, shape.expiry.unwrap_or(Expiry::Never))));
+            return Ok((content_type, shape.expiry.unwrap_or(Expiry::Never)));
         };
-        if self.fixed.contains(&fork.source) {
-            return Decided::Later;
+        if self.locked.contains(&fork.origin) {
+            return Err(NotMade::NextCommit);
         }
-        let Some(source) = self.index.get(fork.source).filter(|source| self.is_usable(source)) else {
-            now!(Error::NotFound(fork.point.source.clone()));
-        };
-        if shape.content_type.as_ref().is_some_and(|asked| *asked != source.content_type) {
-            now!(Error::Conflict { name: name.clone(), what: "content type than its source" });
+        let origin = self.index.get(fork.origin).filter(|origin| self.is_usable(origin));
+        let origin = origin.ok_or_else(|| Error::NotFound(fork.point.origin.clone()))?;
+        if shape.content_type.as_ref().is_some_and(|asked| *asked != origin.content_type) {
+            return Err(Error::Conflict { name: name.clone(), what: "content type than its origin" }.into());
         }
-        let content_type = shape.content_type.clone().unwrap_or_else(|| source.content_type.clone());
-        Decided::Now(Ok((content_type, shape.expiry.unwrap_or(source.expiry))))
+        let content_type = shape.content_type.clone().unwrap_or_else(|| origin.content_type.clone());
+        Ok((content_type, shape.expiry.unwrap_or(origin.expiry)))
     }
 
     fn is_usable(&self, stream: &Stream) -> bool {
         !stream.deleted && !stream.has_expired(self.now)
     }
 
-    fn delete(&mut self, name: &StreamName) -> Decided<()> {
-        if self.must_wait(name) {
-            return Decided::Later;
+    /// Ends a stream that has expired and was not removed yet, because its name is needed.
+    fn end_expired(&mut self, stream: &'a Stream) -> Decided<()> {
+        if stream.deleted || stream.forks > 0 {
+            let what = "life: it was deleted and its forks need it";
+            return Err(Error::Conflict { name: stream.name.clone(), what }.into());
         }
-        let stream = match self.usable(name) {
-            Ok(stream) => stream,
-            Err(error) => now!(error),
-        };
-        match self.deliver_rest(stream) {
-            Decided::Now(Ok(())) => {}
-            Decided::Now(Err(error)) => now!(error),
-            Decided::Later => return Decided::Later,
-        }
-        if !self.fix_chain(stream) {
-            return Decided::Later;
-        }
-        self.names.insert(name.clone());
-        self.leave_all(stream);
-        self.write(Record::Delete { ids: vec![stream.id], by_age: false });
-        Decided::Now(Ok(()))
+        self.end(stream)?;
+        self.write(Record::Delete { ids: vec![stream.id], by_age: true });
+        Ok(())
     }
 
-    /// Ends streams together. Their ends may share sources: the record is applied in one go.
-    /// What still has to be delivered first is left for another time.
+    fn delete(&mut self, name: &StreamName) -> Decided<()> {
+        self.check_free(name)?;
+        let stream = self.usable(name)?;
+        self.end(stream)?;
+        self.names.insert(name.clone());
+        self.write(Record::Delete { ids: vec![stream.id], by_age: false });
+        Ok(())
+    }
+
+    /// Everything that comes before the record that deletes a stream.
+    fn end(&mut self, stream: &'a Stream) -> Decided<()> {
+        self.deliver_rest(stream)?;
+        let chain = self.free_chain(stream).ok_or(NotMade::NextCommit)?;
+        self.locked.extend(chain);
+        self.unfollow_all(stream);
+        Ok(())
+    }
+
+    /// Ends streams together, in one record, so their chains may share origins. A stream whose
+    /// subscribers still wait for something is left for another time.
     fn expire(&mut self, ids: &[u64]) -> usize {
-        let (mut ended, mut fixed) = (Vec::new(), Vec::new());
+        let (mut ended, mut locked) = (Vec::new(), Vec::new());
         for stream in ids.iter().filter_map(|id| self.index.get(*id)) {
             let due = !stream.deleted && stream.has_expired(self.now) && !self.names.contains(&stream.name);
-            if !due || !matches!(self.deliver_rest(stream), Decided::Now(Ok(()))) {
+            if !due || self.deliver_rest(stream).is_err() {
                 continue;
             }
-            if let Some(chain) = self.chain(stream) {
-                fixed.extend(chain);
+            if let Some(chain) = self.free_chain(stream) {
+                locked.extend(chain);
                 self.names.insert(stream.name.clone());
-                self.leave_all(stream);
+                self.unfollow_all(stream);
                 ended.push(stream.id);
             }
         }
-        self.fixed.extend(fixed);
+        self.locked.extend(locked);
         let count = ended.len();
         if count > 0 {
             self.write(Record::Delete { ids: ended, by_age: true });
@@ -391,63 +406,48 @@ impl<'a> Plan<'a> {
         count
     }
 
-    /// Fixes a stream that ends and every source its end may remove. False if this commit
-    /// has touched one of them already.
-    fn fix_chain(&mut self, stream: &Stream) -> bool {
-        let chain = self.chain(stream);
-        let is_free = chain.is_some();
-        self.fixed.extend(chain.into_iter().flatten());
-        is_free
-    }
-
-    /// A stream and its sources, if this commit has touched none of them yet.
-    fn chain(&self, stream: &Stream) -> Option<Vec<u64>> {
+    /// A stream and the origins that its end may remove; `None` if this commit has changed one
+    /// of them already.
+    fn free_chain(&self, stream: &Stream) -> Option<Vec<u64>> {
         let mut chain = vec![stream.id];
         let mut fork = stream.fork();
-        while let Some(source) = fork.and_then(|fork| self.index.get(fork.source)) {
-            chain.push(source.id);
-            fork = source.fork();
+        while let Some(origin) = fork.and_then(|fork| self.index.get(fork.origin)) {
+            chain.push(origin.id);
+            fork = origin.fork();
         }
-        let is_moved = |id: &u64| self.moved.contains_key(id) || self.changed.contains(id);
-        let is_taken = |id: &u64| is_moved(id) || self.fixed.contains(id);
+        let is_taken =
+            |id: &u64| self.streams.contains_key(id) || self.changed.contains(id) || self.locked.contains(id);
         (!chain.iter().any(is_taken)).then_some(chain)
     }
 
     fn trim(&mut self, id: u64, name: &StreamName, start: u64) -> Decided<Offset> {
-        if self.must_wait(name) {
-            return Decided::Later;
+        self.check_free(name)?;
+        let stream = self.usable(name)?;
+        if stream.id != id {
+            return Err(Error::NotFound(name.clone()).into());
         }
-        let stream = match self.usable(name) {
-            Ok(stream) if stream.id == id => stream,
-            Ok(_) => now!(Error::NotFound(name.clone())),
-            Err(error) => now!(error),
-        };
         let start = start.clamp(stream.start, stream.tail);
         if start > stream.start {
             self.write(Record::Trim { starts: vec![(id, start)] });
         }
-        Decided::Now(Ok(Offset::new(start)))
+        Ok(Offset::new(start))
     }
 
     fn retain(&mut self, name: &StreamName, change: RetentionChange) -> Decided<Retention> {
-        if self.must_wait(name) {
-            return Decided::Later;
-        }
-        let (id, before) = match self.usable(name) {
-            Ok(stream) => (stream.id, stream.retention()),
-            Err(error) => now!(error),
-        };
-        let retention = self.retained.get(&id).copied().unwrap_or(before).with(change);
+        self.check_free(name)?;
+        let stream = self.usable(name)?;
+        let id = stream.id;
+        let retention = self.retained.get(&id).copied().unwrap_or(stream.retention()).with(change);
         self.retained.insert(id, retention);
         self.write(Record::Retain { id, retention });
         // What is there already is at least as old as this moment.
         if retention.age_seconds.is_some() {
             self.mark(&[id]);
         }
-        Decided::Now(Ok(retention))
+        Ok(retention)
     }
 
-    /// Writes down how far streams have come by now. What this commit adds is younger.
+    /// Writes the tails that streams have now. What this commit appends is younger.
     fn mark(&mut self, ids: &[u64]) {
         let tail = |id: &u64| Some((*id, self.index.get(*id)?.tail));
         let tails = ids.iter().filter_map(tail).collect();
@@ -466,22 +466,22 @@ pub(super) fn usable<'a>(index: &'a Index, name: &StreamName, now: u64) -> Resul
     }
 }
 
-fn refused(name: &StreamName, refusal: Refusal, moved: &Moved) -> Error {
-    Error::Refused { name: name.clone(), refusal, tail: Offset::new(moved.tail), closed: moved.closed }
+fn refused(name: &StreamName, refusal: Refusal, planned: &PlannedStream) -> Error {
+    Error::Refused { name: name.clone(), refusal, tail: Offset::new(planned.tail), closed: planned.closed }
 }
 
-fn head_of(birth: &Birth) -> Head {
-    let position = birth.fork.as_ref().map_or(0, |fork| fork.position);
-    let tail = position + birth.messages.data.len() as u64;
+fn head_of(record: &CreateRecord) -> Head {
+    let position = record.fork.as_ref().map_or(0, |fork| fork.position);
+    let tail = position + record.messages.data.len() as u64;
     Head {
-        id: StreamId(birth.id),
-        content_type: birth.content_type.clone(),
-        start: Offset::new(birth.fork.as_ref().map_or(0, |fork| fork.start)),
+        id: StreamId(record.id),
+        content_type: record.content_type.clone(),
+        start: Offset::new(record.fork.as_ref().map_or(0, |fork| fork.start)),
         tail: Offset::new(tail),
-        closed: birth.closed,
-        expiry: birth.expiry,
-        ends_at: birth.expiry.ends_at(time(birth.at)),
-        created_at: time(birth.at),
-        retention: birth.retention,
+        closed: record.closed,
+        expiry: record.expiry,
+        ends_at: record.expiry.ends_at(time(record.at)),
+        created_at: time(record.at),
+        retention: record.retention,
     }
 }

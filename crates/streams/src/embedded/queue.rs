@@ -1,7 +1,7 @@
-//! What waits for the committer.
+//! Changes that wait for the committer.
 //!
 //! Everything that waits when the committer comes is one commit. The queue is bounded by
-//! number and by bytes; beyond that the caller hears that the store is busy.
+//! number and by bytes; beyond that a caller is told that the store is busy.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -19,16 +19,16 @@ use crate::{
     RetentionChange, Subscribe, Subscribed,
 };
 
-/// Sleeping less than this costs more than it brings: the kernel's timers are coarser.
+/// Sleeping for less costs more than it gains: the kernel's timers are coarser.
 const PATIENCE_MIN: Duration = Duration::from_micros(50);
 
-/// How a waiting caller hears.
+/// Where the answer to a waiting caller goes.
 pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
-/// A change that somebody wants.
-pub(super) enum Wanted {
+/// A change that a caller asks for.
+pub(super) enum Change {
     Create { name: StreamName, create: Box<Create>, fork: Option<Box<Fork>>, reply: Reply<Created> },
-    Append { name: StreamName, append: Box<Append>, reply: Reply<Appended> },
+    Append { name: StreamName, append: Box<Append>, fan_out: FanOut, reply: Reply<Published> },
     AppendAll { appends: Vec<(StreamName, Append)>, reply: Reply<Vec<Result<Appended, Error>>> },
     Delete { name: StreamName, reply: Reply<()> },
     Expire { ids: Vec<u64>, reply: Reply<usize> },
@@ -38,40 +38,38 @@ pub(super) enum Wanted {
     Mark { ids: Vec<u64>, reply: Reply<()> },
     Subscribe { subscribe: Box<Subscribe>, reply: Reply<Subscribed> },
     Unsubscribe { session: StreamName, source: StreamName, deliver: bool, reply: Reply<bool> },
-    Publish { name: StreamName, append: Box<Append>, fan_out: FanOut, reply: Reply<Published> },
-    Advance { name: StreamName, step: Box<Step>, reply: Reply<FannedOut> },
-    Meta { change: Box<MetaChange>, reply: Reply<()> },
+    Deliver { name: StreamName, delivery: Box<Delivery>, reply: Reply<FannedOut> },
+    Meta { value: Box<MetaValue>, reply: Reply<()> },
 }
 
-/// Deliveries of a source to move on with.
-pub(super) struct Step {
+/// A part of a source to deliver.
+pub(super) struct Delivery {
     /// Which life of the source.
     pub(super) id: u64,
     pub(super) from: u64,
     pub(super) to: u64,
-    /// The same in envelopes, if somebody wanted them when it was read.
+    /// The same in envelopes, if a subscriber wanted them when it was read.
     pub(super) wrapped: Option<Messages>,
 }
 
-/// A small value to set.
-pub(super) struct MetaChange {
+/// A small value to set, or to remove.
+pub(super) struct MetaValue {
     pub(super) namespace: String,
     pub(super) key: String,
     pub(super) value: Option<Bytes>,
 }
 
-impl Wanted {
+impl Change {
     fn bytes(&self) -> usize {
         let body = match self {
-            Wanted::Create { create, .. } => create.messages.data.len(),
-            Wanted::Append { append, .. } => append.messages.data.len(),
-            Wanted::AppendAll { appends, .. } => appends.iter().map(|(_, it)| it.messages.data.len()).sum(),
-            Wanted::Publish { append, .. } => append.messages.data.len(),
-            Wanted::Advance { step, .. } => step.wrapped.as_ref().map_or(0, |it| it.data.len()),
-            Wanted::Meta { change, .. } => change.value.as_ref().map_or(0, Bytes::len),
+            Change::Create { create, .. } => create.messages.data.len(),
+            Change::Append { append, .. } => append.messages.data.len(),
+            Change::AppendAll { appends, .. } => appends.iter().map(|(_, it)| it.messages.data.len()).sum(),
+            Change::Deliver { delivery, .. } => delivery.wrapped.as_ref().map_or(0, |it| it.data.len()),
+            Change::Meta { value, .. } => value.value.as_ref().map_or(0, Bytes::len),
             _ => 0,
         };
-        body + size_of::<Wanted>()
+        body + size_of::<Change>()
     }
 }
 
@@ -83,7 +81,7 @@ pub(super) struct Queue {
 
 #[derive(Default)]
 struct Waiting {
-    wanted: VecDeque<Wanted>,
+    changes: VecDeque<Change>,
     bytes: usize,
     /// The committer sleeps until so many changes wait; 0 if it does not sleep.
     wake_at: usize,
@@ -97,17 +95,17 @@ impl Queue {
     }
 
     /// Adds a change, or says why not.
-    pub(super) fn push(&self, wanted: Wanted) -> Result<(), Error> {
+    pub(super) fn push(&self, change: Change) -> Result<(), Error> {
         let mut waiting = self.lock();
         if waiting.shut {
             return Err(Error::ShutDown);
         }
-        if waiting.wanted.len() >= QUEUE_CHANGES_MAX || waiting.bytes >= self.bytes_max {
+        if waiting.changes.len() >= QUEUE_CHANGES_MAX || waiting.bytes >= self.bytes_max {
             return Err(Error::Busy("too many changes wait for the disk; try again later"));
         }
-        waiting.bytes += wanted.bytes();
-        waiting.wanted.push_back(wanted);
-        if waiting.wake_at > 0 && waiting.wanted.len() >= waiting.wake_at {
+        waiting.bytes += change.bytes();
+        waiting.changes.push_back(change);
+        if waiting.wake_at > 0 && waiting.changes.len() >= waiting.wake_at {
             waiting.wake_at = 0;
             self.arrived.notify_one();
         }
@@ -116,18 +114,18 @@ impl Queue {
 
     /// Waits for changes and takes all of them; `None` once shut and empty.
     ///
-    /// Whoever was just answered often comes back at once. So if fewer wait than `usual`,
-    /// the committer gives them `patience`: fuller commits, fewer syncs.
-    pub(super) fn take(&self, usual: usize, patience: Duration) -> Option<VecDeque<Wanted>> {
+    /// A caller that was just answered often asks again at once. So if fewer changes wait than
+    /// `usual`, the committer waits up to `patience` for more: fuller commits, fewer syncs.
+    pub(super) fn take(&self, usual: usize, patience: Duration) -> Option<VecDeque<Change>> {
         let mut waiting = self.lock();
-        while waiting.wanted.is_empty() {
+        while waiting.changes.is_empty() {
             if waiting.shut {
                 return None;
             }
             waiting.wake_at = 1;
             waiting = self.arrived.wait(waiting).unwrap_or_else(PoisonError::into_inner);
         }
-        if waiting.wanted.len() < usual && patience >= PATIENCE_MIN {
+        if waiting.changes.len() < usual && patience >= PATIENCE_MIN {
             waiting.wake_at = usual;
             let few = |waiting: &mut Waiting| waiting.wake_at > 0 && !waiting.shut;
             let waited = self.arrived.wait_timeout_while(waiting, patience, few);
@@ -135,7 +133,7 @@ impl Queue {
         }
         waiting.wake_at = 0;
         waiting.bytes = 0;
-        Some(std::mem::take(&mut waiting.wanted))
+        Some(std::mem::take(&mut waiting.changes))
     }
 
     /// Takes no more changes; those that wait are still made.
@@ -144,10 +142,10 @@ impl Queue {
         self.arrived.notify_all();
     }
 
-    /// Takes no more changes and forgets those that wait, whose callers then hear so.
+    /// Takes no more changes and drops those that wait; their callers are told so.
     pub(super) fn abandon(&self) {
         self.shut();
-        self.lock().wanted.clear();
+        self.lock().changes.clear();
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {

@@ -1,15 +1,15 @@
-//! Reading: which blocks hold the bytes, and the bytes.
+//! Reading: finds the blocks that hold the bytes, then reads them.
 //!
-//! Planning happens under the index's lock and touches no disk; fetching happens without
-//! the lock. What was planned stays readable, because segments are never changed and a
-//! removed one stays open as long as a plan holds it.
+//! Planning happens under the lock of the index and touches no disk; reading happens without the
+//! lock. A plan stays valid, because segments never change and a removed one stays open as long
+//! as a plan holds it.
 
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use towpath_model::stream::offset::Offset;
 
-use super::codec::{length, parse_block};
+use super::codec::parse_block;
 use super::extents::{self, Extent};
 use super::index::Index;
 use super::pieces::Piece;
@@ -19,25 +19,25 @@ use super::stream::Stream;
 use crate::limits::{READ_GAP_BYTES, READ_SPAN_BYTES};
 use crate::{Batch, Error, Messages};
 
-/// Pieces that hold a part of a stream, in order.
-pub(super) struct Route {
+/// The pieces that hold a part of a stream, in order.
+pub(super) struct ReadPlan {
     from: u64,
     to: u64,
-    legs: Vec<Leg>,
+    stretches: Vec<Stretch>,
 }
 
 /// A piece, the segment it lies in, and where the next one begins.
 #[derive(Clone)]
-struct Leg {
+struct Stretch {
     piece: Piece,
     end: u64,
     segment: Arc<Segment>,
-    /// What to add to an offset of the stream that the piece belongs to, modulo 2^64, for an
-    /// offset of the stream that is read: a session's offsets are not its sources'.
+    /// Added, modulo 2^64, to an offset of the stream that the piece belongs to, it gives the
+    /// offset in the stream that is read: a session's offsets differ from its sources'.
     shift: u64,
 }
 
-/// A part of a stream to read: from an offset up to another, and [`Leg::shift`].
+/// A part of a stream to read: from an offset up to another, and [`Stretch::shift`].
 #[derive(Clone, Copy)]
 struct Window {
     from: u64,
@@ -45,40 +45,45 @@ struct Window {
     shift: u64,
 }
 
-impl Route {
+impl ReadPlan {
     /// The pieces from `from` to the tail, as many as hold about `bytes_max`.
-    pub(super) fn plan(index: &Index, stream: &Stream, from: u64, bytes_max: usize) -> Result<Route, Error> {
-        let from = from.clamp(stream.start.min(stream.tail), stream.tail);
-        Route::plan_held(index, stream, from, bytes_max)
-    }
-
-    /// The same for somebody who needs what may be trimmed and is still held.
-    pub(super) fn plan_held(
+    pub(super) fn new(
         index: &Index,
         stream: &Stream,
         from: u64,
         bytes_max: usize,
-    ) -> Result<Route, Error> {
-        let mut route = Route { from, to: stream.tail, legs: Vec::new() };
-        let window = Window { from, cap: stream.tail, shift: 0 };
-        route.add(index, stream, window, bytes_max as u64)?;
-        Ok(route)
+    ) -> Result<ReadPlan, Error> {
+        let from = from.clamp(stream.start.min(stream.tail), stream.tail);
+        ReadPlan::held(index, stream, from, bytes_max)
     }
 
-    /// Adds what a stream holds in a window; what a fork did not write is its source's.
+    /// The same, of bytes that may be trimmed already and are held for sessions.
+    pub(super) fn held(
+        index: &Index,
+        stream: &Stream,
+        from: u64,
+        bytes_max: usize,
+    ) -> Result<ReadPlan, Error> {
+        let mut plan = ReadPlan { from, to: stream.tail, stretches: Vec::new() };
+        let window = Window { from, cap: stream.tail, shift: 0 };
+        plan.add(index, stream, window, bytes_max as u64)?;
+        Ok(plan)
+    }
+
+    /// Adds what a stream holds in a window; what a fork did not write is its origin's.
     fn add(&mut self, index: &Index, stream: &Stream, window: Window, bytes_max: u64) -> Result<(), Error> {
         if let Some(session) = stream.session() {
             return self.add_views(index, stream, &session.views, window, bytes_max);
         }
         let Window { from, cap, shift } = window;
         if let Some(fork) = stream.fork().filter(|fork| from < fork.position) {
-            let source = index.get(fork.source).ok_or_else(|| missing_source(stream))?;
-            self.add(index, source, Window { cap: fork.position.min(cap), ..window }, bytes_max)?;
+            let origin = index.get(fork.origin).ok_or_else(|| missing(stream))?;
+            self.add(index, origin, Window { cap: fork.position.min(cap), ..window }, bytes_max)?;
         }
         let mut pieces = stream.pieces.from(from).peekable();
         while let Some(piece) = pieces.next() {
             let end = pieces.peek().map_or(stream.tail, |next| next.start).min(cap);
-            let enough = piece.start >= from.saturating_add(bytes_max) && !self.legs.is_empty();
+            let enough = piece.start >= from.saturating_add(bytes_max) && !self.stretches.is_empty();
             if piece.start >= cap || enough {
                 break;
             }
@@ -88,12 +93,12 @@ impl Route {
             let segment = index.segments.get(&piece.segment).ok_or_else(|| {
                 Error::Corrupt(format!("segment {} of stream {} is missing", piece.segment, stream.name))
             })?;
-            self.legs.push(Leg { piece, end, segment: segment.clone(), shift });
+            self.stretches.push(Stretch { piece, end, segment: segment.clone(), shift });
         }
         Ok(())
     }
 
-    /// Adds what a session has in a window: parts of its sources.
+    /// Adds what a session holds in a window: parts of its sources.
     fn add_views(
         &mut self,
         index: &Index,
@@ -106,14 +111,14 @@ impl Route {
         let first = views.partition_point(|view| view.start <= from).saturating_sub(1);
         for (position, view) in views.iter().enumerate().skip(first) {
             let end = views.get(position + 1).map_or(stream.tail, |next| next.start).min(cap);
-            let enough = view.start >= from.saturating_add(bytes_max) && !self.legs.is_empty();
+            let enough = view.start >= from.saturating_add(bytes_max) && !self.stretches.is_empty();
             if view.start >= cap || enough {
                 break;
             }
             if end <= from {
                 continue;
             }
-            let source = index.get(view.feed).ok_or_else(|| missing_source(stream))?;
+            let source = index.get(view.feed).ok_or_else(|| missing(stream))?;
             let begin = view.start.max(from);
             let window = Window {
                 from: view.from + (begin - view.start),
@@ -125,56 +130,55 @@ impl Route {
         Ok(())
     }
 
-    /// Whether everything lies in the segment that was written last, whose pages are in
-    /// memory.
+    /// Whether everything lies in the segment that is being written, whose pages are in memory.
     pub(super) fn is_recent(&self, active: u32) -> bool {
-        self.legs.iter().all(|leg| leg.piece.segment == active)
+        self.stretches.iter().all(|stretch| stretch.piece.segment == active)
     }
 
     /// Reads whole messages, up to `bytes_max` of them and one at least.
-    pub(super) fn fetch(&self, bytes_max: usize) -> Result<Batch, Error> {
-        let mut gathered = Gathered::new(self.from, self.to, bytes_max);
-        for leg in &self.legs {
-            gathered.enter(leg.shift);
-            let extents = leg.extents(gathered.next, gathered.room())?;
+    pub(super) fn read(&self, bytes_max: usize) -> Result<Batch, Error> {
+        let mut collected = Collected::new(self.from, self.to, bytes_max);
+        for stretch in &self.stretches {
+            collected.enter(stretch.shift);
+            let extents = stretch.extents(collected.next, collected.room())?;
             let mut rest = &extents[..];
-            while !rest.is_empty() && !gathered.is_full() {
+            while !rest.is_empty() && !collected.is_full() {
                 let (span, after) = split_span(rest);
-                let bytes = read_span(&leg.segment, span)?;
+                let bytes = read_span(&stretch.segment, span)?;
                 for extent in span {
-                    let block = block_of(&leg.segment, span[0].at, &bytes, extent)?;
-                    gathered.add(extent.start, leg.end, &block);
+                    let block = block_of(&stretch.segment, span[0].at, &bytes, extent)?;
+                    collected.add(extent.start, stretch.end, &block);
                 }
                 rest = after;
             }
-            if gathered.is_full() {
+            if collected.is_full() {
                 break;
             }
-            if gathered.next != leg.end {
-                // Better no answer than one with a hole in it.
-                let number = leg.segment.number;
+            if collected.next != stretch.end {
+                // No answer is better than one with a hole in it.
+                let number = stretch.segment.number;
                 return Err(Error::Corrupt(format!(
                     "bytes from {} on are missing in segment {number}",
-                    gathered.next
+                    collected.next
                 )));
             }
         }
-        Ok(gathered.into_batch())
+        Ok(collected.into_batch())
     }
 
-    /// The messages around `from`, up to its block's end: to find boundaries.
+    /// The end of the last message that ends at or before `from`.
     pub(super) fn boundary_before(&self) -> Result<u64, Error> {
-        let Some(leg) = self.legs.first() else { return Ok(self.from) };
-        let from = self.from.wrapping_sub(leg.shift);
-        let Some(extent) = leg.extents(from, 1)?.first().copied() else { return Ok(self.from) };
-        let bytes = read_span(&leg.segment, std::slice::from_ref(&extent))?;
-        let block = block_of(&leg.segment, extent.at, &bytes, &extent)?;
+        let Some(stretch) = self.stretches.first() else { return Ok(self.from) };
+        let from = self.from.wrapping_sub(stretch.shift);
+        let Some(extent) = stretch.extents(from, 1)?.first().copied() else { return Ok(self.from) };
+        let bytes = read_span(&stretch.segment, std::slice::from_ref(&extent))?;
+        let block = block_of(&stretch.segment, extent.at, &bytes, &extent)?;
         let ends = block.ends.iter().map(|end| extent.start + u64::from(*end));
-        Ok(ends.take_while(|end| *end <= from).last().unwrap_or(extent.start).wrapping_add(leg.shift))
+        Ok(ends.take_while(|end| *end <= from).last().unwrap_or(extent.start).wrapping_add(stretch.shift))
     }
 }
 
-impl Leg {
+impl Stretch {
     /// The blocks of this piece that hold `from` and the `room` bytes that follow.
     fn extents(&self, from: u64, room: usize) -> Result<Vec<Extent>, Error> {
         let Piece { start, at, bytes, listed, .. } = self.piece;
@@ -185,7 +189,7 @@ impl Leg {
     }
 }
 
-/// Blocks that lie close together, to be read at once, and the others.
+/// Blocks that lie close together, to be read in one go, and the others.
 fn split_span(extents: &[Extent]) -> (&[Extent], &[Extent]) {
     let begin = extents[0].at;
     let mut end = begin.saturating_add(extents[0].bytes);
@@ -218,13 +222,13 @@ fn block_of(segment: &Segment, begin: u32, bytes: &Bytes, extent: &Extent) -> Re
     })
 }
 
-fn missing_source(stream: &Stream) -> Error {
-    Error::Corrupt(format!("stream {} reads through a source that is missing", stream.name))
+fn missing(stream: &Stream) -> Error {
+    Error::Corrupt(format!("stream {} reads through a stream that is missing", stream.name))
 }
 
-/// Messages that are being put together for a reader. `to` and `next` are offsets of the
-/// stream whose pieces are being read.
-struct Gathered {
+/// Messages that are being collected for a reader. `to` and `next` are offsets of the stream
+/// whose pieces are being read.
+struct Collected {
     from: u64,
     to: u64,
     next: u64,
@@ -234,12 +238,12 @@ struct Gathered {
     bytes: usize,
 }
 
-impl Gathered {
-    fn new(from: u64, to: u64, bytes_max: usize) -> Gathered {
-        Gathered { from, to, next: from, shift: 0, bytes_max, parts: Vec::new(), bytes: 0 }
+impl Collected {
+    fn new(from: u64, to: u64, bytes_max: usize) -> Collected {
+        Collected { from, to, next: from, shift: 0, bytes_max, parts: Vec::new(), bytes: 0 }
     }
 
-    /// Goes on in offsets with another shift.
+    /// Continues in offsets with another shift.
     fn enter(&mut self, shift: u64) {
         let moved = self.shift.wrapping_sub(shift);
         self.next = self.next.wrapping_add(moved);
@@ -255,7 +259,7 @@ impl Gathered {
         self.next >= self.to || (self.bytes >= self.bytes_max && self.bytes > 0)
     }
 
-    /// Adds what a block has between the place reached and `cap`.
+    /// Adds what a block holds between `next` and `cap`.
     fn add(&mut self, start: u64, cap: u64, block: &Messages) {
         let base = start;
         let mut begin = 0u32;
@@ -269,8 +273,8 @@ impl Gathered {
             if message_start >= cap || self.is_full() {
                 break;
             }
-            // A cut inside a message happens in byte streams only: at the reader's offset,
-            // or where a fork left its source.
+            // A message of a byte stream can be cut: at the reader's offset, or where a fork
+            // left its origin.
             let (cut_start, cut_end) = (message_start.max(self.next), message_end.min(cap));
             let size = (cut_end - cut_start) as usize;
             if self.bytes > 0 && self.bytes + size > self.bytes_max {
@@ -289,20 +293,8 @@ impl Gathered {
         }
     }
 
-    fn into_batch(mut self) -> Batch {
-        let start = Offset::new(self.from);
-        if self.parts.len() <= 1 {
-            let only = self.parts.pop().unwrap_or_default();
-            return Batch::new(start, only.data, only.ends);
-        }
-        let mut data = BytesMut::with_capacity(self.bytes);
-        let mut ends = Vec::with_capacity(self.parts.iter().map(|part| part.ends.len()).sum());
-        for part in self.parts {
-            let before = length(data.len());
-            ends.extend(part.ends.iter().map(|end| before + end));
-            data.extend_from_slice(&part.data);
-        }
-        Batch::new(start, data.into(), ends)
+    fn into_batch(self) -> Batch {
+        Batch::join(Offset::new(self.from), self.parts)
     }
 }
 

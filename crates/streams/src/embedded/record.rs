@@ -1,7 +1,9 @@
-//! Records: what the log is made of.
+//! Records: what the log is made of, and what a commit consists of.
 //!
-//! A record carries everything that must be true together: payload, producer, sequence,
-//! end, and the time that renews a life. It is whole or it is not there.
+//! A record carries everything that must become true together. It is whole or it is not there.
+//! The committer alone writes records, and none is ever changed. Applying one twice is harmless;
+//! each says below what makes it so. A record is dropped with its segment, once a checkpoint
+//! covers it and compaction has moved its live blocks. See `README.md` in this directory.
 //!
 //! ```text
 //! body bytes u32 │ crc32c of the rest u32 │ commit u64 │ kind u8 │ body
@@ -21,32 +23,32 @@ use crate::{Messages, Retention};
 /// One change of the store.
 #[derive(Debug, Clone)]
 pub(super) enum Record {
-    /// A stream begins.
-    Create(Box<Birth>),
-    /// A stream grows, ends, or both.
-    Append(Append),
-    /// Streams end, by wish or by age.
+    /// Creates a stream. Twice: the id is already there.
+    Create(Box<CreateRecord>),
+    /// Appends to a stream, closes it, or both. Twice: the tail is not at its start any more.
+    Append(AppendRecord),
+    /// Deletes streams, on request or by age. Twice: they are gone already.
     Delete { ids: Vec<u64>, by_age: bool },
-    /// Lives were renewed by reading: stream and time.
+    /// Renews lives: stream and time of use. Twice: a time never goes back.
     Touch { uses: Vec<(u64, u64)> },
-    /// Streams lost their beginning: stream and new start.
+    /// Drops the oldest data of streams: stream and new start. Twice: a start never goes back.
     Trim { starts: Vec<(u64, u64)> },
-    /// A stream's retention was set.
+    /// Sets the retention of a stream. Twice: the last one wins, and the replay ends with it.
     Retain { id: u64, retention: Retention },
-    /// Streams with an age limit had come this far.
+    /// The tails of streams with an age limit at a time. Twice: an older mark adds nothing.
     Mark { at: u64, tails: Vec<(u64, u64)> },
-    /// A session begins to follow a source, and may begin itself with that.
-    Subscribe(Box<Subscribe>),
-    /// A session follows a source no more.
+    /// Starts a subscription, and creates the session if it is new. Twice: its number is known.
+    Subscribe(Box<SubscribeRecord>),
+    /// Ends a subscription. Twice: its number is known.
     Unsubscribe { change: u64, session: u64, source: u64 },
-    /// A source's deliveries moved on.
-    Advance(Box<Advance>),
-    /// A small value was set or removed.
+    /// Delivers a part of a source to its sessions. Twice: the cursor is not at its start any more.
+    Advance(Box<AdvanceRecord>),
+    /// Sets or removes a small value. Twice: the last one wins, and the replay ends with it.
     Meta { namespace: String, key: String, value: Option<Bytes> },
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Birth {
+pub(super) struct CreateRecord {
     pub(super) id: u64,
     pub(super) at: u64,
     pub(super) name: StreamName,
@@ -58,20 +60,20 @@ pub(super) struct Birth {
     pub(super) messages: Messages,
 }
 
-/// Where a fork leaves its source, resolved.
+/// Where a fork leaves its origin, resolved.
 #[derive(Debug, Clone)]
 pub(super) struct Fork {
-    pub(super) source: u64,
-    /// The source's oldest offset at that time: the fork begins there too.
+    pub(super) origin: u64,
+    /// The oldest offset of the origin at that time: the fork begins there too.
     pub(super) start: u64,
-    /// Below it the source is read, from it on the fork.
+    /// Bytes before it are the origin's, the rest are the fork's own.
     pub(super) position: u64,
     /// As it was asked for.
     pub(super) point: ForkPoint,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Append {
+pub(super) struct AppendRecord {
     pub(super) id: u64,
     pub(super) at: u64,
     pub(super) start: u64,
@@ -82,44 +84,44 @@ pub(super) struct Append {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Subscribe {
+pub(super) struct SubscribeRecord {
     /// The number of this change of subscriptions.
     pub(super) change: u64,
     pub(super) at: u64,
     pub(super) session: u64,
-    /// The session's stream, if it begins.
-    pub(super) birth: Option<Birth>,
+    /// The session's stream, if it is new.
+    pub(super) create: Option<CreateRecord>,
     pub(super) source: u64,
-    /// The source's tail: what comes behind it is delivered.
+    /// The source's tail: what is appended from there on is delivered.
     pub(super) start: u64,
-    /// The stream to view: the source, or its twin, which begins if it is not there.
+    /// The stream to view: the source, or its envelope stream, which is created if need be.
     pub(super) feed: u64,
-    /// The place in it from where on; `LATE` if the cursor has yet to come there.
-    pub(super) reached: u64,
-    /// Nobody followed the source before: its cursor jumps here.
+    /// The offset in it to pull next, or `NOT_STARTED`.
+    pub(super) next: u64,
+    /// The first subscriber moves the source's cursor here.
     pub(super) cursor: Option<u64>,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Advance {
-    /// The place in the order of all deliveries.
-    pub(super) order: u64,
+pub(super) struct AdvanceRecord {
+    /// The number of the delivery.
+    pub(super) delivery: u64,
     pub(super) at: u64,
     pub(super) source: u64,
     pub(super) from: u64,
     pub(super) to: u64,
-    /// Nobody gets it.
+    /// The cursor passes it without a delivery.
     pub(super) skip: bool,
-    /// The same in envelopes, if somebody wants them.
+    /// The same in envelopes, if a subscriber wants them.
     pub(super) wrapped: Option<Wrapped>,
-    /// What lies between `from` and `to`, if it is at hand: for live followers, not written.
+    /// The bytes from `from` to `to`, if they are in memory: for live followers, not written.
     pub(super) payload: Option<Messages>,
 }
 
-/// What a source's twin grows by.
+/// What is appended to the envelope stream of a source.
 #[derive(Debug, Clone)]
 pub(super) struct Wrapped {
-    pub(super) twin: u64,
+    pub(super) stream: u64,
     pub(super) start: u64,
     pub(super) messages: Messages,
 }
@@ -141,20 +143,19 @@ mod kind {
     pub(super) const ADVANCE: u8 = 18;
 }
 
-/// A record found in the log.
+/// A record read from the log.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct LoggedRecord {
     pub(super) commit: u64,
     pub(super) record: Record,
-    /// Where its block begins, counted from the record's first byte; 0 if it has none.
+    /// The position of its block in the record; 0 if it has none.
     pub(super) block: u32,
-    /// How long the whole record is.
+    /// The length of the whole record.
     pub(super) length: u32,
 }
 
 impl Record {
-    /// Writes the record and answers where its block begins, counted from the record's
-    /// first byte; 0 if it has none.
+    /// Writes the record and answers the position of its block in it; 0 if it has none.
     pub(super) fn put(&self, out: &mut Vec<u8>, commit: u64) -> u32 {
         let start = out.len();
         out.put_u32(0);
@@ -170,10 +171,10 @@ impl Record {
 
     fn put_body(&self, out: &mut Vec<u8>, start: usize) -> u32 {
         match self {
-            Record::Create(birth) => {
+            Record::Create(create) => {
                 out.put_u8(kind::CREATE);
-                birth.put(out);
-                put_messages(out, start, &birth.messages)
+                create.put(out);
+                put_messages(out, start, &create.messages)
             }
             Record::Append(append) => {
                 out.put_u8(kind::APPEND);
@@ -239,7 +240,7 @@ impl Record {
     }
 
     /// Reads the record that begins `bytes`; `None` if there is no whole one.
-    pub(super) fn take(bytes: &Bytes) -> Option<Found> {
+    pub(super) fn take(bytes: &Bytes) -> Option<LoggedRecord> {
         let body = u32::from_le_bytes(bytes.get(..4)?.try_into().ok()?) as usize;
         let sum = u32::from_le_bytes(bytes.get(4..8)?.try_into().ok()?);
         let end = HEAD_BYTES.checked_add(body)?;
@@ -251,14 +252,14 @@ impl Record {
         let commit = take.u64()?;
         let mut block = 0;
         let record = take_body(&mut take, &mut block)?;
-        take.is_empty().then(|| Found { commit, record, block, length: length(end) })
+        take.is_empty().then(|| LoggedRecord { commit, record, block, length: length(end) })
     }
 }
 
 fn take_body(take: &mut Take, block: &mut u32) -> Option<Record> {
     Some(match take.u8()? {
-        kind::CREATE => Record::Create(Box::new(Birth::take(take, block)?)),
-        kind::APPEND => Record::Append(Append {
+        kind::CREATE => Record::Create(Box::new(CreateRecord::take(take, block)?)),
+        kind::APPEND => Record::Append(AppendRecord {
             id: take.u64()?,
             at: take.u64()?,
             start: take.u64()?,
@@ -272,11 +273,11 @@ fn take_body(take: &mut Take, block: &mut u32) -> Option<Record> {
         kind::TRIM => Record::Trim { starts: take_pairs(take)? },
         kind::RETAIN => Record::Retain { id: take.u64()?, retention: take.retention()? },
         kind::MARK => Record::Mark { at: take.u64()?, tails: take_pairs(take)? },
-        kind::SUBSCRIBE => Record::Subscribe(Box::new(Subscribe::take(take)?)),
+        kind::SUBSCRIBE => Record::Subscribe(Box::new(SubscribeRecord::take(take)?)),
         kind::UNSUBSCRIBE => {
             Record::Unsubscribe { change: take.u64()?, session: take.u64()?, source: take.u64()? }
         }
-        kind::ADVANCE => Record::Advance(Box::new(Advance::take(take, block)?)),
+        kind::ADVANCE => Record::Advance(Box::new(AdvanceRecord::take(take, block)?)),
         kind::META => Record::Meta {
             namespace: take.text()?.to_owned(),
             key: take.text()?.to_owned(),
@@ -286,7 +287,7 @@ fn take_body(take: &mut Take, block: &mut u32) -> Option<Record> {
     })
 }
 
-impl Birth {
+impl CreateRecord {
     fn put(&self, out: &mut Vec<u8>) {
         out.put_u64(self.id);
         out.put_u64(self.at);
@@ -298,14 +299,14 @@ impl Birth {
         out.put_option(self.fork.as_ref(), |out, fork| fork.put(out));
     }
 
-    fn take(take: &mut Take, block: &mut u32) -> Option<Birth> {
-        let head = Birth::take_head(take)?;
-        Some(Birth { messages: take_messages(take, block)?, ..head })
+    fn take(take: &mut Take, block: &mut u32) -> Option<CreateRecord> {
+        let head = CreateRecord::take_head(take)?;
+        Some(CreateRecord { messages: take_messages(take, block)?, ..head })
     }
 
     /// Everything but the first messages.
-    fn take_head(take: &mut Take) -> Option<Birth> {
-        Some(Birth {
+    fn take_head(take: &mut Take) -> Option<CreateRecord> {
+        Some(CreateRecord {
             id: take.u64()?,
             at: take.u64()?,
             name: take.name()?,
@@ -319,51 +320,55 @@ impl Birth {
     }
 }
 
-impl Subscribe {
+impl SubscribeRecord {
     fn put(&self, out: &mut Vec<u8>) {
-        let Subscribe { change, at, session, source, start, feed, reached, .. } = self;
-        [change, at, session, source, start, feed, reached].iter().for_each(|number| out.put_u64(**number));
+        let SubscribeRecord { change, at, session, source, start, feed, next, .. } = self;
+        [change, at, session, source, start, feed, next].iter().for_each(|number| out.put_u64(**number));
         out.put_option(self.cursor, Vec::put_u64);
-        out.put_option(self.birth.as_ref(), |out, birth| birth.put(out));
+        out.put_option(self.create.as_ref(), |out, create| create.put(out));
     }
 
-    fn take(take: &mut Take) -> Option<Subscribe> {
-        Some(Subscribe {
+    fn take(take: &mut Take) -> Option<SubscribeRecord> {
+        Some(SubscribeRecord {
             change: take.u64()?,
             at: take.u64()?,
             session: take.u64()?,
             source: take.u64()?,
             start: take.u64()?,
             feed: take.u64()?,
-            reached: take.u64()?,
+            next: take.u64()?,
             cursor: take.option(Take::u64)?,
-            birth: take.option(Birth::take_head)?,
+            create: take.option(CreateRecord::take_head)?,
         })
     }
 }
 
-impl Advance {
+impl AdvanceRecord {
     fn put(&self, out: &mut Vec<u8>, start: usize) -> u32 {
-        let Advance { order, at, source, from, to, .. } = self;
-        [order, at, source, from, to].iter().for_each(|number| out.put_u64(**number));
+        let AdvanceRecord { delivery, at, source, from, to, .. } = self;
+        [delivery, at, source, from, to].iter().for_each(|number| out.put_u64(**number));
         out.put_u8(self.skip.into());
         out.put_u8(self.wrapped.is_some().into());
-        let Some(Wrapped { twin, start: begin, messages }) = &self.wrapped else { return 0 };
-        out.put_u64(*twin);
+        let Some(Wrapped { stream, start: begin, messages }) = &self.wrapped else { return 0 };
+        out.put_u64(*stream);
         out.put_u64(*begin);
         put_messages(out, start, messages)
     }
 
-    fn take(take: &mut Take, block: &mut u32) -> Option<Advance> {
-        Some(Advance {
-            order: take.u64()?,
+    fn take(take: &mut Take, block: &mut u32) -> Option<AdvanceRecord> {
+        Some(AdvanceRecord {
+            delivery: take.u64()?,
             at: take.u64()?,
             source: take.u64()?,
             from: take.u64()?,
             to: take.u64()?,
             skip: take.flag()?,
             wrapped: take.option(|take| {
-                Some(Wrapped { twin: take.u64()?, start: take.u64()?, messages: take_messages(take, block)? })
+                Some(Wrapped {
+                    stream: take.u64()?,
+                    start: take.u64()?,
+                    messages: take_messages(take, block)?,
+                })
             })?,
             payload: None,
         })
@@ -372,21 +377,21 @@ impl Advance {
 
 impl Fork {
     pub(super) fn put(&self, out: &mut Vec<u8>) {
-        out.put_u64(self.source);
+        out.put_u64(self.origin);
         out.put_u64(self.start);
         out.put_u64(self.position);
-        out.put_name(&self.point.source);
+        out.put_name(&self.point.origin);
         out.put_option(self.point.offset, |out, offset| out.put_u64(offset.bytes()));
         out.put_u64(self.point.sub_offset);
     }
 
     pub(super) fn take(take: &mut Take) -> Option<Fork> {
         Some(Fork {
-            source: take.u64()?,
+            origin: take.u64()?,
             start: take.u64()?,
             position: take.u64()?,
             point: ForkPoint {
-                source: take.name()?,
+                origin: take.name()?,
                 offset: take
                     .option(|take| take.u64().filter(|it| *it <= Offset::MAX.bytes()))?
                     .map(Offset::new),
@@ -455,19 +460,31 @@ mod tests {
         );
         let numbers = || prop::array::uniform5(any::<u64>());
         let wrapped = prop::option::of((any::<(u64, u64)>(), messages()));
-        let birth = prop::option::of((any::<(u64, u64)>(), "[a-z]{1,9}", 0..99u64));
+        let create = prop::option::of((any::<(u64, u64)>(), "[a-z]{1,9}", 0..99u64));
         prop_oneof![
             append.prop_map(|((id, at, start, close), producer, stream_seq, messages)| {
-                Record::Append(Append { id, at, start, close, producer, stream_seq, messages })
+                Record::Append(AppendRecord { id, at, start, close, producer, stream_seq, messages })
             }),
-            (numbers(), any::<bool>(), wrapped).prop_map(|([order, at, source, from, to], skip, wrapped)| {
-                let wrapped = wrapped.map(|((twin, start), messages)| Wrapped { twin, start, messages });
-                let payload = None;
-                Record::Advance(Box::new(Advance { order, at, source, from, to, skip, wrapped, payload }))
-            }),
-            (numbers(), any::<(u64, u64, Option<u64>)>(), birth).prop_map(
-                |([change, at, session, source, start], (feed, reached, cursor), birth)| {
-                    let birth = birth.map(|((id, at), id_text, seconds)| Birth {
+            (numbers(), any::<bool>(), wrapped).prop_map(
+                |([delivery, at, source, from, to], skip, wrapped)| {
+                    let wrapped =
+                        wrapped.map(|((stream, start), messages)| Wrapped { stream, start, messages });
+                    let payload = None;
+                    Record::Advance(Box::new(AdvanceRecord {
+                        delivery,
+                        at,
+                        source,
+                        from,
+                        to,
+                        skip,
+                        wrapped,
+                        payload,
+                    }))
+                }
+            ),
+            (numbers(), any::<(u64, u64, Option<u64>)>(), create).prop_map(
+                |([change, at, session, source, start], (feed, next, cursor), create)| {
+                    let create = create.map(|((id, at), id_text, seconds)| CreateRecord {
                         id,
                         at,
                         name: StreamName::session("p", &id_text).unwrap(),
@@ -478,15 +495,15 @@ mod tests {
                         fork: None,
                         messages: Messages::default(),
                     });
-                    Record::Subscribe(Box::new(Subscribe {
+                    Record::Subscribe(Box::new(SubscribeRecord {
                         change,
                         at,
                         session,
-                        birth,
+                        create,
                         source,
                         start,
                         feed,
-                        reached,
+                        next,
                         cursor,
                     }))
                 }

@@ -1,9 +1,9 @@
-//! Opening: the checkpoint, then the log behind it, up to the last whole record.
+//! Opening: reads the checkpoint, then replays the log behind it up to the last whole record.
 //!
-//! A power cut may leave anything of the commit that was being written, and nothing else.
-//! So the log is cut at the first record that is not whole. If that happens before the
-//! end of what must have been durable, the disk has lost promised data: the cut part is
-//! then kept aside and the loss is reported, loudly.
+//! A power cut may leave any part of the commit that was being written, and damages nothing else.
+//! So the log is cut at the first record that is not whole. If durable commits lie behind that
+//! record, the disk has lost acknowledged data: the cut part is then kept in a file of its own,
+//! and the loss is reported as an error.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use bytes::Bytes;
 use super::Config;
 use super::checkpoint::{self, Summary};
 use super::disk::{Disk, DiskFile};
-use super::index::{Index, Nobody, Place};
+use super::index::{Index, Location};
 use super::log::{self, Log};
 use super::record::{HEAD_BYTES, Record};
 use super::segment::{HEADER_BYTES, Header, Kind, Segment, file_name, index_name, number_of};
@@ -31,7 +31,7 @@ pub struct Recovery {
     pub replayed_bytes: u64,
     /// Bytes of an unfinished commit that were cut off. Nothing of it was acknowledged.
     pub torn_bytes: u64,
-    /// What was lost although it had been acknowledged, and where it was put.
+    /// Acknowledged data that was lost, and where the damaged bytes were put.
     pub damage: Option<String>,
 }
 
@@ -52,19 +52,14 @@ pub(super) fn open(disk: &Arc<dyn Disk>, config: &Config) -> Result<Opened, Erro
     let names = disk.names().map_err(|error| Error::io("cannot list the stream store", &error))?;
     check_version(&**disk, &names)?;
     let mut index = Index::default();
-    index.is_loading = true;
     let summary = checkpoint::read(&**disk, &names, &mut index)?;
-    index.sort_names();
-    index.count_forks();
-    index.is_replaying = true;
-    index.link_sessions();
+    index.finish_loading();
     let mut headers = log_headers(&**disk, &names)?;
     let highest = names.iter().filter_map(|name| number_of(name)).max().unwrap_or(0);
     let mut recovery = Recovery::default();
     let replay = Replay { disk: &**disk, index: &mut index, recovery: &mut recovery };
     let end = replay.run(summary.as_ref(), &mut headers)?;
-    index.settle_all();
-    index.remove_zombies();
+    index.finish_replay();
     let (active, end, commit) = match end {
         Some(end) => end,
         None => (log::first(&**disk, highest + 1, 0, 0)?, HEADER_BYTES, 0),
@@ -116,7 +111,7 @@ fn check_version(disk: &dyn Disk, names: &[String]) -> Result<(), Error> {
     disk.sync_names().map_err(failed)
 }
 
-/// The log segments there are. What has no whole header was never part of a commit.
+/// The headers of the log segments. A segment without a whole header was never part of a commit.
 fn log_headers(disk: &dyn Disk, names: &[String]) -> Result<BTreeMap<u32, Header>, Error> {
     let mut headers = BTreeMap::new();
     for name in names.iter().filter(|name| name.ends_with(".log")) {
@@ -223,7 +218,7 @@ impl Replay<'_> {
             }
             *commit = found.commit;
             let block = u32::try_from(from).expect("segments stay below 4 GiB") + at as u32 + found.block;
-            self.index.apply(&found.record, Place { segment: segment.number, block }, &mut Nobody);
+            self.index.apply(&found.record, Location { segment: segment.number, block }, &mut ());
             at += found.length as usize;
             self.recovery.replayed_records += 1;
             self.recovery.replayed_bytes += u64::from(found.length);
@@ -232,7 +227,7 @@ impl Replay<'_> {
         Ok(Stop { at: from + at as u64, whole, rest: bytes.slice(at..), commit: *commit })
     }
 
-    /// Makes the place where records stop the end of the log.
+    /// Ends the log where its whole records end.
     fn cut(
         &mut self,
         segment: &Segment,
@@ -259,25 +254,25 @@ impl Replay<'_> {
         } else {
             self.recovery.torn_bytes = torn as u64;
         }
-        // Zeros behind the end: nothing old may be taken for the continuation of a new commit.
+        // Zeros after the end: old bytes must not look like a part of a new commit.
         write_zeros(&*segment.file, stop.at, torn as u64).map_err(failed)?;
         segment.file.sync().and_then(|()| self.disk.sync_names()).map_err(failed)
     }
 }
 
-/// Where whole records stop.
+/// Where the whole records end.
 struct Stop {
     at: u64,
-    /// Everything that was promised is there.
+    /// All records of the segment are there.
     whole: bool,
     rest: Bytes,
-    /// The last whole record's commit.
+    /// The commit of the last whole record.
     commit: u64,
 }
 
 impl Stop {
-    /// Whether something behind belongs to a later commit than what is broken here. Commits
-    /// are written one after the other was synced, so what is broken had been promised.
+    /// Whether a later commit than the broken one follows. A commit is written after the one before
+    /// was synced, so the broken one had been acknowledged.
     fn is_damage(&self, torn: usize) -> bool {
         let broken =
             self.rest.get(8..16).map(|bytes| u64::from_le_bytes(bytes.try_into().expect("eight bytes")));
@@ -292,7 +287,7 @@ fn commits_behind(bytes: &Bytes, commit: u64) -> impl Iterator<Item = u64> + '_ 
     std::iter::from_fn(move || {
         while let Some(rest) = bytes.get(at..).filter(|rest| rest.len() > HEAD_BYTES) {
             let found = u64::from_le_bytes(rest[8..16].try_into().expect("eight bytes"));
-            // Cheap to tell, and true for nearly nothing but records.
+            // A cheap check that hardly anything but a record passes.
             let is_plausible = found >= commit.max(1) && found - commit < 1 << 32;
             match is_plausible.then(|| Record::take(&bytes.slice(at..))).flatten() {
                 Some(record) => {
@@ -306,10 +301,11 @@ fn commits_behind(bytes: &Bytes, commit: u64) -> impl Iterator<Item = u64> + '_ 
     })
 }
 
-/// Looks at files that no replay came to. A commit that was never synced may have left a segment with a broken
-/// header; so may a disk that lost what it had confirmed, and then everything behind it is out of reach too, with
-/// headers that are whole. None is removed as long as it holds a record of a later commit than the last one found.
-/// Numbers say nothing about the order here: a spare may be older than the segment before it.
+/// Checks log files that the replay did not reach. A commit that was never synced may leave a
+/// segment with a broken header; so may a disk that lost what it had confirmed, and then the
+/// segments after it are out of reach too. None is removed as long as it holds a record of a later
+/// commit than the last one found. File numbers say nothing about the order here: a spare may be
+/// older than the segment before it.
 fn keep_unreached(
     disk: &dyn Disk,
     names: &[String],
@@ -323,7 +319,7 @@ fn keep_unreached(
     for name in names.iter().filter(|name| name.ends_with(".log")) {
         let Some(number) = number_of(name).filter(|number| !is_reached(*number)) else { continue };
         let failed = |error: std::io::Error| Error::io(format!("cannot look at {name}"), &error);
-        // What was put aside already is not there any more.
+        // Renamed already.
         let Ok(file) = disk.open(name) else { continue };
         let mut bytes = vec![0; file.len().map_err(failed)? as usize];
         file.read_at(&mut bytes, 0).map_err(failed)?;
@@ -342,7 +338,7 @@ fn keep_unreached(
             kept.push(aside);
         }
     }
-    // One commit may never have been synced. Of two the first had been before the second was written.
+    // One commit may never have been synced. Of two, the first was synced before the second.
     if lost.len() > 1 {
         let kept = kept.join(", ");
         recovery.damage.get_or_insert(format!("what follows commit {commit}; it is kept in {kept}"));
@@ -361,7 +357,7 @@ fn write_zeros(file: &dyn DiskFile, mut at: u64, mut bytes: u64) -> std::io::Res
     Ok(())
 }
 
-/// Removes what nothing points to: spares, half-made files, what compaction replaced.
+/// Removes files that nothing points to: spares, half-written files, inputs of compaction.
 fn remove_strays(disk: &dyn Disk, names: &[String], index: &Index) {
     for name in names {
         let stray = match number_of(name).map(|number| index.segments.get(&number)) {

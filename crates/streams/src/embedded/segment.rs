@@ -1,9 +1,8 @@
 //! Segments: the files of the log.
 //!
-//! A log segment is written from front to end and then never again. A gathered segment is
-//! what compaction makes of sealed ones: blocks only, sorted by stream, never replayed.
-//! The first bytes say which it is and where the one before it ended, so that a segment
-//! that was cut short is told from one that was full.
+//! A log segment is written from start to end and never changed afterwards. A gathered segment is
+//! the output of compaction: only blocks, sorted by stream, never replayed. The header says which
+//! it is, and where the log segment before it ended, so that a truncated one is noticed.
 
 use std::sync::{Arc, OnceLock};
 
@@ -22,16 +21,16 @@ pub(super) struct Segment {
     pub(super) number: u32,
     pub(super) kind: Kind,
     pub(super) file: Arc<dyn DiskFile>,
-    /// The list of small blocks that streams point into, once it has been written.
+    /// The index file that streams with many blocks point into, once it is written.
     pub(super) index: OnceLock<Arc<dyn DiskFile>>,
 }
 
-/// What a segment is.
+/// The kind of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Records in the order they were committed.
     Log,
-    /// Blocks gathered by compaction, so many times.
+    /// Blocks, gathered by compaction `level` times.
     Gathered { level: u8 },
 }
 

@@ -1,4 +1,4 @@
-//! What the store's threads and handles share.
+//! The state that the threads and handles of the store share.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{
@@ -16,7 +16,7 @@ use super::spare::Spares;
 use super::stream::millis;
 use crate::Watch;
 
-/// How far the log has come.
+/// The end of the log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Position {
     pub(super) segment: u32,
@@ -32,15 +32,15 @@ pub(super) struct Shared {
     pub(super) pages: PageCache,
     /// The next segment's number.
     pub(super) numbers: Arc<AtomicU32>,
-    /// Bytes that followed streams keep.
+    /// Bytes of recent batches that followed streams keep.
     pub(super) recent: Arc<AtomicUsize>,
-    /// Streams whose renewed life waits to be written down.
+    /// Streams whose renewed life is not in the log yet.
     pub(super) used: Mutex<Vec<u64>>,
-    /// Who hears of every change.
+    /// Is told of every change.
     pub(super) watch: OnceLock<Weak<dyn Watch>>,
     /// Log written since the last checkpoint.
     pub(super) since_checkpoint: AtomicU64,
-    /// The maintainer's memory; holding it is the right to maintain.
+    /// The state of the maintainer; whoever holds the lock may maintain.
     pub(super) upkeep: Mutex<Upkeep>,
     index: RwLock<Index>,
     poison: OnceLock<String>,
@@ -77,8 +77,8 @@ impl Shared {
         }
     }
 
-    /// The streams, to look at. A panic of another thread left them whole or is fatal to
-    /// the writer anyway, so the lock's own poison is ignored here and below.
+    /// The streams, to read. A thread that panicked has left them whole, or the committer has
+    /// stopped anyway; so the poison of the lock is ignored here and below.
     pub(super) fn index(&self) -> RwLockReadGuard<'_, Index> {
         self.index.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -87,14 +87,14 @@ impl Shared {
         self.index.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has a session take in what was delivered to it, so that it can be read.
-    pub(super) fn settle(&self, id: u64) {
-        let is_behind = {
+    /// Has a session pull what was delivered to it, so that it can be read.
+    pub(super) fn pull(&self, id: u64) {
+        let has_pending = {
             let index = self.index();
             index.get(id).is_some_and(|stream| index.pending(stream) > 0)
         };
-        if is_behind {
-            self.index_mut().settle(id);
+        if has_pending {
+            self.index_mut().pull(id);
         }
     }
 
@@ -111,7 +111,7 @@ impl Shared {
         let _ = self.poison.set(why.to_owned());
     }
 
-    /// Remembers whether the disk is full, and says so once each way.
+    /// Remembers whether the disk is full, and logs each change of that.
     pub(super) fn full(&self, full: bool) {
         if self.full.load(Ordering::Relaxed) != full && self.full.swap(full, Ordering::Relaxed) != full {
             if full {
@@ -126,7 +126,7 @@ impl Shared {
         self.full.load(Ordering::Relaxed)
     }
 
-    /// Counts what was written, and calls the maintainer when a segment was sealed.
+    /// Counts what was written, and wakes the maintainer when a segment was sealed.
     pub(super) fn written(&self, bytes: u64, sealed: bool) {
         let since = self.since_checkpoint.fetch_add(bytes, Ordering::Relaxed);
         if sealed || since >= self.config.checkpoint_after_bytes + self.config.segment_bytes {
@@ -149,7 +149,7 @@ impl Shared {
         self.wake.lock().unwrap_or_else(PoisonError::into_inner).shut
     }
 
-    /// Waits until called, or for so long. False once shut.
+    /// Waits until woken, or for so long. False once shut.
     pub(super) fn wait_for_maintenance(&self, patience: Duration) -> bool {
         let wake = self.wake.lock().unwrap_or_else(PoisonError::into_inner);
         let calm = |wake: &mut Wake| !wake.maintain && !wake.shut;

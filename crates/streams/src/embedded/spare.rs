@@ -1,8 +1,8 @@
-//! The next segment, made ready ahead of time.
+//! The next segment, prepared in advance.
 //!
-//! A file whose blocks exist and are zero is overwritten without touching the file
-//! system's own log, so a sync of it costs a fraction of one that makes a file grow. One
-//! spare is kept. When there is none, the log makes a file that grows: slower, never wrong.
+//! Overwriting a file whose blocks exist does not change the file system's metadata, so its sync
+//! costs a fraction of the sync of a growing file. One spare is kept. Without one, the log creates
+//! a file that grows: slower, but just as safe.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,7 +19,7 @@ pub(super) struct Spare {
     pub(super) size: u64,
 }
 
-/// The place where the spare lies.
+/// The spare, and the requests for it.
 #[derive(Default)]
 pub(super) struct Spares {
     state: Mutex<State>,
@@ -29,15 +29,15 @@ pub(super) struct Spares {
 #[derive(Default)]
 struct State {
     spare: Option<Spare>,
-    /// The size of the next one, when one is wanted.
+    /// The size of the next one, if one is wanted.
     wanted: Option<u64>,
     shut: bool,
 }
 
-/// Zeros are written and synced in steps of this, so that a commit that syncs meanwhile
-/// waits for little.
+/// Zeros are written and synced in steps of this, so that a commit that syncs at the same time
+/// does not wait long.
 const STEP: usize = 2 << 20;
-/// A full disk is tried again this often.
+/// How often a full disk is retried.
 const RETRY: Duration = Duration::from_secs(2);
 
 impl Spares {
@@ -97,7 +97,7 @@ impl Spares {
         }
     }
 
-    /// `None` if shut meanwhile; the file is then left for the next start to remove.
+    /// `None` if shut meanwhile; the next start then removes the file.
     fn prepare(&self, disk: &dyn Disk, numbers: &AtomicU32, size: u64) -> io::Result<Option<Spare>> {
         let number = numbers.fetch_add(1, Ordering::Relaxed);
         let name = file_name(number);
@@ -111,7 +111,7 @@ impl Spares {
             let step = (size - position).min(zeros.len() as u64);
             let written = file.write_at(&zeros[..step as usize], position).and_then(|()| file.sync());
             if let Err(error) = written {
-                // Give the space back at once: somebody needs it.
+                // Free the space now: commits need it.
                 let _ = disk.remove(&name);
                 return Err(error);
             }

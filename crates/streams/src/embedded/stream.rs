@@ -1,7 +1,7 @@
 //! One stream as it is kept in memory.
 //!
-//! The rare parts are boxed away, because there may be millions of streams of which most
-//! have one message and no producer.
+//! Rare parts are boxed, because there may be millions of streams, and most of them have one
+//! message and no producer.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,21 +23,21 @@ use crate::follow::Live;
 use crate::limits::{AGE_MARKS, RENEWAL_FRACTION, RENEWAL_MILLIS_MAX};
 use crate::{Head, Retention, StreamId};
 
-/// A stream: where it stands, and where its bytes are.
+/// A stream: its state, and where its bytes are.
 pub(super) struct Stream {
     pub(super) id: u64,
     pub(super) name: StreamName,
     pub(super) content_type: ContentType,
     pub(super) expiry: Expiry,
     pub(super) created_at: u64,
-    /// When it was last read or written; moved by readers.
+    /// When it was last read or written; readers update it.
     pub(super) used_at: AtomicU64,
-    /// What the log knows of `used_at`.
+    /// The `used_at` that is in the log.
     pub(super) saved_at: AtomicU64,
     pub(super) start: u64,
     pub(super) tail: u64,
     pub(super) closed: bool,
-    /// Deleted, and kept for the forks that read through it.
+    /// Deleted, and kept for forks that read through it or sessions that view it.
     pub(super) deleted: bool,
     /// Forks that read through it.
     pub(super) forks: u32,
@@ -54,9 +54,9 @@ pub(super) struct More {
     pub(super) closed_by: Option<Box<Producer>>,
     pub(super) fork: Option<Box<Fork>>,
     pub(super) retention: Retention,
-    /// Times and the tail at that time, for an age limit.
+    /// Times, and the tail at each time, for an age limit.
     pub(super) marks: Vec<(u64, u64)>,
-    /// Its deliveries, if sessions follow it or have.
+    /// Its deliveries, if sessions follow it or have followed it.
     pub(super) feed: Option<Box<Feed>>,
     /// What makes it a session's.
     pub(super) session: Option<Box<Session>>,
@@ -75,7 +75,7 @@ impl Stream {
         self.more.as_ref().map(|more| more.retention).unwrap_or_default()
     }
 
-    /// Whether an age limit should know how far the stream has come by now.
+    /// Whether it is time for a mark, so that an age limit is precise enough.
     pub(super) fn wants_mark(&self, at: u64) -> bool {
         let Some(more) = &self.more else { return false };
         let Some(age) = more.retention.age_seconds else { return false };
@@ -83,8 +83,8 @@ impl Stream {
         self.tail > marked && last.saturating_add(age.saturating_mul(1000) / AGE_MARKS) < at
     }
 
-    /// Remembers that the stream had come to `tail` at a time. A mark that is replayed after a
-    /// later one, or after a trim, says nothing new.
+    /// Remembers the tail at a time. A mark that is replayed after a later one, or after a trim,
+    /// adds nothing.
     pub(super) fn mark(&mut self, at: u64, tail: u64) {
         let (start, end) = (self.start, self.tail);
         let Some(more) = &mut self.more else { return };
@@ -114,14 +114,14 @@ impl Stream {
         self.more.as_mut()?.session.as_deref_mut()
     }
 
-    /// Whether others than its own readers need it.
+    /// Whether sessions, or its source, need it.
     pub(super) fn is_held(&self) -> bool {
-        self.feed().is_some_and(|feed| feed.held().is_some() || feed.twin_of.is_some())
+        self.feed().is_some_and(|feed| feed.held_from().is_some() || feed.envelopes_of.is_some())
     }
 
-    /// From where on somebody needs its bytes.
+    /// The offset from which on its bytes are needed.
     pub(super) fn needed_from(&self) -> u64 {
-        let held = self.feed().and_then(Feed::held);
+        let held = self.feed().and_then(Feed::held_from);
         match (self.forks, self.deleted) {
             (0, true) => held.unwrap_or(self.tail),
             (0, false) => held.unwrap_or(self.start).min(self.start),
@@ -144,14 +144,14 @@ impl Stream {
         self.ends_at().is_some_and(|ends_at| ends_at <= now)
     }
 
-    /// Renews a sliding life. True if it has moved far enough to be written down.
+    /// Renews a sliding life. True if the renewal should go to the log.
     pub(super) fn touch(&self, now: u64) -> bool {
         let Expiry::Sliding { seconds } = self.expiry else { return false };
         self.used_at.fetch_max(now, Ordering::Relaxed);
         let step = (seconds.saturating_mul(1000) / RENEWAL_FRACTION).min(RENEWAL_MILLIS_MAX);
         let saved = self.saved_at.load(Ordering::Relaxed);
         let due = now > saved.saturating_add(step);
-        // Only one of many readers passes this on.
+        // Only one of many readers reports it.
         due && self.saved_at.compare_exchange(saved, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
@@ -180,7 +180,7 @@ impl Stream {
         }
     }
 
-    /// Forgets pieces that lie wholly before what somebody needs.
+    /// Drops pieces that lie wholly before what is needed.
     pub(super) fn drop_trimmed(&mut self) {
         if self.forks > 0 || self.pieces.is_empty() {
             return;
@@ -197,7 +197,7 @@ pub(super) fn millis(time: Timestamp) -> u64 {
     u64::try_from(time.as_millisecond()).unwrap_or(0)
 }
 
-/// A time as the log keeps it, for people.
+/// A time of the log as a timestamp.
 pub(super) fn time(millis: u64) -> Timestamp {
     i64::try_from(millis).ok().and_then(|at| Timestamp::from_millisecond(at).ok()).unwrap_or(Timestamp::MAX)
 }

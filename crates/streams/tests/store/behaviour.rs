@@ -370,13 +370,13 @@ async fn a_follower_gets_everything_once_and_then_the_end() {
         let last = Append { close: true, ..bytes(b"last") };
         writer.append(name("a"), last).await.unwrap();
     });
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     let ended = loop {
         match follower.next().await.unwrap() {
             Step::Data { batch, closed, .. } => {
-                assert_eq!(batch.start().bytes(), heard.len() as u64);
-                heard.extend_from_slice(batch.data());
-                assert!(!closed || heard.ends_with(b"last"));
+                assert_eq!(batch.start().bytes(), received.len() as u64);
+                received.extend_from_slice(batch.data());
+                assert!(!closed || received.ends_with(b"last"));
             }
             Step::Closed => break true,
             Step::Gone => break false,
@@ -384,7 +384,7 @@ async fn a_follower_gets_everything_once_and_then_the_end() {
     };
     writing.await.unwrap();
     assert!(ended);
-    assert_eq!(heard, read_all(&store, "a", usize::MAX).await.unwrap().concat());
+    assert_eq!(received, read_all(&store, "a", usize::MAX).await.unwrap().concat());
 }
 
 #[tokio::test]
@@ -394,10 +394,10 @@ async fn a_slow_follower_catches_up_from_the_disk() {
     for number in 0..300u32 {
         store.append(name("a"), bytes(&[number as u8; 3000])).await.unwrap();
     }
-    let mut heard = 0;
-    while heard < 900_000 {
+    let mut received = 0;
+    while received < 900_000 {
         let Step::Data { batch, .. } = follower.next().await.unwrap() else { panic!("no end in sight") };
-        heard += batch.data().len();
+        received += batch.data().len();
     }
     let nothing = tokio::time::timeout(Duration::from_millis(20), follower.next()).await;
     assert!(nothing.is_err(), "there is nothing more: {nothing:?}");

@@ -17,7 +17,7 @@ use crate::sim::SimDisk;
 use crate::support::*;
 
 const INLINE: FanOut = FanOut { inline_max: 1_000, beyond: Beyond::Queue };
-const LATER: FanOut = FanOut { inline_max: 0, beyond: Beyond::Queue };
+const LATER: FanOut = FanOut::LATER;
 const NEVER: FanOut = FanOut { inline_max: 0, beyond: Beyond::Skip };
 
 async fn with_sources(ids: &[&str]) -> (Embedded, SimDisk, Clock) {
@@ -108,7 +108,7 @@ struct Cost {
     bytes: u64,
     writes: usize,
     commits: usize,
-    settled: u64,
+    pulls: u64,
 }
 
 const PUBLISHES: usize = 3_000;
@@ -129,10 +129,10 @@ async fn cost_of_publishing(sessions: usize, sources: &[&str], envelope: bool) -
         });
         futures_util::future::join_all(all).await.into_iter().for_each(|it| drop(it.unwrap()));
     }
-    let all = FanOut { inline_max: usize::MAX, beyond: Beyond::Queue };
+    let all = FanOut::AT_ONCE;
     let count = || {
         let ((bytes, writes), commits) = (disk.written(), disk.syncs());
-        Cost { bytes, writes, commits, settled: store.session_counts().settled }
+        Cost { bytes, writes, commits, pulls: store.session_counts().pulls }
     };
     let before = count();
     for number in 0..PUBLISHES {
@@ -146,7 +146,7 @@ async fn cost_of_publishing(sessions: usize, sources: &[&str], envelope: bool) -
         bytes: after.bytes - before.bytes,
         writes: after.writes - before.writes,
         commits: after.commits - before.commits,
-        settled: after.settled - before.settled,
+        pulls: after.pulls - before.pulls,
     }
 }
 
@@ -160,7 +160,7 @@ async fn publishing_to_ten_thousand_costs_what_it_costs_to_one() {
         let same = |cost: Cost| (cost.bytes, cost.writes, cost.commits);
         assert_eq!(same(many), same(one), "{sources:?}");
         assert_eq!(many.commits, PUBLISHES);
-        assert!(many.settled <= 8 * PUBLISHES as u64, "{many:?}");
+        assert!(many.pulls <= 8 * PUBLISHES as u64, "{many:?}");
     }
 }
 
@@ -365,7 +365,7 @@ async fn what_cannot_be_followed_is_refused() {
     assert!(matches!(store.head(&name("session:a")), Err(Error::NotFound(_))), "nothing is left behind");
     subscribe(&store, "session:a", "room").await;
     refused(try_subscribe(&store, "session:a", "bytes", false).await, "content types");
-    refused(try_subscribe(&store, "session:a", "room", true).await, "envelopes");
+    refused(try_subscribe(&store, "session:a", "room", true).await, "envelope setting");
     refused(try_subscribe(&store, "session:b", "session:a", false).await, "session's stream itself");
     refused(try_subscribe(&store, "session:taken", "room", false).await, "ordinary stream");
 }
@@ -493,7 +493,7 @@ async fn a_followed_session_hears_deliveries() {
     publish(&store, "a", "1,", INLINE).await;
     let mut follower = store.follow(&name("session:s"), Start::Beginning).unwrap();
     subscribe(&store, "session:s", "b").await;
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     for round in 2..40 {
         let source = if round % 2 == 0 { "a" } else { "b" };
         let fan_out = if round % 5 == 0 { LATER } else { INLINE };
@@ -501,13 +501,13 @@ async fn a_followed_session_hears_deliveries() {
         if round % 3 == 0 {
             drain(&store, "a").await;
             drain(&store, "b").await;
-            while heard.len() < round {
+            while received.len() < round {
                 let Step::Data { batch, .. } = follower.next().await.unwrap() else { panic!("data follows") };
-                heard.extend(batch.messages().map(|message| String::from_utf8(message.to_vec()).unwrap()));
+                received.extend(batch.messages().map(|message| String::from_utf8(message.to_vec()).unwrap()));
             }
         }
     }
-    assert_eq!(heard, held(&store, "session:s").await);
+    assert_eq!(received, held(&store, "session:s").await);
     store.unsubscribe(name("session:s"), name("a")).await.unwrap();
     publish(&store, "a", "no,", INLINE).await;
     store.delete(name("session:s")).await.unwrap();
@@ -561,7 +561,7 @@ async fn a_watcher_hears_everything() {
         fn changed(&self, name: &StreamName, tail: Offset, _: bool) {
             self.0.lock().unwrap().push((name.id.to_string(), tail.bytes()));
         }
-        fn hears_sessions(&self, project: &str) -> bool {
+        fn wants_sessions(&self, project: &str) -> bool {
             project == "test"
         }
     }
@@ -574,11 +574,11 @@ async fn a_watcher_hears_everything() {
     store.append(name("room"), bytes(b"2,")).await.unwrap();
     drain(&store, "room").await;
     store.delete(name("room")).await.unwrap();
-    let heard = ear.0.lock().unwrap().clone();
+    let received = ear.0.lock().unwrap().clone();
     let told = |id: &str, tail| (id.to_owned(), tail);
     let expected =
         [told("room", 2), told("session:a", 2), told("room", 4), told("session:a", 4), told("room", 4)];
-    assert_eq!(heard, expected);
+    assert_eq!(received, expected);
 }
 
 /// A session may be in a checkpoint before it has taken in what its sources remember: they

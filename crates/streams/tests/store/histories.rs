@@ -23,7 +23,7 @@ enum Event {
     Burst(Vec<Write>),
     Fork {
         id: u8,
-        source: u8,
+        origin: u8,
         part: Option<u8>,
         sub_offset: u8,
         seconds: Option<u8>,
@@ -125,7 +125,7 @@ fn event() -> impl Strategy<Value = Event> {
         12 => write().prop_map(Event::Write),
         3 => prop::collection::vec(write(), 2..8).prop_map(Event::Burst),
         3 => (id.clone(), 0..STREAMS, prop::option::of(any::<u8>()), 0..4u8, prop::option::of(1..20u8))
-            .prop_map(|(id, source, part, sub_offset, seconds)| Event::Fork { id, source, part, sub_offset, seconds }),
+            .prop_map(|(id, origin, part, sub_offset, seconds)| Event::Fork { id, origin, part, sub_offset, seconds }),
         1 => (id.clone(), any::<u8>()).prop_map(|(id, part)| Event::Trim { id, part }),
         2 => id.clone().prop_map(|id| Event::FanOut { id }),
         3 => (id, 1..300u16).prop_map(|(id, page)| Event::Read { id, page }),
@@ -339,16 +339,16 @@ impl Pair {
         }
     }
 
-    async fn fork(&mut self, number: u8, source: u8, part: Option<u8>, sub_offset: u8, seconds: Option<u8>) {
+    async fn fork(&mut self, number: u8, origin: u8, part: Option<u8>, sub_offset: u8, seconds: Option<u8>) {
         let mut create = plain();
         // Somewhere between the start and a little beyond the tail.
         let offset = part.map(|part| {
             let (start, tail) =
-                self.model.streams.get(&id(source)).map_or((0, 0), |it| (it.start, it.tail()));
+                self.model.streams.get(&id(origin)).map_or((0, 0), |it| (it.start, it.tail()));
             Offset::new(start + (tail - start) * u64::from(part) / 250)
         });
-        let source = name(&id(source));
-        create.shape.fork = Some(ForkPoint { source, offset, sub_offset: sub_offset.into() });
+        let origin = name(&id(origin));
+        create.shape.fork = Some(ForkPoint { origin, offset, sub_offset: sub_offset.into() });
         create.shape.expiry = seconds.map(|seconds| Expiry::Sliding { seconds: seconds.into() });
         let call = Call::Create(id(number), create);
         let said = Pair::ask(&self.store, &call).await;
@@ -499,8 +499,8 @@ impl Pair {
         match event {
             Event::Write(write) => self.write(write).await,
             Event::Burst(writes) => self.burst(writes).await,
-            Event::Fork { id, source, part, sub_offset, seconds } => {
-                self.fork(*id, *source, *part, *sub_offset, *seconds).await;
+            Event::Fork { id, origin, part, sub_offset, seconds } => {
+                self.fork(*id, *origin, *part, *sub_offset, *seconds).await;
             }
             Event::Trim { id, part } => self.trim(*id, *part).await,
             Event::FanOut { id } => self.fan_out(*id).await,

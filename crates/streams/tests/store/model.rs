@@ -6,7 +6,7 @@ use towpath_model::stream::content_type::{ContentType, Mode};
 use towpath_model::stream::expiry::Expiry;
 use towpath_model::stream::offset::Offset;
 use towpath_model::stream::producer::Producer;
-use towpath_model::stream::state::{self, Accepted, Refusal, Standing, Verdict, Wish};
+use towpath_model::stream::state::{self, Accepted, AppendFacts, Refusal, StreamFacts, Verdict};
 use towpath_streams::{Append, Create, Error, Messages};
 
 /// What went wrong, without the words.
@@ -41,7 +41,7 @@ pub(crate) struct Stream {
     pub(crate) id: u64,
     pub(crate) content_type: ContentType,
     pub(crate) expiry: Expiry,
-    /// The first bytes that a fork has of its source are here too.
+    /// The first bytes that a fork has of its origin are here too.
     pub(crate) messages: Vec<Vec<u8>>,
     /// The offset of the first message.
     pub(crate) start: u64,
@@ -58,7 +58,7 @@ pub(crate) struct Stream {
     pub(super) subs: Option<Vec<Sub>>,
     /// Messages whose delivery is due: the offset behind each, and its bytes.
     pub(super) due: Vec<(u64, Vec<u8>)>,
-    source: Option<String>,
+    origin: Option<String>,
     pub(super) deleted: bool,
     shape: state::Shape,
 }
@@ -121,21 +121,21 @@ impl Model {
     }
 
     pub(super) fn forks(&self, id: &str) -> usize {
-        self.streams.values().filter(|stream| stream.source.as_deref() == Some(id)).count()
+        self.streams.values().filter(|stream| stream.origin.as_deref() == Some(id)).count()
     }
 
     /// Creates, and answers whether it is new. The store says which id it gave.
     pub(crate) fn create(&mut self, id: &str, create: &Create) -> Result<bool, Wrong> {
         let fork = match &create.shape.fork {
             Some(point) => {
-                let source = self.usable(&point.source.id).map_err(|wrong| match wrong {
+                let origin = self.usable(&point.origin.id).map_err(|wrong| match wrong {
                     Wrong::Deleted => Wrong::Conflict,
                     wrong => wrong,
                 })?;
-                if source.subs.is_some() {
+                if origin.subs.is_some() {
                     return Err(Wrong::ForkPoint);
                 }
-                Some(cut(source, point.offset.map(Offset::bytes), point.sub_offset).ok_or(Wrong::ForkPoint)?)
+                Some(cut(origin, point.offset.map(Offset::bytes), point.sub_offset).ok_or(Wrong::ForkPoint)?)
             }
             None => None,
         };
@@ -150,21 +150,21 @@ impl Model {
         if matches!(self.usable(id), Err(Wrong::Deleted)) {
             return Err(Wrong::Conflict);
         }
-        let source = create.shape.fork.as_ref().map(|point| point.source.id.to_string());
-        let source_stream = source.as_ref().map(|source| self.streams[source].clone());
-        let content_type = match (&create.shape.content_type, &source_stream) {
-            (Some(asked), Some(source)) if *asked != source.content_type => return Err(Wrong::Conflict),
+        let origin = create.shape.fork.as_ref().map(|point| point.origin.id.to_string());
+        let origin_stream = origin.as_ref().map(|origin| self.streams[origin].clone());
+        let content_type = match (&create.shape.content_type, &origin_stream) {
+            (Some(asked), Some(origin)) if *asked != origin.content_type => return Err(Wrong::Conflict),
             (Some(asked), _) => asked.clone(),
-            (None, Some(source)) => source.content_type.clone(),
+            (None, Some(origin)) => origin.content_type.clone(),
             (None, None) => ContentType::default(),
         };
-        let inherited = source_stream.as_ref().map_or(Expiry::Never, |source| source.expiry);
+        let inherited = origin_stream.as_ref().map_or(Expiry::Never, |origin| origin.expiry);
         let expiry = create.shape.expiry.unwrap_or(inherited);
         let mut shape = create.shape.clone();
         shape.content_type = Some(content_type.clone());
         shape.expiry = Some(expiry);
-        if let (Some(point), Some(source)) = (&mut shape.fork, &source_stream) {
-            point.offset = Some(point.offset.unwrap_or(Offset::new(source.tail())));
+        if let (Some(point), Some(origin)) = (&mut shape.fork, &origin_stream) {
+            point.offset = Some(point.offset.unwrap_or(Offset::new(origin.tail())));
         }
         self.remove(id);
         self.lives += 1;
@@ -176,14 +176,14 @@ impl Model {
             content_type,
             expiry,
             messages: fork.unwrap_or_default(),
-            start: source_stream.map_or(0, |source| source.start),
+            start: origin_stream.map_or(0, |origin| origin.start),
             closed: create.shape.closed,
             used_at: self.now,
             written_at: self.now,
             closed_by: None,
             stream_seq: None,
             producers: BTreeMap::new(),
-            source,
+            origin,
             deleted: false,
             shape,
         };
@@ -200,7 +200,7 @@ impl Model {
             return Err(Wrong::ReadOnly);
         }
         let producer = append.producer.as_ref();
-        let standing = Standing {
+        let facts = StreamFacts {
             content_type: &stream.content_type,
             tail: Offset::new(stream.tail()),
             closed: stream.closed,
@@ -208,7 +208,7 @@ impl Model {
             stream_seq: stream.stream_seq.as_deref(),
             producer: producer.and_then(|producer| stream.producers.get(&*producer.id).copied()),
         };
-        let wish = Wish {
+        let append_facts = AppendFacts {
             content_type: append.content_type.as_ref(),
             has_data: !append.messages.is_empty(),
             close: append.close,
@@ -216,7 +216,7 @@ impl Model {
             stream_seq: append.stream_seq.as_deref(),
             expected_tail: append.expected_tail,
         };
-        match state::append(standing, wish) {
+        match state::append(facts, append_facts) {
             Verdict::Refuse(refusal) => Err(Wrong::Refused(refusal)),
             Verdict::Duplicate(_) | Verdict::AlreadyClosed => Ok((stream.tail(), true)),
             Verdict::Write => {
@@ -299,14 +299,14 @@ impl Model {
 }
 
 /// What a fork inherits; `None` if it cannot begin there.
-fn cut(source: &Stream, offset: Option<u64>, sub_offset: u64) -> Option<Vec<Vec<u8>>> {
-    let is_json = source.content_type.mode() == Mode::Json;
-    let offset = offset.unwrap_or(source.tail());
-    if offset > source.tail() || offset < source.start {
+fn cut(origin: &Stream, offset: Option<u64>, sub_offset: u64) -> Option<Vec<Vec<u8>>> {
+    let is_json = origin.content_type.mode() == Mode::Json;
+    let offset = offset.unwrap_or(origin.tail());
+    if offset > origin.tail() || offset < origin.start {
         return None;
     }
-    let (mut position, mut kept, mut rest) = (source.start, Vec::new(), Vec::new());
-    for message in &source.messages {
+    let (mut position, mut kept, mut rest) = (origin.start, Vec::new(), Vec::new());
+    for message in &origin.messages {
         let end = position + message.len() as u64;
         if end <= offset {
             kept.push(message.clone());
@@ -328,8 +328,8 @@ fn cut(source: &Stream, offset: Option<u64>, sub_offset: u64) -> Option<Vec<Vec<
             let more = rest.first()?.get(..bytes)?;
             // Bytes behind a cut belong to the message that was cut.
             let is_cut = kept.iter().map(|message| message.len() as u64).sum::<u64>()
-                == offset - source.start
-                && source.messages.get(kept.len().wrapping_sub(1)) != kept.last();
+                == offset - origin.start
+                && origin.messages.get(kept.len().wrapping_sub(1)) != kept.last();
             match kept.last_mut().filter(|_| is_cut) {
                 Some(last) => last.extend_from_slice(more),
                 None => kept.push(more.to_vec()),

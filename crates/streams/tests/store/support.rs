@@ -77,7 +77,7 @@ pub(crate) fn sliding(seconds: u64) -> Create {
 
 pub(crate) fn fork(source: &str, offset: Option<u64>, sub_offset: u64) -> Create {
     let mut create = plain();
-    create.shape.fork = Some(ForkPoint { source: name(source), offset: offset.map(Offset::new), sub_offset });
+    create.shape.fork = Some(ForkPoint { origin: name(source), offset: offset.map(Offset::new), sub_offset });
     create
 }
 

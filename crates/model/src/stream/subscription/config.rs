@@ -1,22 +1,22 @@
-//! What a subscription is asked to be.
+//! The configuration of a subscription.
 
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The wish; two equal ones are the same subscription.
+/// The configuration; two equal ones are the same subscription.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Config {
     /// How it is woken.
     pub kind: Kind,
-    /// Streams that fit are followed.
+    /// Streams that match it are followed.
     pub pattern: Option<String>,
     /// Streams followed by name.
     pub streams: BTreeSet<String>,
-    /// How long a wake is held without a sign of life.
+    /// How long a wake is leased without a heartbeat.
     pub lease_ms: u64,
-    /// For people.
+    /// A description.
     pub description: Option<String>,
 }
 
@@ -29,14 +29,14 @@ pub enum Kind {
         /// The URL.
         url: String,
     },
-    /// A message in a stream that workers follow; they race for the claim.
+    /// A message in a stream that workers follow; one of them claims the wake.
     PullWake {
         /// The stream.
         wake_stream: String,
     },
 }
 
-/// Why a wish is none, in words.
+/// Why a configuration is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Invalid(pub &'static str);
 
@@ -47,7 +47,7 @@ const LEASE_MS_MAX: u64 = 600_000;
 const STREAMS_MAX: usize = 10_000;
 
 impl Config {
-    /// Reads a request's body.
+    /// Parses the body of a request.
     pub fn parse(body: &Value) -> Result<Config, Invalid> {
         let pattern = text(&body["pattern"]).map(path);
         let streams = match &body["streams"] {
@@ -84,7 +84,7 @@ impl Kind {
         }
     }
 
-    /// The word for it.
+    /// Its name in the protocol.
     pub fn word(&self) -> &'static str {
         match self {
             Kind::Webhook { .. } => "webhook",
@@ -93,13 +93,13 @@ impl Kind {
     }
 }
 
-/// A list of stream names, if that is what it is.
+/// A list of stream names, if the value is one.
 pub(super) fn paths(list: &Value) -> Option<BTreeSet<String>> {
     let list = list.as_array().filter(|list| list.len() <= STREAMS_MAX)?;
     list.iter().map(|name| text(name).map(path)).collect()
 }
 
-/// Names are given with or without slashes around them.
+/// Names may have slashes around them.
 pub(super) fn path(text: &str) -> String {
     text.trim_matches('/').to_owned()
 }

@@ -1,4 +1,4 @@
-//! What may happen to a subscription next.
+//! Decisions about subscriptions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,27 +9,27 @@ use super::config::{path, paths};
 use super::{Change, Kind, Link, Subscription, Wake};
 use crate::stream::offset::Offset;
 
-/// Which wake somebody speaks for.
+/// The wake that a caller acts on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fence {
-    /// The generation their token was made for.
+    /// The generation of the token.
     pub token_generation: u64,
-    /// The generation they name.
+    /// The generation in the request.
     pub generation: Option<u64>,
-    /// The wake they name.
+    /// The wake in the request.
     pub wake_id: Option<String>,
 }
 
-/// A stream that is done up to an offset.
+/// A stream, done up to an offset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ack {
     /// The stream.
     pub stream: String,
-    /// The offset, as it was written.
+    /// The offset, as it was sent.
     pub offset: String,
 }
 
-/// What somebody who holds a wake reports.
+/// A report of the holder of a wake.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Worked {
     /// What is done.
@@ -38,23 +38,23 @@ pub struct Worked {
     pub done: bool,
 }
 
-/// Why not.
+/// Why a request was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// Another wake counts now.
+    /// A newer wake exists.
     Fenced,
-    /// Somebody else works on it.
+    /// Another worker holds it.
     Claimed {
-        /// Who.
+        /// The worker.
         holder: String,
-        /// Which wake.
+        /// The wake.
         generation: u64,
     },
-    /// Nothing waits.
+    /// There is no work.
     NothingPending,
-    /// It is not for claiming.
+    /// The subscription cannot be claimed.
     NotPullWake,
-    /// An ack makes no sense.
+    /// The ack is invalid.
     Offset(&'static str),
 }
 
@@ -64,7 +64,7 @@ const PAUSE: SignedDuration = SignedDuration::from_secs(1);
 const PAUSE_MAX: SignedDuration = SignedDuration::from_secs(60);
 
 impl Worked {
-    /// Reads a request's body.
+    /// Parses the body of a request.
     pub fn parse(body: &Value) -> Worked {
         let acks = body["acks"].as_array().into_iter().flatten().map(|ack| Ack {
             stream: path(ack["stream"].as_str().or(ack["path"].as_str()).unwrap_or_default()),
@@ -74,13 +74,13 @@ impl Worked {
     }
 }
 
-/// Reads the names of `POST …/streams`.
+/// Parses the names in `POST …/streams`.
 pub fn named_streams(body: &Value) -> Option<BTreeSet<String>> {
     paths(&body["streams"])
 }
 
 impl Subscription {
-    /// A stream grew: follow it if it fits the pattern.
+    /// A stream grew: follow it if it matches the pattern.
     pub fn link_matching(&self, stream: &str, acked: Option<Offset>) -> Option<Change> {
         let known = self.links.get(stream).is_some_and(|link| link.matched);
         (!known && self.matches(stream)).then(|| Change::Linked {
@@ -95,7 +95,7 @@ impl Subscription {
         Change::Linked { stream: stream.to_owned(), link }
     }
 
-    /// Follow it by name no more; a pattern may still hold it.
+    /// Stop following it by name; the pattern may still match it.
     pub fn unlink_named(&self, stream: &str) -> Vec<Change> {
         let Some(link) = self.links.get(stream).filter(|link| link.explicit) else { return vec![] };
         let unlinked = Change::Unlinked { stream: stream.to_owned() };
@@ -114,7 +114,7 @@ impl Subscription {
         tails.filter(|(stream, tail)| *tail > Offset::ZERO && self.is_pending(stream, *tail)).collect()
     }
 
-    /// Wakes, if something waits, nobody works and no pause is on.
+    /// Wakes, if there is work, no wake is under way and no pause is on.
     pub fn wake(&self, tails: BTreeMap<String, Offset>, wake_id: String, now: Timestamp) -> Option<Change> {
         let rests = self.rests_until.is_some_and(|until| now < until);
         if self.wake.is_some() || rests || tails.is_empty() {
@@ -127,7 +127,7 @@ impl Subscription {
         Some(Change::Woken(Wake { id: wake_id, tails, holder: None, lease_until }))
     }
 
-    /// A worker takes the wake under way. There must be one.
+    /// A worker claims the wake under way. There must be one.
     pub fn claim(&self, worker: &str, now: Timestamp) -> Result<Change, Refusal> {
         if !matches!(self.config.kind, Kind::PullWake { .. }) {
             return Err(Refusal::NotPullWake);
@@ -144,7 +144,7 @@ impl Subscription {
         }
     }
 
-    /// A holder reports; it is also its sign of life.
+    /// The holder reports; that is a heartbeat too.
     pub fn worked(
         &self,
         fence: &Fence,
@@ -164,7 +164,7 @@ impl Subscription {
         Ok(changes)
     }
 
-    /// A holder gives the wake back.
+    /// The holder releases the wake.
     pub fn release(&self, fence: &Fence) -> Result<Change, Refusal> {
         self.check(fence).map(|()| Change::Ended)
     }
@@ -180,8 +180,8 @@ impl Subscription {
         }
     }
 
-    /// A webhook was not answered with success: a longer pause each time, with a fifth of
-    /// it left to chance (`random` from 0 to 1), so that many do not come back at once.
+    /// A webhook failed: the pause grows each time, with a jitter of a fifth (`random` from 0 to 1),
+    /// so that many subscriptions do not retry at the same time.
     pub fn failed(&self, generation: u64, now: Timestamp, random: f64) -> Option<Change> {
         self.wake.as_ref().filter(|_| self.generation == generation)?;
         let doubled = PAUSE.as_secs() << self.failures.min(10);

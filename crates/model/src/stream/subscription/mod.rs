@@ -1,9 +1,8 @@
-//! Subscriptions of the protocol's reserved API: who is woken when streams grow, and how
-//! far each has worked.
+//! Subscriptions of the protocol's reserved API: workers that are woken when streams grow, and how
+//! far each has come.
 //!
-//! A subscription is the sum of its changes. Decisions look at the state and answer with
-//! changes; the caller makes them durable and then applies them, so that what is known
-//! after a restart is what was answered before it.
+//! A subscription is the sum of its changes. A decision reads the state and answers changes; the
+//! caller makes them durable and then applies them, so a restart finds what was answered before.
 //!
 //! ```text
 //!          stream grew              claimed (pull), delivered (webhook)
@@ -12,7 +11,7 @@
 //!    └──────────────────────┴──────────── done, released, lease over ◀──────┘
 //! ```
 //!
-//! Every wake has a new generation; whoever speaks for an older one is fenced.
+//! Every wake has a new generation; requests for an older one are fenced.
 
 mod config;
 mod decide;
@@ -27,12 +26,12 @@ pub use decide::{Ack, Fence, Refusal, Worked, named_streams};
 
 use super::offset::Offset;
 
-/// One subscription as it stands.
+/// The state of one subscription.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subscription {
-    /// What was asked for.
+    /// Its configuration.
     pub config: Config,
-    /// When.
+    /// When it was created.
     pub created_at: Timestamp,
     /// The streams it follows.
     pub links: BTreeMap<String, Link>,
@@ -49,63 +48,63 @@ pub struct Subscription {
 /// A followed stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
-    /// It was named.
+    /// It is followed by name.
     pub explicit: bool,
-    /// It fits the pattern.
+    /// It matches the pattern.
     pub matched: bool,
-    /// Everything before is done; `None` is nothing at all.
+    /// Everything before it is done; `None` if nothing is.
     pub acked: Option<Offset>,
 }
 
 /// A wake under way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wake {
-    /// Its name, unguessable.
+    /// Its id, unguessable.
     pub id: String,
-    /// Where the tails of waiting streams were; what `done` stands for.
+    /// The tails of the streams with work when it began: what `done` means.
     pub tails: BTreeMap<String, Offset>,
-    /// Who works on it.
+    /// The worker that holds it.
     pub holder: Option<String>,
-    /// It is over if nobody is heard of by then. A wake that waits to be claimed has none.
+    /// It is over without a heartbeat by then. A wake that was not claimed yet has none.
     pub lease_until: Option<Timestamp>,
 }
 
-/// Something that happened to a subscription.
+/// A change of a subscription.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
-    /// It is this, whatever was before.
+    /// Its configuration is this, whatever was before.
     Is(Box<Subscription>),
-    /// It follows a stream, or follows it for one more reason.
+    /// It follows a stream, or follows it in one more way.
     Linked {
         /// The stream.
         stream: String,
         /// How and from where.
         link: Link,
     },
-    /// It follows a stream no more.
+    /// It stops following a stream.
     Unlinked {
         /// The stream.
         stream: String,
     },
     /// There is work.
     Woken(Wake),
-    /// Somebody works, until then.
+    /// A worker holds the wake.
     Held {
-        /// Who; webhooks have no name.
+        /// The worker; a webhook has no name.
         holder: Option<String>,
-        /// Until when without a sign of life.
+        /// Until when without a heartbeat.
         lease_until: Timestamp,
     },
     /// Streams are done up to these offsets.
     Acked(BTreeMap<String, Offset>),
     /// The wake is over.
     Ended,
-    /// A delivery arrived.
+    /// A delivery succeeded.
     Delivered,
-    /// A delivery did not arrive; the wake is over.
+    /// A delivery failed; the wake is over.
     Failed {
-        /// No wake before.
+        /// No wake before this.
         rests_until: Timestamp,
     },
 }
@@ -124,7 +123,7 @@ impl Subscription {
         }
     }
 
-    /// Makes a change part of the state.
+    /// Applies a change.
     pub fn apply(&mut self, change: Change) {
         match change {
             Change::Is(subscription) => *self = *subscription,
@@ -164,7 +163,7 @@ impl Subscription {
         }
     }
 
-    /// Whether a stream has something that is not done.
+    /// Whether a stream has work.
     pub fn is_pending(&self, stream: &str, tail: Offset) -> bool {
         self.links.get(stream).is_some_and(|link| match link.acked {
             Some(acked) => tail > acked,
@@ -172,8 +171,8 @@ impl Subscription {
         })
     }
 
-    /// Whether a stream belongs to this subscription by its pattern. Its own wake stream
-    /// never does: it would wake itself.
+    /// Whether the pattern matches a stream. It never matches the subscription's own wake stream,
+    /// which would wake itself.
     pub fn matches(&self, stream: &str) -> bool {
         let own = matches!(&self.config.kind, Kind::PullWake { wake_stream } if wake_stream == stream);
         let fits = |pattern: &String| super::glob::matches(pattern, stream);

@@ -1,4 +1,4 @@
-//! Subscriptions held against what they promise.
+//! Tests of subscriptions.
 
 use std::collections::BTreeMap;
 
@@ -146,7 +146,7 @@ proptest! {
         prop_assert!(subscription.wake(pending, "v".into(), later).is_some());
     }
 
-    /// What a restart reads back is what was there.
+    /// A restart reads back the same state.
     #[test]
     fn changes_survive_being_written_down(acked in 0..100u64, generation in 0..9u64) {
         let mut subscription = woken(pull());

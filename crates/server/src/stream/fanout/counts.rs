@@ -1,4 +1,4 @@
-//! The numbers of fan-outs and sessions, one family for each category of the source document.
+//! The metrics of fan-outs and sessions: one family per category of the source document.
 
 use std::sync::Mutex;
 
@@ -9,7 +9,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use towpath_model::fanout::Mode;
 use towpath_streams::SessionCounts;
 
-use super::Door;
+use super::Endpoint;
 use crate::metrics::Metrics;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -44,11 +44,11 @@ pub(super) struct Counts {
     lag_bytes: Gauge,
     lagging_sources: Gauge,
     open_circuits: Gauge,
-    /// What of the store's own counts is in `session` already.
+    /// The store's counts that are in `session` already.
     seen: Mutex<SessionCounts>,
 }
 
-/// How far behind fan-outs are, all together.
+/// The lag of all fan-outs together.
 pub(super) struct Lag {
     pub(super) sources: usize,
     pub(super) bytes: u64,
@@ -82,7 +82,7 @@ impl Counts {
             let open = counts.open_circuits.clone();
             registry.register("fanout_open_circuits", "Sources whose circuit is open", open);
         });
-        // Every word is there from the start, at zero.
+        // Every label exists from the start, at zero.
         for mode in Mode::ALL {
             drop(counts.fanout.get_or_create(&Event { event: fanout_event(mode) }));
         }
@@ -93,14 +93,14 @@ impl Counts {
             drop(counts.session.get_or_create(&Event { event }));
         }
         drop(counts.cleanup.get_or_create(&Event { event: "cleanup_batch" }));
-        for door in [Door::Publish, Door::Append] {
-            drop(counts.publish.get_or_create(&Event { event: publish_event(door) }));
+        for endpoint in [Endpoint::Publish, Endpoint::Append] {
+            drop(counts.publish.get_or_create(&Event { event: publish_event(endpoint) }));
         }
         counts
     }
 
-    pub(super) fn published(&self, mode: Mode, door: Door) {
-        self.publish.get_or_create(&Event { event: publish_event(door) }).inc();
+    pub(super) fn published(&self, mode: Mode, endpoint: Endpoint) {
+        self.publish.get_or_create(&Event { event: publish_event(endpoint) }).inc();
         self.fanout.get_or_create(&Event { event: fanout_event(mode) }).inc();
     }
 
@@ -130,7 +130,7 @@ impl Counts {
         self.cleaned_subscriptions.inc_by(subscriptions);
     }
 
-    /// Takes over what the store has counted since the last time.
+    /// Adds what the store has counted since the last time.
     pub(super) fn refresh(&self, now: SessionCounts, lag: &Lag) {
         let mut seen = self.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         for (event, before, now) in [
@@ -149,10 +149,10 @@ impl Counts {
     }
 }
 
-fn publish_event(door: Door) -> &'static str {
-    match door {
-        Door::Publish => "publish",
-        Door::Append => "append",
+fn publish_event(endpoint: Endpoint) -> &'static str {
+    match endpoint {
+        Endpoint::Publish => "publish",
+        Endpoint::Append => "append",
     }
 }
 

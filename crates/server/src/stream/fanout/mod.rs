@@ -1,31 +1,31 @@
 //! Fan-out: a message published once reaches every session that follows its stream.
 //!
-//! The source stream is the queue. A publish is durable in its source first; then it is
-//! delivered with the publish (inline) or from the source's durable cursor by the worker
-//! (queued, circuit-open). Crash, overload and outage are all the same thing: lag.
+//! The source stream is the queue. A message is durable in its source first. It is delivered in
+//! the same commit (inline), or later by the worker from the source's durable cursor (queued,
+//! circuit-open). A crash, an overload and an outage have the same effect: lag.
 
-mod core;
 mod counts;
 mod remote;
+mod session_streams;
 mod settings;
 mod worker;
 
 use std::sync::Arc;
 
 use tokio::sync::Notify;
-use towpath_model::circuit::{Batch, State};
-use towpath_model::fanout::{Mode, Standing, mode};
+use towpath_model::circuit::{Deliveries, State};
+use towpath_model::fanout::{Mode, SourceFacts, mode};
 use towpath_model::stream::name::StreamName;
 use towpath_streams::{
-    Append, Appended, Beyond, Circuits, Error, FanOut, FanOutMode, FanOutState, Session, Store, Subscribe,
+    Append, Appended, Circuits, Error, FanOut, FanOutMode, FanOutState, Published, Session, Store, Subscribe,
     Subscribed,
 };
 
 use crate::limits;
 use crate::metrics::Metrics;
-use core::{Core, Local, NewStream};
 use counts::{Counts, Lag};
 use remote::Remote;
+use session_streams::{Local, NewStream, SessionHead, SessionStreams};
 pub use settings::FanOutSettings;
 
 /// Sessions and their fan-out. Cheap to clone.
@@ -34,17 +34,17 @@ pub(crate) struct FanOuts(Arc<Inner>);
 
 struct Inner {
     store: Arc<dyn Store>,
-    core: Arc<dyn Core>,
+    sessions: Arc<dyn SessionStreams>,
     settings: FanOutSettings,
     circuits: Circuits,
     counts: Counts,
-    /// Something waits that did not before.
-    news: Notify,
+    /// Wakes the worker: something waits that did not before.
+    wake: Notify,
 }
 
-/// What a publish answers.
+/// The result of a publish.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Published {
+pub(crate) struct PublishOutcome {
     pub(crate) appended: Appended,
     pub(crate) subscribers: usize,
     pub(crate) successes: usize,
@@ -52,16 +52,28 @@ pub(crate) struct Published {
     pub(crate) mode: Mode,
 }
 
-/// Which request brought a message. Both fan out; they are counted apart.
+impl PublishOutcome {
+    fn new(published: &Published, successes: usize) -> PublishOutcome {
+        let mode = match published.mode {
+            FanOutMode::Inline => Mode::Inline,
+            FanOutMode::Queued => Mode::Queued,
+            FanOutMode::Skipped => Mode::Skipped,
+        };
+        let (appended, subscribers) = (published.appended, published.subscribers);
+        PublishOutcome { appended, subscribers, successes, failures: 0, mode }
+    }
+}
+
+/// The endpoint that a message came in by. Both publish; they are counted separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Door {
+pub(crate) enum Endpoint {
     /// `POST /v1/{project}/publish/{stream}`
     Publish,
     /// `POST /v1/{project}/stream/{stream}`
     Append,
 }
 
-/// Registers what fan-outs count, without any.
+/// Registers the metrics of fan-outs.
 pub(super) fn describe(metrics: &Metrics) {
     Counts::new(metrics);
 }
@@ -74,12 +86,12 @@ impl FanOuts {
         circuits: Circuits,
         metrics: &Metrics,
     ) -> Result<FanOuts, Error> {
-        let core: Arc<dyn Core> = match &settings.sessions_url {
+        let sessions: Arc<dyn SessionStreams> = match &settings.sessions_url {
             None => Arc::new(Local(store.clone())),
             Some(url) => Arc::new(Remote::new(store.clone(), url, &settings)?),
         };
         let counts = Counts::new(metrics);
-        let inner = Arc::new(Inner { store, core, settings, circuits, counts, news: Notify::new() });
+        let inner = Arc::new(Inner { store, sessions, settings, circuits, counts, wake: Notify::new() });
         let weak = Arc::downgrade(&inner);
         metrics.on_scrape(move || {
             if let Some(inner) = weak.upgrade() {
@@ -89,54 +101,44 @@ impl FanOuts {
         Ok(FanOuts(inner))
     }
 
-    /// Appends to a stream and delivers to the sessions that follow it. What becomes of the
-    /// delivery never fails the publish.
+    /// Appends to a stream and delivers to the sessions that follow it. A failed delivery never
+    /// fails the publish.
     pub(crate) async fn publish(
         &self,
         source: StreamName,
         append: Append,
-        door: Door,
-    ) -> Result<Published, Error> {
-        let published = self.send(source, append).await;
-        match &published {
-            Ok(published) => self.0.counts.published(published.mode, door),
-            Err(error) => self.0.counts.refused(word(error)),
-        }
-        published
-    }
-
-    async fn send(&self, source: StreamName, append: Append) -> Result<Published, Error> {
+        endpoint: Endpoint,
+    ) -> Result<PublishOutcome, Error> {
         let inner = &*self.0;
-        let wanted = mode(inner.standing(&source), inner.settings.limits);
+        let wanted = mode(inner.facts(&source), inner.settings.limits);
         let fan_out = match wanted {
             Mode::Inline | Mode::Skipped => settings::as_fan_out(inner.settings.limits),
-            Mode::Queued | Mode::CircuitOpen => FanOut { inline_max: 0, beyond: Beyond::Queue },
+            Mode::Queued | Mode::CircuitOpen => FanOut::LATER,
         };
-        let sent = inner.core.append(source.clone(), append, fan_out).await?;
-        let mode = match sent.mode {
-            FanOutMode::Inline => Mode::Inline,
-            FanOutMode::Skipped => Mode::Skipped,
-            FanOutMode::Queued if wanted == Mode::CircuitOpen => Mode::CircuitOpen,
-            FanOutMode::Queued => Mode::Queued,
-        };
-        if mode == Mode::Inline && sent.subscribers > 0 {
-            inner.note(&source, Batch { successes: sent.successes, failures: sent.failures });
+        let published = inner.sessions.publish(source.clone(), append, fan_out).await;
+        let mut outcome = published.inspect_err(|error| inner.counts.refused(word(error)))?;
+        if outcome.mode == Mode::Queued && wanted == Mode::CircuitOpen {
+            outcome.mode = Mode::CircuitOpen;
         }
-        if mode != Mode::Inline || sent.failures > 0 {
-            inner.news.notify_one();
+        let PublishOutcome { subscribers, successes, failures, mode, .. } = outcome;
+        if mode == Mode::Inline && subscribers > 0 {
+            inner.record(&source, Deliveries { successes, failures });
         }
-        let (subscribers, successes, failures) = (sent.subscribers, sent.successes, sent.failures);
-        Ok(Published { appended: sent.appended, subscribers, successes, failures, mode })
+        if mode != Mode::Inline || failures > 0 {
+            inner.wake.notify_one();
+        }
+        inner.counts.published(mode, endpoint);
+        Ok(outcome)
     }
 
-    /// A stream grew by another way than [`publish`](Self::publish).
-    pub(crate) fn grew(&self, source: &StreamName) {
+    /// A stream was appended to without [`publish`](Self::publish): the worker delivers.
+    pub(crate) fn appended(&self, source: &StreamName) {
         if self.0.store.fan_out_state(source).is_ok_and(|state| state.lag_bytes() > 0) {
-            self.0.news.notify_one();
+            self.0.wake.notify_one();
         }
     }
 
-    /// Lets a session follow a stream. Nothing of a session is left if that fails.
+    /// Subscribes a session to a stream. If that fails, a new session is removed again.
     pub(crate) async fn subscribe(
         &self,
         session: StreamName,
@@ -147,14 +149,14 @@ impl FanOuts {
         let head = inner.store.head(&source)?;
         let ttl_seconds = inner.settings.session_ttl_seconds;
         let new = NewStream { content_type: head.content_type, ttl_seconds };
-        let is_new = inner.core.put(&session, new).await?;
-        let wish = Subscribe { session: session.clone(), source, ttl_seconds, envelope };
-        let subscribed = inner.store.subscribe(wish).await;
+        let is_new = inner.sessions.create(&session, new).await?;
+        let subscribe = Subscribe { session: session.clone(), source, ttl_seconds, envelope };
+        let subscribed = inner.store.subscribe(subscribe).await;
         match &subscribed {
             Ok(_) => inner.counts.subscription("subscribe"),
             Err(_) if is_new => {
-                if let Err(error) = inner.core.delete(&session).await {
-                    tracing::warn!(%error, session = %session, "a session that failed to begin is left over");
+                if let Err(error) = inner.sessions.delete(&session).await {
+                    tracing::warn!(%error, session = %session, "cannot remove a session whose subscription failed");
                 }
             }
             Err(_) => {}
@@ -162,37 +164,37 @@ impl FanOuts {
         subscribed
     }
 
-    /// False if it did not follow.
+    /// False if there was no subscription.
     pub(crate) async fn unsubscribe(&self, session: StreamName, source: StreamName) -> Result<bool, Error> {
-        let was = self.0.core.unsubscribe(session, source).await?;
+        let was = self.0.sessions.unsubscribe(session, source).await?;
         if was {
             self.0.counts.subscription("unsubscribe");
         }
         Ok(was)
     }
 
-    /// Sees to it that nobody misses what a source holds that is about to be deleted.
+    /// Delivers what waits in a source that is about to be deleted.
     pub(crate) async fn finish(&self, source: &StreamName) -> Result<(), Error> {
-        self.0.core.finish(source).await
+        self.0.sessions.finish(source).await
     }
 
     /// A session, and where its stream is.
-    pub(crate) async fn session(&self, session: &StreamName) -> Result<(Session, core::Seen), Error> {
+    pub(crate) async fn session(&self, session: &StreamName) -> Result<(Session, SessionHead), Error> {
         let found = self.0.store.session(session)?;
-        Ok((found, self.0.core.head(session).await?))
+        Ok((found, self.0.sessions.head(session).await?))
     }
 
-    /// Lets a session live longer.
+    /// Renews the life of a session.
     pub(crate) async fn touch(&self, session: &StreamName) -> Result<Session, Error> {
         self.0.store.session(session)?;
-        self.0.core.touch(session).await?;
+        self.0.sessions.touch(session).await?;
         self.0.counts.touched();
         self.0.store.session(session)
     }
 
     pub(crate) async fn delete(&self, session: &StreamName) -> Result<(), Error> {
         self.0.store.session(session)?;
-        self.0.core.delete(session).await
+        self.0.sessions.delete(session).await
     }
 
     /// Streams that sessions follow, and how far behind each is.
@@ -219,19 +221,19 @@ pub(crate) struct Source {
 }
 
 impl Inner {
-    fn standing(&self, source: &StreamName) -> Standing {
+    fn facts(&self, source: &StreamName) -> SourceFacts {
         let state = self.store.fan_out_state(source).ok();
-        Standing {
+        SourceFacts {
             subscribers: state.map_or(0, |state| state.subscribers),
             is_behind: state.is_some_and(|state| state.lag_bytes() > 0),
-            // The worker probes; a publish does not wait for one.
+            // The worker probes an open circuit; a publish does not wait for that.
             circuit_admits: self.circuits.state(source) == State::Closed,
         }
     }
 
-    fn note(&self, source: &StreamName, batch: Batch) {
-        self.circuits.note(source, batch, self.settings.circuit);
-        self.counts.delivered(batch.successes, batch.failures);
+    fn record(&self, source: &StreamName, deliveries: Deliveries) {
+        self.circuits.record(source, deliveries, self.settings.circuit);
+        self.counts.delivered(deliveries.successes, deliveries.failures);
     }
 
     fn lag(&self) -> Lag {

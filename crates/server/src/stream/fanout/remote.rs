@@ -1,21 +1,21 @@
-//! Sessions on another server that speaks the protocol, over HTTP.
+//! Sessions on another server of the protocol, over HTTP.
 //!
-//! Sources, subscriptions and cursors stay here; the streams that clients read are there. A
-//! message is appended to each session's stream as a producer of the protocol, so that a
-//! repeated delivery is refused there instead of written twice:
+//! Sources, subscriptions and cursors are here; the streams that clients read are there. A
+//! message is appended to each session's stream by an idempotent producer, so that the server
+//! refuses a repeated delivery instead of writing it twice:
 //!
 //! - `Producer-Id` is the source, in this life;
 //! - `Producer-Epoch` is the source's offset behind the message;
 //! - `Producer-Seq` is always 0.
 //!
 //! A new epoch may begin at any time with 0, an old one is refused, and the same one is a
-//! duplicate. That is deduplication by source and offset in the words every server knows,
-//! and neither a late joiner nor one who missed something is ever refused.
+//! duplicate. That is deduplication by source and offset in terms that every server of the
+//! protocol knows, and it never refuses a session that joined late or missed something.
 //!
-//! A session that cannot be reached while others can is put aside, durably, with its own
-//! offset; it is tried again by itself, and the others go on.
+//! A session that cannot be reached while others can gets a durable backlog with its own offset.
+//! It is retried on its own, and the others go on.
 
-mod behind;
+mod backlog;
 mod client;
 
 use std::collections::HashMap;
@@ -23,18 +23,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use futures_util::StreamExt;
-use towpath_model::stream::content_type::{ContentType, Mode};
+use towpath_model::fanout::Mode;
+use towpath_model::stream::content_type::{self, ContentType};
 use towpath_model::stream::envelope;
 use towpath_model::stream::name::StreamName;
 use towpath_model::stream::offset::{Offset, Start};
-use towpath_streams::{
-    Answer, Append, Batch, Beyond, Error, FanOut, FanOutMode, Store, StreamId, Subscription,
-};
+use towpath_streams::{Answer, Append, Batch, Beyond, Error, FanOut, Store, StreamId, Subscription};
 
-use super::core::{Core, Delivered, NewStream, Seen, Sent};
+use super::PublishOutcome;
+use super::session_streams::{Delivered, NewStream, SessionHead, SessionStreams};
 use super::settings::FanOutSettings;
 use crate::limits;
-use behind::{Behind, Ended};
+use backlog::{Backlogs, Ended};
 use client::{Client, Reply};
 
 pub(super) use client::url;
@@ -46,12 +46,12 @@ struct Inner {
     store: Arc<dyn Store>,
     client: Client,
     batch: usize,
-    behind: Behind,
-    /// One delivery of a source at a time, so that messages keep their order.
+    backlogs: Backlogs,
+    /// One delivery of a source at a time: that keeps the messages in order.
     turns: Mutex<HashMap<StreamName, Arc<tokio::sync::Mutex<()>>>>,
 }
 
-/// Messages of one source on their way.
+/// Messages of one source to send.
 struct Load<'a> {
     source: &'a StreamName,
     life: StreamId,
@@ -59,7 +59,7 @@ struct Load<'a> {
     batch: &'a Batch,
 }
 
-/// How far one session came.
+/// How far the delivery to one session came.
 enum Reached {
     All,
     Gone,
@@ -70,9 +70,9 @@ enum Reached {
 impl Remote {
     pub(super) fn new(store: Arc<dyn Store>, url: &str, settings: &FanOutSettings) -> Result<Remote, Error> {
         let client = Client::new(url, settings.sessions_bearer.clone(), settings.delivery_wait_max)?;
-        let behind = Behind::open(store.clone());
+        let backlogs = Backlogs::open(store.clone());
         let turns = Mutex::default();
-        let remote = Remote(Arc::new(Inner { store, client, batch: settings.batch, behind, turns }));
+        let remote = Remote(Arc::new(Inner { store, client, batch: settings.batch, backlogs, turns }));
         tokio::spawn(remote.clone().follow_up());
         Ok(remote)
     }
@@ -101,30 +101,30 @@ impl Remote {
             let found = store.subscribers(source, after.as_ref().map(|name| &*name.id), self.0.batch)?;
             let Some((last, _)) = found.last() else { break };
             after = Some(last.clone());
-            let targets = found.into_iter().filter(|(session, _)| !self.0.behind.holds(source, session));
+            let targets = found.into_iter().filter(|(session, _)| !self.0.backlogs.holds(source, session));
             let sends = targets.map(|(session, subscription)| self.send_to(&load, session, subscription));
             let mut sends = futures_util::stream::iter(sends).buffer_unordered(self.0.batch);
             while let Some((session, reached)) = sends.next().await {
                 match reached {
                     Reached::All => successes += 1,
-                    Reached::Gone => self.forget(&session).await,
+                    Reached::Gone => self.end_session(&session).await,
                     Reached::Only(offset) => failed.push((session, offset)),
                 }
             }
         }
         let failures = failed.len();
         if successes == 0 && failures > 0 {
-            // The server, not a session: nothing is put aside, everything waits.
+            // The server is down, not a session: everything waits, and nothing gets a backlog.
             return Ok(Delivered { successes, failures, lag_bytes: state.lag_bytes() });
         }
         for (session, offset) in failed {
-            self.0.behind.put_aside(source, &session, offset.max(state.cursor)).await?;
+            self.0.backlogs.set(source, &session, offset.max(state.cursor)).await?;
         }
         let moved = store.fan_out_until(source.clone(), page.batch.end()).await?;
         Ok(Delivered { successes, failures, lag_bytes: moved.lag_bytes })
     }
 
-    /// Sends one session whatever of `load` is for it, in order.
+    /// Sends one session its part of `load`, in order.
     async fn send_to(
         &self,
         load: &Load<'_>,
@@ -145,17 +145,17 @@ impl Remote {
         (session, Reached::All)
     }
 
-    /// The stream of a session is gone there: so is the session.
-    async fn forget(&self, session: &StreamName) {
+    /// The stream of a session is gone there, so the session ends here.
+    async fn end_session(&self, session: &StreamName) {
         match self.0.store.delete(session.clone()).await {
             Ok(()) | Err(Error::NotFound(_)) => {}
             Err(error) => {
-                tracing::warn!(%error, session = %session, "a session that is gone is still listed");
+                tracing::warn!(%error, session = %session, "cannot remove a session whose stream is gone");
             }
         }
     }
 
-    /// Tries again, for as long as anybody uses this, what was put aside.
+    /// Retries sessions with a backlog, for as long as this is in use.
     async fn follow_up(self) {
         let weak = Arc::downgrade(&self.0);
         drop(self);
@@ -163,7 +163,7 @@ impl Remote {
             tokio::time::sleep(limits::FOLLOW_UP_EVERY).await;
             let Some(inner) = weak.upgrade() else { return };
             let remote = Remote(inner);
-            let due = remote.0.behind.due();
+            let due = remote.0.backlogs.due();
             remote.follow_up_on(due).await;
         }
     }
@@ -172,51 +172,51 @@ impl Remote {
         futures_util::stream::iter(due)
             .for_each_concurrent(limits::DRAINS_MAX, |(source, session)| async move {
                 if let Err(error) = self.catch_up(&source, &session).await {
-                    tracing::warn!(%error, session = %session, "a session stays behind");
-                    self.0.behind.rest(&source, &session);
+                    tracing::warn!(%error, session = %session, "cannot deliver the backlog of a session; it is tried again");
+                    self.0.backlogs.retry_later(&source, &session);
                 }
             })
             .await;
     }
 
-    /// Brings one session from its own offset to its source's cursor, and back among the others.
-    /// What it left behind when it unsubscribed comes first: the server there refuses what is
-    /// older than the newest it has.
+    /// Delivers the backlog of a session up to the source's cursor; the session then gets its
+    /// messages with the others again. What it missed before it unsubscribed comes first, because
+    /// the server there refuses what is older than the newest message it has.
     async fn catch_up(&self, source: &StreamName, session: &StreamName) -> Result<(), Error> {
-        let (store, behind) = (&self.0.store, &self.0.behind);
-        let alone = behind.alone(source, session);
-        let Ok(_alone) = alone.try_lock() else { return Ok(()) };
-        let Some(mut from) = behind.place(source, session).map(|place| place.from) else { return Ok(()) };
+        let (store, backlogs) = (&self.0.store, &self.0.backlogs);
+        let turn = backlogs.turn(source, session);
+        let Ok(_turn) = turn.try_lock() else { return Ok(()) };
+        let Some(mut from) = backlogs.get(source, session).map(|backlog| backlog.from) else { return Ok(()) };
         loop {
-            let Some(place) = behind.place(source, session) else { return Ok(()) };
+            let Some(backlog) = backlogs.get(source, session) else { return Ok(()) };
             let Ok(state) = store.fan_out_state(source) else {
-                return behind.drop_all(source, session).await;
+                return backlogs.remove(source, session).await;
             };
-            let ended = place.ended.first().copied();
+            let ended = backlog.ended.first().copied();
             if ended.is_none() && from >= state.cursor {
                 let turn = self.turn(source);
-                let _turn = turn.lock().await;
+                let _source_turn = turn.lock().await;
                 if store.fan_out_state(source)?.cursor <= from {
-                    return behind.take_back(source, session).await;
+                    return backlogs.finish(source, session).await;
                 }
                 continue;
             }
             let begin = ended.map_or(from, |ended| ended.from);
             let page = store.read(source, Start::At(begin), limits::FANOUT_PAGE_BYTES).await?;
-            // Looked up behind the read: whatever was read was there before it leaves.
-            let Some(place) = behind.place(source, session) else { return Ok(()) };
-            if place.ended.first().copied() != ended {
+            // Looked up after the read: the session may have left meanwhile.
+            let Some(backlog) = backlogs.get(source, session) else { return Ok(()) };
+            if backlog.ended.first().copied() != ended {
                 continue;
             }
             let (until, subscription) = match ended {
                 Some(ended) if ended.life != page.head.id => {
-                    behind.delivered(source, session, ended.until).await?;
+                    backlogs.delivered(source, session, ended.until).await?;
                     continue;
                 }
                 Some(ended) => (ended.until, ended.subscription(source)),
                 None => match self.follows(source, session) {
                     Some(subscription) => (page.batch.end(), subscription),
-                    None => return behind.take_back(source, session).await,
+                    None => return backlogs.finish(source, session).await,
                 },
             };
             let batch = page.batch.between(begin, until);
@@ -225,18 +225,18 @@ impl Remote {
             let (reached, failed) = match self.send_to(&load, session.clone(), subscription).await.1 {
                 Reached::All => (batch.end(), false),
                 Reached::Gone => {
-                    self.forget(session).await;
-                    return behind.drop_all(source, session).await;
+                    self.end_session(session).await;
+                    return backlogs.remove(source, session).await;
                 }
                 Reached::Only(offset) => (offset.max(begin), true),
             };
             match ended {
-                Some(_) => behind.delivered(source, session, reached).await?,
-                None if failed => behind.put_aside(source, session, reached).await?,
+                Some(_) => backlogs.delivered(source, session, reached).await?,
+                None if failed => backlogs.set(source, session, reached).await?,
                 None => from = reached,
             }
             if failed {
-                behind.rest(source, session);
+                backlogs.retry_later(source, session);
                 return Ok(());
             }
         }
@@ -247,21 +247,21 @@ impl Remote {
         known.subscriptions.into_iter().find(|one| one.source == *source)
     }
 
-    /// Puts aside what a session that leaves is still to get. Everything acknowledged by now is
-    /// in it; what is published at the same time may or may not be.
+    /// Gives a session that leaves a backlog of what it has yet to get. That has everything
+    /// acknowledged by now; a message published at the same time may or may not be in it.
     async fn keep_for(&self, session: &StreamName, source: &StreamName) -> Result<(), Error> {
         let Some(subscription) = self.follows(source, session) else { return Ok(()) };
         let (life, state) = (self.0.store.head(source)?.id, self.0.store.fan_out_state(source)?);
-        let place = self.0.behind.place(source, session);
-        let from = place.map_or(state.cursor, |place| place.from).max(subscription.start);
+        let backlog = self.0.backlogs.get(source, session);
+        let from = backlog.map_or(state.cursor, |backlog| backlog.from).max(subscription.start);
         if from >= state.tail {
             return Ok(());
         }
         let ended = Ended { life, from, until: state.tail, envelope: subscription.envelope };
-        self.0.behind.leaves(source, session, ended).await
+        self.0.backlogs.end(source, session, ended).await
     }
 
-    /// Delivers everything that waits in a source, or says that it cannot.
+    /// Delivers everything that waits in a source, or answers that it cannot.
     async fn deliver_all(&self, source: &StreamName) -> Result<(), Error> {
         const WAITS: Error = Error::Busy(
             "sessions on another server have not got all of this stream yet; try again when they are reachable",
@@ -274,18 +274,18 @@ impl Remote {
                 _ => {}
             }
         }
-        let behind = self.0.behind.of(source).into_iter().map(|session| (source.clone(), session));
-        self.follow_up_on(behind.collect()).await;
-        if self.0.behind.of(source).is_empty() { Ok(()) } else { Err(WAITS) }
+        let sessions = self.0.backlogs.of(source).into_iter().map(|session| (source.clone(), session));
+        self.follow_up_on(sessions.collect()).await;
+        if self.0.backlogs.of(source).is_empty() { Ok(()) } else { Err(WAITS) }
     }
 }
 
 impl Load<'_> {
-    /// The messages for one subscriber: the source's offset behind each, and what is sent.
+    /// The messages for one subscriber: the source's offset after each, and the body to send.
     fn bodies(&self, subscription: &Subscription) -> Vec<(Offset, Bytes)> {
         let start = self.batch.start();
         let ends = self.batch.ends().iter().map(|end| start.plus(u64::from(*end)));
-        let is_json = self.content_type.mode() == Mode::Json;
+        let is_json = self.content_type.mode() == content_type::Mode::Json;
         let run = (is_json && subscription.envelope)
             .then(|| envelope::wrap(&self.source.id, start, self.batch.data(), self.batch.ends()));
         let stored = match run {
@@ -297,60 +297,52 @@ impl Load<'_> {
     }
 }
 
-/// A stored value, which ends in a comma, as a body. In an array, because one level of arrays
-/// is taken away on arrival.
+/// A stored value, which ends in a comma, as a body. In an array, because the receiver removes
+/// one level of arrays.
 fn alone(stored: &Bytes) -> Bytes {
     let value = stored.strip_suffix(b",").unwrap_or(stored);
     [b"[", value, b"]"].concat().into()
 }
 
-impl Core for Remote {
-    fn head<'a>(&'a self, session: &'a StreamName) -> Answer<'a, Seen> {
+impl SessionStreams for Remote {
+    fn head<'a>(&'a self, session: &'a StreamName) -> Answer<'a, SessionHead> {
         Box::pin(self.0.client.head(session))
     }
 
-    fn put<'a>(&'a self, session: &'a StreamName, new: NewStream) -> Answer<'a, bool> {
+    fn create<'a>(&'a self, session: &'a StreamName, new: NewStream) -> Answer<'a, bool> {
         Box::pin(async move {
-            let is_new = self.0.client.put(session, new).await?;
+            let is_new = self.0.client.create(session, new).await?;
             match is_new {
-                true => self.0.behind.forget(session).await?,
+                true => self.0.backlogs.remove_session(session).await?,
                 false => self.0.client.touch(session).await?,
             }
             Ok(is_new)
         })
     }
 
-    fn append(&self, source: StreamName, append: Append, fan_out: FanOut) -> Answer<'_, Sent> {
+    fn publish(&self, source: StreamName, append: Append, fan_out: FanOut) -> Answer<'_, PublishOutcome> {
         Box::pin(async move {
-            let wait = FanOut { inline_max: 0, beyond: fan_out.beyond };
-            let is_few = self
-                .0
-                .store
-                .fan_out_state(&source)
-                .is_ok_and(|state| state.subscribers <= fan_out.inline_max);
-            let wait = if is_few { FanOut { beyond: Beyond::Queue, ..wait } } else { wait };
-            let published = self.0.store.publish(source.clone(), append, wait).await?;
-            let mut sent = Sent {
-                appended: published.appended,
-                subscribers: published.subscribers,
-                mode: published.mode,
-                successes: 0,
-                failures: 0,
-            };
+            let store = &self.0.store;
+            let state = store.fan_out_state(&source);
+            let is_few = state.is_ok_and(|state| state.subscribers <= fan_out.inline_max);
+            let beyond = if is_few { Beyond::Queue } else { fan_out.beyond };
+            let wait = FanOut { inline_max: 0, beyond };
+            let published = store.publish(source.clone(), append, wait).await?;
+            let mut outcome = PublishOutcome::new(&published, 0);
             let is_new = !published.appended.is_duplicate;
-            if published.mode == FanOutMode::Queued && is_few && fan_out.inline_max > 0 && is_new {
-                // A task of its own: a publisher that leaves does not stop it half-way.
+            if outcome.mode == Mode::Queued && is_few && fan_out.inline_max > 0 && is_new {
+                // A task of its own: it goes on when the publisher disconnects.
                 let remote = self.clone();
                 let delivery = tokio::spawn(async move { remote.deliver_page(&source).await });
-                sent.mode = FanOutMode::Inline;
+                outcome.mode = Mode::Inline;
                 match delivery.await {
                     Ok(Ok(delivered)) => {
-                        (sent.successes, sent.failures) = (delivered.successes, delivered.failures);
+                        (outcome.successes, outcome.failures) = (delivered.successes, delivered.failures);
                     }
-                    _ => sent.failures = published.subscribers,
+                    _ => outcome.failures = published.subscribers,
                 }
             }
-            Ok(sent)
+            Ok(outcome)
         })
     }
 
@@ -358,19 +350,19 @@ impl Core for Remote {
         Box::pin(async move { self.deliver_page(&source).await })
     }
 
-    /// Here first: while the server there is away, the session must not end for lack of it.
+    /// Here first: while the server there is down, the session must not expire because of that.
     fn touch<'a>(&'a self, session: &'a StreamName) -> Answer<'a, ()> {
         Box::pin(async move {
             self.0.store.touch(session)?;
             let touched = self.0.client.touch(session).await;
             if let Err(Error::NotFound(_)) = &touched {
-                self.forget(session).await;
+                self.end_session(session).await;
             }
             touched
         })
     }
 
-    /// What waits is put aside first: a crash in between sends it to one who still follows.
+    /// The backlog comes first: after a crash in between, the session still follows and gets it.
     fn unsubscribe(&self, session: StreamName, source: StreamName) -> Answer<'_, bool> {
         Box::pin(async move {
             self.keep_for(&session, &source).await?;
@@ -382,7 +374,7 @@ impl Core for Remote {
         Box::pin(async move {
             match self.0.store.fan_out_state(source) {
                 Ok(_) => self.deliver_all(source).await,
-                // Nothing that could be delivered; whoever deletes it hears so.
+                // There is nothing to deliver; the deletion will report the error.
                 Err(_) => Ok(()),
             }
         })
@@ -391,7 +383,7 @@ impl Core for Remote {
     fn delete<'a>(&'a self, session: &'a StreamName) -> Answer<'a, ()> {
         Box::pin(async move {
             self.0.client.delete(session).await?;
-            self.0.behind.forget(session).await?;
+            self.0.backlogs.remove_session(session).await?;
             match self.0.store.delete(session.clone()).await {
                 Err(Error::NotFound(_)) => Ok(()),
                 other => other,

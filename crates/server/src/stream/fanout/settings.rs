@@ -1,4 +1,4 @@
-//! What can be set about sessions and their fan-out, with the defaults of the source document.
+//! Settings of sessions and their fan-out.
 
 use std::time::Duration;
 

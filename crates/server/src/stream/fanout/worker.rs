@@ -1,18 +1,19 @@
-//! What runs behind fan-outs: the worker that drains sources, and the cleaner's report.
+//! The fan-out worker, which delivers what waits in sources, and the report of expired sessions.
 
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
-use towpath_model::circuit::Batch;
+use towpath_model::circuit::Deliveries;
 use towpath_model::stream::name::StreamName;
 
 use super::FanOuts;
 use crate::limits;
 
 impl FanOuts {
-    /// Drains whatever waits, until `shutdown`. Wake-ups are hints; looking is the truth.
+    /// Delivers what waits in sources, until `shutdown`. A wake-up is only a hint; the poll finds
+    /// everything.
     pub(crate) async fn work(self, shutdown: CancellationToken) {
         loop {
             self.drain_all().await;
@@ -21,7 +22,7 @@ impl FanOuts {
                 .min(self.0.circuits.next_probe(self.0.settings.circuit).unwrap_or(Duration::MAX));
             tokio::select! {
                 () = shutdown.cancelled() => return,
-                () = self.0.news.notified() => {}
+                () = self.0.wake.notified() => {}
                 () = tokio::time::sleep(rest.max(limits::FANOUT_REST_MIN)) => {}
             }
         }
@@ -38,23 +39,24 @@ impl FanOuts {
     /// Delivers from a source's cursor until nothing waits or deliveries fail.
     async fn drain(&self, source: StreamName) {
         while self.0.circuits.admits(&source, self.0.settings.circuit) {
-            let delivered = match self.0.core.deliver(source.clone()).await {
+            let delivered = match self.0.sessions.deliver(source.clone()).await {
                 Ok(delivered) => delivered,
                 Err(error) => {
-                    tracing::warn!(%error, source = %source, "a fan-out waits");
-                    self.0.note(&source, Batch { successes: 0, failures: 1 });
+                    tracing::warn!(%error, source = %source, "a fan-out failed; it is tried again");
+                    self.0.record(&source, Deliveries { successes: 0, failures: 1 });
                     return;
                 }
             };
-            self.0.note(&source, Batch { successes: delivered.successes, failures: delivered.failures });
+            self.0
+                .record(&source, Deliveries { successes: delivered.successes, failures: delivered.failures });
             if delivered.lag_bytes == 0 || delivered.failures > 0 {
                 return;
             }
         }
     }
 
-    /// Says every few minutes which sessions ended by themselves. The store ends them when
-    /// their time has come, with their subscriptions, in one commit.
+    /// Logs every few minutes how many sessions have expired. The store itself ends them, with their
+    /// subscriptions, in one commit.
     pub(crate) async fn clean(self, shutdown: CancellationToken) {
         let mut before = self.0.store.session_counts();
         let mut since = Timestamp::now();

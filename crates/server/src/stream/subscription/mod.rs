@@ -166,7 +166,7 @@ impl Watch for Inner {
         }
     }
 
-    fn hears_sessions(&self, project: &str) -> bool {
+    fn wants_sessions(&self, project: &str) -> bool {
         if self.count.load(Ordering::Relaxed) == 0 {
             return false;
         }

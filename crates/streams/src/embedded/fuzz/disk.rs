@@ -1,4 +1,4 @@
-//! A directory in memory, which can be copied and spoilt.
+//! A directory in memory, which can be copied and damaged.
 
 use std::collections::BTreeMap;
 use std::io;

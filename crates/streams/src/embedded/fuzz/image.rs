@@ -1,4 +1,4 @@
-//! A store with a history: its disk at the end, and what it held after every commit.
+//! A store with a history: its disk at the end, and what it held after every record.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,21 +29,21 @@ pub(super) struct Held {
 /// A disk, and its past.
 pub(super) struct Image {
     pub(super) files: BTreeMap<String, Vec<u8>>,
-    /// What was held behind each record, the last one at the end.
+    /// What the store held after each record, the last one at the end.
     pub(super) past: Vec<Moment>,
 }
 
-/// What was held behind a record, and the record's commit.
+/// What the store held after a record, and the record's commit.
 pub(super) struct Moment {
     pub(super) commit: u64,
     pub(super) held: Held,
 }
 
 /// An opened store.
-pub(super) struct Found {
+pub(super) struct OpenedStore {
     pub(super) held: Held,
     pub(super) recovery: Recovery,
-    /// Where blocks lie: segment, place, length.
+    /// Where blocks lie: segment, position, length.
     pub(super) blocks: Vec<(u32, u32, u32)>,
 }
 
@@ -54,7 +54,7 @@ fn config(segment_bytes: u64) -> Config {
 }
 
 /// Opens a store and looks at everything in it.
-pub(super) fn open(disk: &Arc<Memory>) -> Result<Found, Error> {
+pub(super) fn open(disk: &Arc<Memory>) -> Result<OpenedStore, Error> {
     let disk: Arc<dyn Disk> = disk.clone();
     let Opened { index, recovery, .. } = recover::open(&disk, &config(1 << 20))?;
     let (mut streams, mut blocks) = (BTreeMap::new(), Vec::new());
@@ -69,11 +69,11 @@ pub(super) fn open(disk: &Arc<Memory>) -> Result<Found, Error> {
         }
         next = after;
     }
-    Ok(Found { held: Held { streams, values: index.metas.clone() }, recovery, blocks })
+    Ok(OpenedStore { held: Held { streams, values: index.metas.clone() }, recovery, blocks })
 }
 
 impl Image {
-    /// Lives through a history in segments of this size, with a checkpoint after so many commits.
+    /// Plays a history in segments of this size, with a checkpoint after so many commits.
     pub(super) fn new(segment_bytes: u64, checkpoint_after: Option<usize>) -> Image {
         let disk = Arc::new(Memory::default());
         let store =
@@ -92,7 +92,7 @@ impl Image {
     }
 }
 
-/// Opens the disk as it was behind each record. Where a checkpoint needs more than there was, nothing leads back.
+/// Opens the disk as it was after each record. A checkpoint that needs more than there was cannot be opened.
 fn past(files: &BTreeMap<String, Vec<u8>>) -> Vec<Moment> {
     let mut past = vec![];
     for (name, bytes) in files.iter().filter(|(name, _)| name.ends_with(".log")) {
@@ -138,7 +138,7 @@ async fn live(store: &Embedded, step: usize) -> bool {
             store.append_all(both).await.map(drop)
         }
         4 => {
-            let point = ForkPoint { source: name("a"), offset: None, sub_offset: 0 };
+            let point = ForkPoint { origin: name("a"), offset: None, sub_offset: 0 };
             store.create(name("f"), create(Some(point), text("4,"))).await.map(drop)
         }
         5 => store.append(name("b"), Append { stream_seq: Some("x".into()), ..append("2") }).await.map(drop),

@@ -1,5 +1,5 @@
-//! What must hold whatever is on the disk: the targets of `./dev fuzz`, and of the test that replays their kept
-//! inputs.
+//! What must be true whatever is on the disk: the targets of `./dev fuzz`, and of the test that
+//! replays their corpus.
 
 mod disk;
 mod image;

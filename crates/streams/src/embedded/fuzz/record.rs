@@ -1,4 +1,4 @@
-//! Records and streams of a checkpoint: what is read is written as the same bytes.
+//! Records and streams of a checkpoint: what is read is written back as the same bytes.
 
 use bytes::Bytes;
 
@@ -30,7 +30,7 @@ fn same(bytes: &Bytes, record: &Record, block: u32) {
     let commit = u64::from_le_bytes(bytes[8..16].try_into().expect("eight bytes"));
     let mut again = Vec::new();
     assert_eq!(record.put(&mut again, commit), block);
-    // The block's own sum is judged when the block is read alone, so a wrong one is not seen here.
+    // The checksum of a block is only checked when the block is read alone.
     let sum = if block > 0 { block as usize..block as usize + 4 } else { HEAD_BYTES..HEAD_BYTES };
     assert_eq!(again.len(), bytes.len(), "{record:?} is written shorter or longer");
     assert_eq!(again[8..sum.start.max(8)], bytes[8..sum.start.max(8)], "{record:?} is written otherwise");

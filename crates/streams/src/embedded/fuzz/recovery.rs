@@ -1,4 +1,4 @@
-//! Opening a store whose files were spoilt: what is found is the past as it was, or it is said that it is not.
+//! Opening a store whose files were damaged: it holds an earlier state exactly, and reports a loss.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -6,20 +6,21 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 
 use super::disk::Memory;
-use super::image::{self, Found, Image};
+use super::image::{self, Image, OpenedStore};
 use crate::embedded::codec::parse_block;
 use crate::embedded::segment::file_name;
 
-/// Bytes of one wound: which file, where, and with what.
-const WOUND_BYTES: usize = 4;
-const WOUNDS_MAX: usize = 8;
+/// Bytes of one damage: which file, where, and with what.
+const DAMAGE_BYTES: usize = 4;
+const DAMAGES_MAX: usize = 8;
 
-/// A byte for the store, then wounds.
+/// A byte for the store, then damages.
 pub fn recovery(data: &[u8]) {
-    let Some((which, wounds)) = data.split_first() else { return };
+    let Some((which, damages)) = data.split_first() else { return };
     let image = &images()[usize::from(*which) % images().len()];
     let mut files = image.files.clone();
-    let cuts = wounds.chunks_exact(WOUND_BYTES).take(WOUNDS_MAX).filter(|it| spoil(&mut files, it)).count();
+    let cuts =
+        damages.chunks_exact(DAMAGE_BYTES).take(DAMAGES_MAX).filter(|it| damage_file(&mut files, it)).count();
     let changed: Vec<(&str, usize)> =
         image.files.iter().flat_map(|(name, was)| differ(name, was, &files)).collect();
     let disk = Arc::new(Memory::of(&files));
@@ -32,14 +33,14 @@ pub fn recovery(data: &[u8]) {
     };
     let at = image.past.iter().rposition(|moment| moment.held == found.held);
     let at = at.unwrap_or_else(|| panic!("it holds what it never held: {changed:?} {:?}", found.recovery));
-    let told = found.recovery.torn_bytes > 0 || found.recovery.damage.is_some();
+    let is_reported = found.recovery.torn_bytes > 0 || found.recovery.damage.is_some();
     let lost = image.past.get(at + 1);
     let last = image.past.last().expect("every store has a past");
     if changed.is_empty() && cuts == 0 {
-        assert!(lost.is_none() && !told, "nothing was wrong: {:?}", found.recovery);
+        assert!(lost.is_none() && !is_reported, "nothing was wrong: {:?}", found.recovery);
     }
     if let (Some(lost), 0) = (lost, cuts) {
-        assert!(told, "lost without a word: commit {} of {}, {changed:?}", lost.commit, last.commit);
+        assert!(is_reported, "lost without a report: commit {} of {}, {changed:?}", lost.commit, last.commit);
         let acknowledged = lost.commit < last.commit && changed.len() == 1;
         assert!(
             !acknowledged || found.recovery.damage.is_some(),
@@ -52,7 +53,7 @@ pub fn recovery(data: &[u8]) {
     again(&disk, &found);
 }
 
-/// Stores of all kinds: one segment or many, with a checkpoint or none.
+/// Stores with one segment or many, with a checkpoint or without.
 fn images() -> &'static [Image] {
     static IMAGES: OnceLock<Vec<Image>> = OnceLock::new();
     IMAGES.get_or_init(|| {
@@ -63,18 +64,18 @@ fn images() -> &'static [Image] {
 }
 
 /// Changes a byte, or cuts a file there; true if it cut.
-fn spoil(files: &mut BTreeMap<String, Vec<u8>>, wound: &[u8]) -> bool {
+fn damage_file(files: &mut BTreeMap<String, Vec<u8>>, damage: &[u8]) -> bool {
     let count = files.len();
-    let Some(file) = files.values_mut().nth(usize::from(wound[0]) % count) else { return false };
+    let Some(file) = files.values_mut().nth(usize::from(damage[0]) % count) else { return false };
     if file.is_empty() {
         return false;
     }
-    let at = usize::from(u16::from_le_bytes([wound[1], wound[2]])) % file.len();
-    match wound[3] {
+    let at = usize::from(u16::from_le_bytes([damage[1], damage[2]])) % file.len();
+    match damage[3] {
         0 => file.truncate(at),
         change => file[at] ^= change,
     }
-    wound[3] == 0
+    damage[3] == 0
 }
 
 fn differ<'a>(
@@ -86,8 +87,8 @@ fn differ<'a>(
     pairs.filter(|(_, (was, is))| was != is).map(move |(at, _)| (name, at))
 }
 
-/// What can be read is what was written.
-fn blocks(image: &Image, disk: &Memory, found: &Found) {
+/// Bytes that can be read are those that were written.
+fn blocks(image: &Image, disk: &Memory, found: &OpenedStore) {
     let files = disk.files();
     for (segment, at, bytes) in &found.blocks {
         let range = *at as usize..(*at + *bytes) as usize;
@@ -100,9 +101,9 @@ fn blocks(image: &Image, disk: &Memory, found: &Found) {
     }
 }
 
-/// Having been opened once, it is whole: nothing is found, cut or lost a second time.
-fn again(disk: &Arc<Memory>, found: &Found) {
+/// After one opening the store is whole: the second one finds, cuts and loses nothing.
+fn again(disk: &Arc<Memory>, found: &OpenedStore) {
     let second = image::open(disk).expect("what was opened once opens again");
     assert_eq!(second.held, found.held, "the second opening found something else");
-    assert_eq!((second.recovery.torn_bytes, second.recovery.damage), (0, None), "it was not mended");
+    assert_eq!((second.recovery.torn_bytes, second.recovery.damage), (0, None), "it was not repaired");
 }

@@ -1,25 +1,26 @@
-//! What callers ask of sessions and their sources.
+//! Sessions and their sources, as callers use them.
 
 use bytes::Bytes;
 use towpath_model::stream::envelope;
 use towpath_model::stream::name::StreamName;
 use towpath_model::stream::offset::Offset;
 
-use super::super::plan::{BEHIND, usable};
-use super::super::queue::{MetaChange, Step, Wanted};
-use super::super::reader::Route;
+use super::super::plan::{TOO_FAR_BEHIND, usable};
+use super::super::planned::PlannedFeed;
+use super::super::queue::{Change, Delivery, MetaValue};
+use super::super::reader::ReadPlan;
 use super::super::session::Sub;
 use super::super::stream::{Stream, time};
 use super::{Embedded, Index};
 use crate::limits::{DELIVER_TRIES_MAX, FAN_OUT_BYTES, META_BYTES_MAX, META_KEY_BYTES_MAX, SLOTS_PER_LOCK};
 use crate::{Answer, Error, FanOutState, FannedOut, Messages, Session, Subscription};
 
-/// What a fan-out needs to know of its source.
+/// What a delivery needs to know of its source.
 struct Due {
     id: u64,
     cursor: u64,
     tail: u64,
-    /// Where to stop: the tail, or a place where a subscriber with envelopes begins.
+    /// Where to stop: the tail, or the start of a subscriber with envelopes.
     to: u64,
     has_wrapped: bool,
 }
@@ -34,7 +35,7 @@ impl Embedded {
         Ok(Session { head: index.head(stream), subscriptions })
     }
 
-    /// Reads what waits, if somebody wants it in envelopes, and moves the cursor over it.
+    /// Delivers the next part of what waits. Reads it first if a subscriber wants envelopes.
     pub(super) async fn fan_out_step(
         &self,
         name: StreamName,
@@ -48,13 +49,13 @@ impl Embedded {
             true => self.wrap_some(&name, &due).await?,
             false => (due.to, None),
         };
-        let step = Step { id: due.id, from: due.cursor, to, wrapped };
-        self.wanted(|reply| Wanted::Advance { name, step: Box::new(step), reply }).await
+        let delivery = Box::new(Delivery { id: due.id, from: due.cursor, to, wrapped });
+        self.submit(|reply| Change::Deliver { name, delivery, reply }).await
     }
 
-    /// Asks for a change that delivers what waits in a source first. If that is too much for one
+    /// Asks for a change that first delivers what waits in a source. If that is too much for one
     /// commit, it is delivered step by step before the change is asked for again.
-    pub(super) fn behind_deliveries<'a, T: Send + 'a>(
+    pub(super) fn after_deliveries<'a, T: Send + 'a>(
         &'a self,
         source: StreamName,
         ask: impl Fn() -> Answer<'a, T> + Send + 'a,
@@ -63,7 +64,7 @@ impl Embedded {
         Box::pin(async move {
             for _ in 0..DELIVER_TRIES_MAX {
                 match answer.await {
-                    Err(Error::Busy(why)) if why == BEHIND => self.deliver_waiting(&source).await?,
+                    Err(Error::Busy(why)) if why == TOO_FAR_BEHIND => self.deliver_waiting(&source).await?,
                     answer => return answer,
                 }
                 answer = ask();
@@ -72,7 +73,7 @@ impl Embedded {
         })
     }
 
-    /// Delivers what waits now; what comes meanwhile may wait on.
+    /// Delivers what waits now, not what is appended meanwhile.
     async fn deliver_waiting(&self, source: &StreamName) -> Result<(), Error> {
         let until = Offset::new(self.due(source)?.tail);
         while self.due(source)?.cursor < until.bytes() {
@@ -84,28 +85,28 @@ impl Embedded {
     fn due(&self, name: &StreamName) -> Result<Due, Error> {
         let shared = &self.inner.shared;
         let index = shared.index();
-        // One that has expired delivers what waits as long as nobody has removed it.
+        // An expired source still delivers until it is removed.
         let source = match index.named(name) {
             Some(source) if source.deleted => return Err(Error::Deleted(name.clone())),
             Some(source) => source,
             None => return Err(Error::NotFound(name.clone())),
         };
-        let moved = super::super::moved::MovedFeed::of(&index, source);
+        let feed = PlannedFeed::of(&index, source);
         let (id, tail) = (source.id, source.tail);
-        let to = moved.late.unwrap_or(tail).min(tail);
-        Ok(Due { id, cursor: moved.cursor, tail, to, has_wrapped: moved.wrapped > 0 })
+        let to = feed.next_start.unwrap_or(tail).min(tail);
+        Ok(Due { id, cursor: feed.cursor, tail, to, has_wrapped: feed.wrapped > 0 })
     }
 
     /// The next messages of a source in envelopes, and where they end in it.
     async fn wrap_some(&self, name: &StreamName, due: &Due) -> Result<(u64, Option<Messages>), Error> {
         let from = Offset::new(due.cursor);
-        let (route, active) = {
+        let (plan, active) = {
             let index = self.inner.shared.index();
             let source = index.get(due.id).ok_or_else(|| Error::NotFound(name.clone()))?;
-            let route = Route::plan_held(&index, source, due.cursor, FAN_OUT_BYTES)?;
-            (route, index.position.segment)
+            let plan = ReadPlan::held(&index, source, due.cursor, FAN_OUT_BYTES)?;
+            (plan, index.position.segment)
         };
-        let batch = self.fetch(route, active, FAN_OUT_BYTES).await?;
+        let batch = self.read_planned(plan, active, FAN_OUT_BYTES).await?;
         let part = batch.between(from, Offset::new(due.to));
         let run = envelope::wrap(&name.id, from, part.data(), part.ends());
         let wrapped = Messages { data: run.data.into(), ends: run.ends };
@@ -145,8 +146,8 @@ impl Embedded {
         let shared = &self.inner.shared;
         let index = shared.index();
         let source = usable(&index, source, shared.now())?;
-        let twin = source.feed().and_then(|feed| index.get(feed.twin?));
-        let feeds = source.feed().into_iter().chain(twin.and_then(Stream::feed));
+        let envelopes = source.feed().and_then(|feed| index.get(feed.envelopes?));
+        let feeds = source.feed().into_iter().chain(envelopes.and_then(Stream::feed));
         let sessions = feeds.flat_map(|feed| &feed.sessions).filter_map(|id| index.get(*id));
         let mut found: Vec<&Stream> = sessions.filter(|session| is_after(&session.name, after)).collect();
         found.sort_unstable_by(|a, b| a.name.id.cmp(&b.name.id));
@@ -166,8 +167,8 @@ impl Embedded {
             return Box::pin(async move { Err(error) });
         }
         let (namespace, key) = (namespace.to_owned(), key.to_owned());
-        let change = Box::new(MetaChange { namespace, key, value });
-        self.wanted(|reply| Wanted::Meta { change, reply })
+        let value = Box::new(MetaValue { namespace, key, value });
+        self.submit(|reply| Change::Meta { value, reply })
     }
 }
 

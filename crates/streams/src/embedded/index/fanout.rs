@@ -1,9 +1,9 @@
 //! Sessions and their sources in the index.
 //!
-//! Delivering moves a source's cursor and writes one entry into its feed. A session takes
-//! entries in (`settle`) when somebody looks at it, when it changes what it follows, or when
-//! a feed has become long. The order of all deliveries decides what comes where, so the
-//! result is the same whenever that happens, also after a crash.
+//! A delivery advances the cursor of a source and adds one entry to its feed. A session pulls
+//! entries, that is, makes views of them, when somebody reads it, when its subscriptions change,
+//! or when a feed is full. The numbers of the deliveries decide the order, so the result does
+//! not depend on when a session pulls, and a crash changes nothing.
 
 use std::sync::Weak;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,16 +13,16 @@ use towpath_model::stream::expiry::Expiry;
 use towpath_model::stream::name::StreamName;
 use towpath_model::stream::offset::Offset;
 
-use super::{Hear, Index, Place, grow};
+use super::{Index, Location, Observer, Phase, grow};
 use crate::embedded::feed::{Feed, Part};
 use crate::embedded::pieces::Pieces;
-use crate::embedded::record::{Advance, Subscribe, Wrapped};
-use crate::embedded::session::{LATE, Sub};
+use crate::embedded::record::{AdvanceRecord, SubscribeRecord, Wrapped};
+use crate::embedded::session::{NOT_STARTED, Sub};
 use crate::embedded::stream::Stream;
 use crate::{FanOutState, Head, Messages};
 
 impl Index {
-    /// A stream's tail with what a session has not taken in yet.
+    /// The tail of a stream, with what a session has yet to pull.
     pub(in crate::embedded) fn tail_of(&self, stream: &Stream) -> u64 {
         stream.tail + self.pending(stream)
     }
@@ -32,10 +32,10 @@ impl Index {
         Head { tail: Offset::new(self.tail_of(stream)), ..stream.head() }
     }
 
-    /// Bytes that were delivered to a session and not taken in yet.
+    /// Bytes that were delivered to a session and that it has not pulled yet.
     pub(in crate::embedded) fn pending(&self, stream: &Stream) -> u64 {
         let Some(session) = stream.session() else { return 0 };
-        let pending = |sub: &Sub| self.feed(sub.feed).map_or(0, |feed| feed.pending(sub.reached));
+        let pending = |sub: &Sub| self.feed(sub.feed).map_or(0, |feed| feed.pending(sub.next));
         session.subs.iter().map(pending).sum()
     }
 
@@ -47,42 +47,42 @@ impl Index {
         self.get_mut(id)?.feed_mut()
     }
 
-    /// Has a session take in everything that was delivered to it.
-    pub(in crate::embedded) fn settle(&mut self, id: u64) {
-        let parts = self.unsettled(id);
+    /// Makes views of everything that was delivered to a session.
+    pub(in crate::embedded) fn pull(&mut self, id: u64) {
+        let parts = self.to_pull(id);
         let Some(stream) = self.get_mut(id).filter(|_| !parts.is_empty()) else { return };
         let mut tail = stream.tail;
         if let Some(session) = stream.session_mut() {
             for part in parts {
-                tail = session.take_in(tail, part);
+                tail = session.add_view(tail, part);
             }
         }
         stream.tail = tail;
-        self.sessions.settled += 1;
+        self.sessions.pulls += 1;
     }
 
-    /// What was delivered to a session since it last took something in, in order.
-    fn unsettled(&self, id: u64) -> Vec<Part> {
+    /// What was delivered to a session since it pulled last, in order.
+    fn to_pull(&self, id: u64) -> Vec<Part> {
         let mut parts = Vec::new();
         let Some(session) = self.get(id).and_then(Stream::session) else { return parts };
         let alone = session.subs.len() == 1;
         for sub in &session.subs {
             if let Some(feed) = self.feed(sub.feed) {
-                feed.after(sub.feed, sub.reached, alone, &mut parts);
+                feed.parts_after(sub.feed, sub.next, alone, &mut parts);
             }
         }
-        parts.sort_unstable_by_key(|part| part.order);
+        parts.sort_unstable_by_key(|part| part.delivery);
         parts
     }
 
-    /// Subscribers of a source, with and without envelopes.
+    /// Subscribers of a source, without and with envelopes.
     pub(in crate::embedded) fn subscribers(&self, source: &Stream) -> (usize, usize) {
         let Some(feed) = source.feed() else { return (0, 0) };
-        let twin = feed.twin.and_then(|twin| self.feed(twin));
-        (feed.sessions.len(), twin.map_or(0, |twin| twin.sessions.len()))
+        let envelopes = feed.envelopes.and_then(|stream| self.feed(stream));
+        (feed.sessions.len(), envelopes.map_or(0, |feed| feed.sessions.len()))
     }
 
-    /// How far a source's deliveries have come.
+    /// How far the fan-out of a source has come.
     pub(in crate::embedded) fn fan_out_state(&self, source: &Stream) -> FanOutState {
         let (bare, wrapped) = self.subscribers(source);
         let cursor = source.feed().map_or(source.tail, |feed| feed.cursor);
@@ -90,26 +90,26 @@ impl Index {
         FanOutState { subscribers: bare + wrapped, cursor: Offset::new(cursor).min(tail), tail }
     }
 
-    /// Notes whether a source's subscribers wait for something.
+    /// Updates whether sessions wait for messages of a source.
     pub(super) fn note_lag(&mut self, source: u64) {
         let lags = |stream: &Stream| !stream.deleted && self.fan_out_state(stream).lag_bytes() > 0;
         let lags = self.get(source).is_some_and(lags);
         match lags {
-            true => drop(self.behind.insert(source)),
-            false => drop(self.behind.remove(&source)),
+            true => drop(self.lagging.insert(source)),
+            false => drop(self.lagging.remove(&source)),
         }
         if let Some(feed) = self.feed_mut(source) {
             feed.lags = lags;
         }
     }
 
-    /// Sources whose subscribers wait for something.
-    pub(in crate::embedded) fn lagging(&self, limit: usize) -> Vec<(StreamName, FanOutState)> {
-        let sources = self.behind.iter().filter_map(|id| self.get(*id)).take(limit);
+    /// Sources whose sessions wait for something.
+    pub(in crate::embedded) fn lagging_sources(&self, limit: usize) -> Vec<(StreamName, FanOutState)> {
+        let sources = self.lagging.iter().filter_map(|id| self.get(*id)).take(limit);
         sources.map(|source| (source.name.clone(), self.fan_out_state(source))).collect()
     }
 
-    /// Notes that a session's stream is followed live from now on.
+    /// Marks a session as followed live in the feeds of its sources.
     pub(in crate::embedded) fn follow_session(&mut self, id: u64) {
         let subs = self.get(id).and_then(Stream::session).map(|session| session.subs.clone());
         for sub in subs.into_iter().flatten() {
@@ -119,13 +119,13 @@ impl Index {
         }
     }
 
-    pub(super) fn subscribe(&mut self, subscribe: &Subscribe, place: Place) {
-        let Subscribe { change, at, session: id, source, start, feed, reached, .. } = *subscribe;
+    pub(super) fn subscribe(&mut self, subscribe: &SubscribeRecord, location: Location) {
+        let SubscribeRecord { change, at, session: id, source, start, feed, next, .. } = *subscribe;
         self.last_change = self.last_change.max(change);
-        if let Some(birth) = &subscribe.birth
+        if let Some(create) = &subscribe.create
             && self.get(id).is_none()
         {
-            self.create(birth, place);
+            self.create(create, location);
             if let Some(stream) = self.get_mut(id) {
                 stream.more().session = Some(Box::default());
             }
@@ -143,28 +143,28 @@ impl Index {
         if session.changed < change {
             session.changed = change;
             if session.sub(source).is_none() {
-                session.subs.push(Sub { source, feed, start, since: at, reached });
+                session.subs.push(Sub { source, feed, start, since: at, next });
             }
         }
-        // A checkpoint may have had the session and not the feed: then it is linked here.
-        let Some(Sub { feed, reached, .. }) = session.sub(source).copied() else { return };
+        // A checkpoint may hold the session and not the feed: then they are linked here.
+        let Some(Sub { feed, next, .. }) = session.sub(source).copied() else { return };
         if let Some(feed) = self.feed_mut(feed).filter(|feed| !feed.sessions.contains(&id)) {
             feed.sessions.insert(id);
-            if reached == LATE {
-                feed.late.push(id);
+            if next == NOT_STARTED {
+                feed.not_started.push(id);
             }
             if is_followed {
                 feed.followed.push(id);
             }
         }
-        self.hold_anew(id);
+        self.update_holds(id);
         self.note_lag(source);
     }
 
-    /// Makes a source one that can be followed, and its twin. False if it is gone: that
-    /// happens while a log is replayed that ends it later.
-    fn make_feed(&mut self, subscribe: &Subscribe) -> bool {
-        let Subscribe { source: id, feed: viewed, at, start, .. } = *subscribe;
+    /// Gives a source its feed, and its envelope stream if that is what the session views. False
+    /// if the source is gone: that happens while a log is replayed that deletes it later.
+    fn make_feed(&mut self, subscribe: &SubscribeRecord) -> bool {
+        let SubscribeRecord { source: id, feed: viewed, at, start, .. } = *subscribe;
         let Some(source) = self.get_mut(id) else { return false };
         let feed =
             source.more().feed.get_or_insert_with(|| Box::new(Feed { cursor: start, ..Feed::default() }));
@@ -174,12 +174,12 @@ impl Index {
         if viewed == id {
             return true;
         }
-        feed.twin = Some(viewed);
+        feed.envelopes = Some(viewed);
         let (project, content_type) = (source.name.project.clone(), source.content_type.clone());
         if self.get(viewed).is_none() {
-            let mut twin = nameless(viewed, StreamName { project, id: "".into() }, content_type, at);
-            twin.more().feed = Some(Box::new(Feed { twin_of: Some(id), ..Feed::default() }));
-            self.insert(twin);
+            let mut stream = nameless(viewed, StreamName { project, id: "".into() }, content_type, at);
+            stream.more().feed = Some(Box::new(Feed { envelopes_of: Some(id), ..Feed::default() }));
+            self.insert(stream);
         }
         true
     }
@@ -189,93 +189,98 @@ impl Index {
         if self.get(id).and_then(Stream::session).is_none_or(|session| session.changed >= change) {
             return;
         }
-        self.settle(id);
-        self.leave(id, source);
+        self.pull(id);
+        self.unlink(id, source);
         if let Some(session) = self.get_mut(id).and_then(Stream::session_mut) {
             session.changed = change;
         }
-        self.hold_anew(id);
+        self.update_holds(id);
         self.note_lag(source);
     }
 
-    /// Forgets one subscription of a session.
-    fn leave(&mut self, id: u64, source: u64) {
+    /// Removes one subscription of a session.
+    fn unlink(&mut self, id: u64, source: u64) {
         let Some(session) = self.get_mut(id).and_then(Stream::session_mut) else { return };
         let Some(position) = session.subs.iter().position(|sub| sub.source == source) else { return };
         let sub = session.subs.remove(position);
         if let Some(feed) = self.feed_mut(sub.feed) {
             feed.sessions.remove(&id);
             feed.followed.retain(|followed| *followed != id);
-            feed.late.retain(|late| *late != id);
+            feed.not_started.retain(|session| *session != id);
         }
     }
 
-    pub(super) fn advance(&mut self, advance: &Advance, place: Place, heard: &mut impl Hear) {
-        let Advance { order, source: id, from, to, skip, .. } = *advance;
-        self.next_order = self.next_order.max(order + 1);
+    pub(super) fn advance(
+        &mut self,
+        advance: &AdvanceRecord,
+        location: Location,
+        observer: &mut impl Observer,
+    ) {
+        let AdvanceRecord { delivery, source: id, from, to, skip, .. } = *advance;
+        self.next_delivery = self.next_delivery.max(delivery + 1);
         if let Some(wrapped) = &advance.wrapped {
-            self.wrap(advance, wrapped, place);
+            self.grow_envelopes(advance, wrapped, location);
         }
         if let Some(feed) = self.feed_mut(id).filter(|feed| feed.cursor == from) {
             feed.cursor = to;
             if !skip {
-                feed.push(order, from, to);
+                feed.push(delivery, from, to);
             }
         }
         self.note_lag(id);
         if skip {
             return;
         }
-        self.tell(id, advance.payload.as_ref(), heard);
+        self.notify(id, advance.payload.as_ref(), observer);
         if let Some(wrapped) = &advance.wrapped {
-            self.tell(wrapped.twin, Some(&wrapped.messages), heard);
+            self.notify(wrapped.stream, Some(&wrapped.messages), observer);
         }
     }
 
-    /// A source's twin grows, and those who waited for that begin.
-    fn wrap(&mut self, advance: &Advance, wrapped: &Wrapped, place: Place) {
-        let Wrapped { twin: id, start, messages } = wrapped;
+    /// Appends to the envelope stream of a source, and starts subscribers that waited for that.
+    fn grow_envelopes(&mut self, advance: &AdvanceRecord, wrapped: &Wrapped, location: Location) {
+        let Wrapped { stream: id, start, messages } = wrapped;
         let end = start + messages.data.len() as u64;
-        let Some(twin) = self.get_mut(*id) else { return };
-        if twin.tail == *start && !messages.is_empty() {
-            grow(twin, messages, place, advance.at);
-            if let Some(feed) = twin.feed_mut() {
-                feed.push(advance.order, *start, end);
+        let Some(stream) = self.get_mut(*id) else { return };
+        if stream.tail == *start && !messages.is_empty() {
+            grow(stream, messages, location, advance.at);
+            if let Some(feed) = stream.feed_mut() {
+                feed.push(advance.delivery, *start, end);
                 feed.cursor = end;
             }
         }
-        let Some(feed) = twin.feed_mut().filter(|feed| !feed.late.is_empty()) else { return };
-        for session in std::mem::take(&mut feed.late) {
+        let Some(feed) = stream.feed_mut().filter(|feed| !feed.not_started.is_empty()) else { return };
+        for session in std::mem::take(&mut feed.not_started) {
             let sub = self.get_mut(session).and_then(Stream::session_mut);
             let sub = sub.and_then(|session| session.subs.iter_mut().find(|sub| sub.feed == *id));
-            match sub.filter(|sub| sub.reached == LATE) {
-                // A fan-out never goes beyond a start that somebody waits at.
+            match sub.filter(|sub| sub.next == NOT_STARTED) {
+                // A delivery never goes beyond the start of a subscriber.
                 Some(sub) if sub.start <= advance.to => {
-                    sub.reached = end;
-                    self.hold_anew(session);
+                    sub.next = end;
+                    self.update_holds(session);
                 }
-                Some(_) => self.feed_mut(*id).into_iter().for_each(|feed| feed.late.push(session)),
+                Some(_) => self.feed_mut(*id).into_iter().for_each(|feed| feed.not_started.push(session)),
                 None => {}
             }
         }
     }
 
-    /// Hands a delivery to those who follow their session live, and to a watcher.
-    fn tell(&mut self, id: u64, messages: Option<&Messages>, heard: &mut impl Hear) {
+    /// Tells those who follow a session live, and the watcher, of a delivery.
+    fn notify(&mut self, id: u64, messages: Option<&Messages>, observer: &mut impl Observer) {
         let Some(feed) = self.feed_mut(id) else { return };
-        let is_crowded = feed.is_crowded();
+        let is_full = feed.is_full();
         let mut followed = std::mem::take(&mut feed.followed);
         followed.retain(|session| {
             let start = match self.get(*session) {
                 Some(stream) if stream.live.strong_count() > 0 => stream.tail,
                 _ => return false,
             };
-            self.settle(*session);
+            self.pull(*session);
             let Some(stream) = self.get(*session) else { return false };
-            // What was delivered before, or is not at hand, is read from the disk.
+            // Earlier deliveries, and bytes that are not in memory, are read from the disk.
             let whole = messages.filter(|it| start + it.data.len() as u64 == stream.tail);
             if stream.tail > start {
-                heard.delivered(stream, start, whole);
+                observer.delivered(stream, start, whole);
             }
             true
         });
@@ -283,71 +288,72 @@ impl Index {
             feed.followed = followed;
         }
         let Some(stream) = self.get(id) else { return };
-        if heard.hears_sessions(&stream.name.project) {
+        if observer.wants_sessions(&stream.name.project) {
             let sessions = stream.feed().into_iter().flat_map(|feed| &feed.sessions);
             for session in sessions.filter_map(|session| self.get(*session)) {
-                heard.announce(session, self.tail_of(session));
+                observer.changed(session, self.tail_of(session));
             }
         }
-        if is_crowded && !self.keeps_feeds && !self.is_replaying {
-            self.sweep(id);
+        if is_full && self.phase == Phase::Serving {
+            self.empty_feed(id);
         }
     }
 
-    /// Has every session take in what a feed remembers, which it then forgets.
-    fn sweep(&mut self, id: u64) {
+    /// Has every session pull the entries of a feed, and drops them.
+    fn empty_feed(&mut self, id: u64) {
         let sessions: Vec<u64> = self.feed(id).into_iter().flat_map(|feed| &feed.sessions).copied().collect();
-        sessions.into_iter().for_each(|session| self.settle(session));
+        sessions.into_iter().for_each(|session| self.pull(session));
         if let Some(feed) = self.feed_mut(id) {
-            feed.log.clear();
+            feed.entries.clear();
         }
     }
 
-    /// What follows a stream that ends follows it no more. What it follows, neither.
+    /// Ends all subscriptions of and to a stream that ends.
     pub(super) fn end_fan_out(&mut self, id: u64) {
         let Some(stream) = self.get(id) else { return };
         let sources: Vec<u64> =
             stream.session().into_iter().flat_map(|it| &it.subs).map(|sub| sub.source).collect();
         self.sessions.subscriptions_removed += sources.len() as u64;
         for source in sources {
-            self.leave(id, source);
+            self.unlink(id, source);
             self.note_lag(source);
         }
         let Some(feed) = self.feed(id) else { return };
-        let twin = feed.twin;
+        let envelopes = feed.envelopes;
         let mut sessions: Vec<u64> = feed.sessions.iter().copied().collect();
-        sessions.extend(twin.and_then(|twin| self.feed(twin)).into_iter().flat_map(|it| &it.sessions));
+        let wrapped = envelopes.and_then(|stream| self.feed(stream));
+        sessions.extend(wrapped.into_iter().flat_map(|feed| &feed.sessions));
         self.sessions.subscriptions_removed += sessions.len() as u64;
         for session in sessions {
-            self.settle(session);
-            self.leave(session, id);
-            self.hold_anew(session);
+            self.pull(session);
+            self.unlink(session, id);
+            self.update_holds(session);
         }
-        self.behind.remove(&id);
-        if let Some(twin) = twin {
-            if let Some(feed) = self.feed_mut(twin) {
-                feed.twin_of = None;
+        self.lagging.remove(&id);
+        if let Some(envelopes) = envelopes {
+            if let Some(feed) = self.feed_mut(envelopes) {
+                feed.envelopes_of = None;
             }
-            self.remove_if_unused(twin);
+            self.remove_if_unused(envelopes);
         }
     }
 
-    /// A session's views begin later: forgets what lies before.
+    /// Drops the views of a session that lie before its start.
     pub(super) fn trim_session(&mut self, id: u64) {
-        self.settle(id);
+        self.pull(id);
         let Some(stream) = self.get_mut(id) else { return };
         let start = stream.start;
         let tail = stream.tail.max(start);
         if let Some(session) = stream.session_mut() {
-            session.forget_before(start, tail);
-            // What lies before may have been missing, while a log is replayed that drops it.
+            session.drop_before(start, tail);
+            // In a replay, views may be missing that this trim drops.
             stream.tail = tail;
-            self.hold_anew(id);
+            self.update_holds(id);
         }
     }
 
-    /// Says anew which bytes of which feed a session needs.
-    fn hold_anew(&mut self, id: u64) {
+    /// Updates which bytes of which streams a session needs.
+    fn update_holds(&mut self, id: u64) {
         let Some(session) = self.get(id).and_then(Stream::session) else { return };
         let mut needs = session.needs();
         needs.retain(|(feed, _)| self.feed(*feed).is_some());
@@ -361,21 +367,21 @@ impl Index {
         old.into_iter().for_each(|(feed, from)| self.release(feed, from));
     }
 
-    /// A session needs a part of a feed no more.
+    /// Ends a hold of a session.
     pub(super) fn release(&mut self, id: u64, from: u64) {
         let Some(stream) = self.get_mut(id) else { return };
         if let Some(feed) = stream.feed_mut() {
             feed.release(from);
         }
-        // While a log is replayed, others may come who need it: `settle_all` looks again.
-        if !self.is_replaying {
+        // In a replay, a later record may need the bytes: `finish_sessions` looks again.
+        if self.phase != Phase::Replaying {
             self.get_mut(id).into_iter().for_each(Stream::drop_trimmed);
             self.remove_if_unused(id);
         }
     }
 
-    /// Links sessions and sources, once a checkpoint is read.
-    pub(in crate::embedded) fn link_sessions(&mut self) {
+    /// Links sessions and sources once a checkpoint is read.
+    pub(super) fn link_sessions(&mut self) {
         let sessions: Vec<u64> =
             self.all().filter(|stream| stream.session().is_some()).map(|stream| stream.id).collect();
         self.sessions.sessions = sessions.len();
@@ -384,59 +390,59 @@ impl Index {
             for sub in subs.into_iter().flatten() {
                 if let Some(feed) = self.feed_mut(sub.feed) {
                     feed.sessions.insert(id);
-                    if sub.reached == LATE {
-                        feed.late.push(id);
+                    if sub.next == NOT_STARTED {
+                        feed.not_started.push(id);
                     }
                 }
             }
-            self.hold_anew(id);
+            self.update_holds(id);
         }
-        // A hidden stream that only sessions read has no name any more.
+        // A hidden stream that only sessions view has no name.
         let hidden: Vec<u64> =
             self.all().filter(|it| it.deleted && it.forks == 0).map(|stream| stream.id).collect();
         hidden.into_iter().for_each(|id| self.forget_name(id));
     }
 
-    /// Ends subscriptions to what has ended while a checkpoint was being written, and has
-    /// everybody take in what was delivered, once the log is replayed.
-    pub(in crate::embedded) fn settle_all(&mut self) {
+    /// Once the log is replayed: has every session pull what was delivered to it, and ends
+    /// subscriptions to sources that ended while the checkpoint was being written.
+    pub(super) fn finish_sessions(&mut self) {
         let sessions: Vec<u64> =
             self.all().filter(|stream| stream.session().is_some()).map(|stream| stream.id).collect();
         for id in &sessions {
-            self.settle(*id);
-            self.hold_anew(*id);
+            self.pull(*id);
+            self.update_holds(*id);
         }
-        // Who waits for a source holds what was trimmed of it: that is known before anything is dropped.
+        // Sessions that wait for a source hold trimmed bytes of it: note that before any are dropped.
         let sources: Vec<u64> =
             self.all().filter(|stream| stream.feed().is_some()).map(|stream| stream.id).collect();
         sources.iter().for_each(|id| self.note_lag(*id));
-        self.is_replaying = false;
+        self.phase = Phase::Serving;
         for id in sessions {
             let session = self.get(id).and_then(Stream::session);
             let sources: Vec<u64> =
                 session.into_iter().flat_map(|it| &it.subs).map(|sub| sub.source).collect();
             for source in sources {
                 if self.get(source).is_none_or(|source| source.deleted) {
-                    self.leave(id, source);
-                    self.hold_anew(id);
+                    self.unlink(id, source);
+                    self.update_holds(id);
                 }
             }
         }
         for id in sources {
-            let twin_of = self.feed(id).and_then(|feed| feed.twin_of);
-            let is_orphan = twin_of.is_some_and(|of| self.get(of).is_none_or(|source| source.deleted));
+            let envelopes_of = self.feed(id).and_then(|feed| feed.envelopes_of);
+            let is_orphan = envelopes_of.is_some_and(|of| self.get(of).is_none_or(|source| source.deleted));
             let Some(stream) = self.get_mut(id) else { continue };
             stream.drop_trimmed();
             if let Some(feed) = stream.feed_mut() {
-                feed.log.clear();
-                feed.twin_of = feed.twin_of.filter(|_| !is_orphan);
+                feed.entries.clear();
+                feed.envelopes_of = feed.envelopes_of.filter(|_| !is_orphan);
             }
             self.note_lag(id);
         }
     }
 }
 
-/// A stream nobody can name.
+/// A stream without a name: nobody can read it directly.
 fn nameless(id: u64, name: StreamName, content_type: ContentType, at: u64) -> Stream {
     Stream {
         id,

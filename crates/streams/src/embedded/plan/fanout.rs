@@ -7,57 +7,38 @@ use towpath_model::stream::name::StreamName;
 use towpath_model::stream::offset::Offset;
 
 use super::super::index::Index;
-use super::super::moved::MovedFeed;
-use super::super::queue::{MetaChange, Step};
-use super::super::reader::Route;
-use super::super::record::{self, Advance, Birth, Record, Wrapped};
-use super::super::session::{LATE, Sub};
+use super::super::planned::PlannedFeed;
+use super::super::queue::{Delivery, MetaValue};
+use super::super::reader::ReadPlan;
+use super::super::record::{AdvanceRecord, CreateRecord, Record, SubscribeRecord, Wrapped};
+use super::super::session::{NOT_STARTED, Sub};
 use super::super::stream::{Stream, time};
-use super::{Decided, Plan, head_of};
+use super::{Decided, NotMade, Plan, head_of};
 use crate::limits::{ENVELOPE_BYTES_MAX, FAN_OUT_BYTES, META_ENTRIES_MAX, SUBSCRIPTIONS_MAX};
-use crate::{
-    Append, Beyond, Error, FanOut, FanOutMode, FannedOut, Head, Messages, Published, Retention, Subscribe,
-    Subscribed,
-};
+use crate::{Beyond, Error, FanOut, FanOutMode, FannedOut, Head, Messages, Retention, Subscribe, Subscribed};
 
-/// Why a change waits for a fan-out: see [`Plan::deliver_rest`].
-pub(in crate::embedded) const BEHIND: &str =
+/// Why a change must wait for a fan-out: see [`Plan::deliver_rest`].
+pub(in crate::embedded) const TOO_FAR_BEHIND: &str =
     "more waits to be delivered than fits into one commit; try again later";
 
 impl<'a> Plan<'a> {
-    fn feed(&mut self, source: &Stream) -> &mut MovedFeed {
+    fn feed(&mut self, source: &Stream) -> &mut PlannedFeed {
         let index = self.index;
-        self.feeds.entry(source.id).or_insert_with(|| MovedFeed::of(index, source))
+        self.feeds.entry(source.id).or_insert_with(|| PlannedFeed::of(index, source))
     }
 
-    /// Where a stream ends with what this commit has added.
+    /// The tail of a stream with what this commit appends.
     fn tail(&self, stream: &Stream) -> u64 {
-        self.moved.get(&stream.id).map_or(stream.tail, |moved| moved.tail)
+        self.streams.get(&stream.id).map_or(stream.tail, |planned| planned.tail)
     }
 
-    pub(super) fn publish(
+    /// Delivers what was just appended to a source, leaves it for later, or skips it.
+    pub(super) fn deliver(
         &mut self,
-        name: &StreamName,
-        append: &Append,
+        source: &Stream,
+        written: &Messages,
         fan_out: FanOut,
-    ) -> Decided<Published> {
-        if self.must_wait(name) {
-            return Decided::Later;
-        }
-        let appended = self.usable(name).and_then(|source| Ok((source, self.append_to(source, append)?)));
-        Decided::Now(appended.map(|(source, appended)| {
-            let nothing = Messages::default();
-            let written = if appended.is_duplicate { &nothing } else { &append.messages };
-            let (subscribers, mode) = match source.feed().is_some() || self.feeds.contains_key(&source.id) {
-                true => self.deliver(source, written, fan_out),
-                false => (0, FanOutMode::Inline),
-            };
-            Published { appended, subscribers, mode }
-        }))
-    }
-
-    /// Delivers what was just appended, or leaves it for later, or leaves it out.
-    fn deliver(&mut self, source: &Stream, written: &Messages, fan_out: FanOut) -> (usize, FanOutMode) {
+    ) -> (usize, FanOutMode) {
         let to = self.tail(source);
         let start = to - written.data.len() as u64;
         let feed = *self.feed(source);
@@ -76,7 +57,7 @@ impl<'a> Plan<'a> {
         let payload = is_next.then(|| written.clone());
         let wrapped = match feed.wrapped {
             0 => None,
-            // Envelopes need the bytes, and here are only the last ones.
+            // Envelopes need all bytes behind the cursor; only the last ones are at hand.
             _ if !is_next || is_too_much(source, written) => {
                 return (subscribers, FanOutMode::Queued);
             }
@@ -94,39 +75,38 @@ impl<'a> Plan<'a> {
         wrapped: Option<Messages>,
         payload: Option<Messages>,
     ) {
-        let (order, at) = (self.next_order, self.now);
-        self.next_order += 1;
+        let (delivery, at) = (self.next_delivery, self.now);
+        self.next_delivery += 1;
         let feed = self.feed(source);
         let from = std::mem::replace(&mut feed.cursor, to);
-        feed.late = feed.late.filter(|late| *late > to);
-        let wrapped = wrapped.zip(feed.twin.as_mut()).map(|(messages, (twin, tail))| {
+        feed.next_start = feed.next_start.filter(|start| *start > to);
+        let wrapped = wrapped.zip(feed.envelopes.as_mut()).map(|(messages, (stream, tail))| {
             let start = *tail;
             *tail += messages.data.len() as u64;
-            Wrapped { twin: *twin, start, messages }
+            Wrapped { stream: *stream, start, messages }
         });
-        let advance = Advance { order, at, source: source.id, from, to, skip, wrapped, payload };
+        let source = source.id;
+        let advance = AdvanceRecord { delivery, at, source, from, to, skip, wrapped, payload };
         self.write(Record::Advance(Box::new(advance)));
     }
 
-    /// Moves a source's deliveries on, if they are where the step begins.
-    pub(super) fn advance(&mut self, name: &StreamName, step: &Step) -> Decided<FannedOut> {
-        if self.must_wait(name) {
-            return Decided::Later;
-        }
-        // One that has expired delivers what waits as long as nobody has removed it.
+    /// Advances the cursor of a source, if it is where the delivery begins.
+    pub(super) fn deliver_step(&mut self, name: &StreamName, step: &Delivery) -> Decided<FannedOut> {
+        self.check_free(name)?;
+        // An expired source still delivers until it is removed.
         let source = match self.index.named(name) {
-            Some(source) if source.deleted => return Decided::Now(Err(Error::Deleted(name.clone()))),
+            Some(source) if source.deleted => return Err(Error::Deleted(name.clone()).into()),
             Some(source) if source.id == step.id => source,
-            _ => return Decided::Now(Err(Error::NotFound(name.clone()))),
+            _ => return Err(Error::NotFound(name.clone()).into()),
         };
         let tail = self.tail(source);
         let feed = *self.feed(source);
         let wants = feed.wrapped > 0;
-        // Somebody was faster, or it was read for others than are there now: the next step
-        // does better.
+        // Another delivery came first, or the subscribers have changed since this one was read:
+        // the next step sees the present state.
         let fits = feed.cursor == step.from
             && step.to <= tail
-            && (!wants || (step.wrapped.is_some() && feed.late.is_none_or(|late| step.to <= late)));
+            && (!wants || (step.wrapped.is_some() && feed.next_start.is_none_or(|start| step.to <= start)));
         let is_due = fits && feed.subscribers() > 0 && step.from < step.to;
         if is_due {
             let wrapped = step.wrapped.clone().filter(|_| wants);
@@ -135,46 +115,45 @@ impl<'a> Plan<'a> {
         let bytes = if is_due { step.to - step.from } else { 0 };
         let feed = *self.feed(source);
         let lag_bytes = if feed.subscribers() == 0 { 0 } else { tail - feed.cursor };
-        Decided::Now(Ok(FannedOut { subscribers: feed.subscribers(), bytes, lag_bytes }))
+        Ok(FannedOut { subscribers: feed.subscribers(), bytes, lag_bytes })
     }
 
-    /// Delivers what a source's subscribers wait for, before one of them leaves or the source
-    /// ends: what was acknowledged while a session followed reaches it.
+    /// Delivers what the subscribers of a source wait for, before one of them leaves or the
+    /// source ends: a session gets everything acknowledged while it followed.
     ///
-    /// Envelopes need the bytes, and a commit reads one step's worth at most: with more than
-    /// that the answer is [`BEHIND`], and the caller delivers first and asks again.
+    /// Envelopes need the bytes, and a commit reads at most one step of them. With more than
+    /// that the answer is [`TOO_FAR_BEHIND`]; the caller delivers step by step and asks again.
     pub(super) fn deliver_rest(&mut self, source: &Stream) -> Decided<()> {
-        let is_moved = self.moved.contains_key(&source.id) || self.feeds.contains_key(&source.id);
-        if !is_moved && source.feed().is_none() {
-            return Decided::Now(Ok(()));
+        let is_planned = self.streams.contains_key(&source.id) || self.feeds.contains_key(&source.id);
+        if !is_planned && source.feed().is_none() {
+            return Ok(());
         }
         let (feed, tail) = (*self.feed(source), self.tail(source));
         if feed.subscribers() == 0 || feed.cursor == tail {
-            return Decided::Now(Ok(()));
+            return Ok(());
         }
         if feed.wrapped == 0 {
             self.write_advance(source, tail, false, None, None);
-            return Decided::Now(Ok(()));
+            return Ok(());
         }
-        // What this commit adds is not on the disk yet.
-        if is_moved {
-            return Decided::Later;
+        // What this commit appends is not on the disk yet.
+        if is_planned {
+            return Err(NotMade::NextCommit);
         }
         if tail - feed.cursor > FAN_OUT_BYTES as u64 {
-            return Decided::Now(Err(Error::Busy(BEHIND)));
+            return Err(Error::Busy(TOO_FAR_BEHIND).into());
         }
         if let Err(error) = self.wrap_rest(source, feed.cursor) {
-            // Nobody will ever be able to read it: that must not keep a session or a source.
+            // These bytes can never be read. They must not keep a session or a source alive.
             tracing::error!(%error, source = %source.name, "messages that waited for sessions cannot be read");
         }
-        Decided::Now(Ok(()))
+        Ok(())
     }
 
-    /// Delivers everything from `cursor` on in envelopes, with a stop wherever a subscriber begins.
+    /// Delivers everything from `cursor` on in envelopes, in one step up to each subscriber's start.
     fn wrap_rest(&mut self, source: &Stream, cursor: u64) -> Result<(), Error> {
-        let route = Route::plan_held(self.index, source, cursor, FAN_OUT_BYTES)?;
-        let batch = route.fetch(FAN_OUT_BYTES)?;
-        let mut stops = late_starts(self.index, source);
+        let batch = ReadPlan::held(self.index, source, cursor, FAN_OUT_BYTES)?.read(FAN_OUT_BYTES)?;
+        let mut stops = envelope_starts(self.index, source);
         stops.push(source.tail);
         let mut from = cursor;
         for stop in stops {
@@ -190,21 +169,17 @@ impl<'a> Plan<'a> {
     }
 
     pub(super) fn subscribe(&mut self, subscribe: &Subscribe) -> Decided<Subscribed> {
-        if self.must_wait(&subscribe.session) || self.must_wait(&subscribe.source) {
-            return Decided::Later;
-        }
-        let source = match self.usable(&subscribe.source) {
-            Ok(source) => source,
-            Err(error) => return Decided::Now(Err(error)),
-        };
-        let there = self.index.named(&subscribe.session);
-        let session = there.filter(|there| self.is_usable(there));
+        self.check_free(&subscribe.session)?;
+        self.check_free(&subscribe.source)?;
+        let source = self.usable(&subscribe.source)?;
+        let existing = self.index.named(&subscribe.session);
+        let session = existing.filter(|existing| self.is_usable(existing));
         if session.is_some_and(|session| self.changed.contains(&session.id)) {
-            return Decided::Later;
+            return Err(NotMade::NextCommit);
         }
         if let Err(why) = can_follow(subscribe, session, source) {
             let (session, source_name) = (subscribe.session.clone(), subscribe.source.clone());
-            return Decided::Now(Err(Error::CannotFollow { session, source_name, why }));
+            return Err(Error::CannotFollow { session, source_name, why }.into());
         }
         if let Some(session) = session
             && let Some(sub) = session.session().and_then(|it| it.sub(source.id))
@@ -212,26 +187,12 @@ impl<'a> Plan<'a> {
             let start = Offset::new(sub.start);
             self.write(Record::Touch { uses: vec![(session.id, self.now)] });
             let head = self.renewed(session);
-            return Decided::Now(Ok(Subscribed { is_new_session: false, is_new: false, head, start }));
+            return Ok(Subscribed { is_new_session: false, is_new: false, head, start });
         }
-        if let Some(there) = there.filter(|_| session.is_none()) {
-            // It has expired, and nobody has noticed yet. Sessions have no forks.
-            if there.deleted || there.forks > 0 {
-                let what = "life: it was deleted and its forks need it";
-                return Decided::Now(Err(Error::Conflict { name: there.name.clone(), what }));
-            }
-            match self.deliver_rest(there) {
-                Decided::Now(Ok(())) => {}
-                Decided::Now(Err(error)) => return Decided::Now(Err(error)),
-                Decided::Later => return Decided::Later,
-            }
-            if !self.fix_chain(there) {
-                return Decided::Later;
-            }
-            self.leave_all(there);
-            self.write(Record::Delete { ids: vec![there.id], by_age: true });
+        if let Some(existing) = existing.filter(|_| session.is_none()) {
+            self.end_expired(existing)?;
         }
-        Decided::Now(Ok(self.write_subscribe(subscribe, session, source)))
+        Ok(self.write_subscribe(subscribe, session, source))
     }
 
     fn write_subscribe(
@@ -241,20 +202,20 @@ impl<'a> Plan<'a> {
         source: &Stream,
     ) -> Subscribed {
         let (at, start) = (self.now, self.tail(source));
-        let birth = session.is_none().then(|| self.birth_of(subscribe, source));
-        let head: Head = match (&birth, session) {
-            (Some(birth), _) => head_of(birth),
+        let create = session.is_none().then(|| self.session_stream(subscribe, source));
+        let head: Head = match (&create, session) {
+            (Some(create), _) => head_of(create),
             (None, Some(session)) => self.renewed(session),
-            (None, None) => unreachable!("a session is there or begins"),
+            (None, None) => unreachable!("a session exists or is created"),
         };
-        let (feed, cursor, reached) = self.join_feed(subscribe, source, start);
+        let (feed, cursor, next) = self.join_feed(subscribe, source, start);
         self.last_change += 1;
         let change = self.last_change;
         let session = head.id.0;
         self.changed.insert(session);
-        let is_new_session = birth.is_some();
+        let is_new_session = create.is_some();
         let source = source.id;
-        let record = record::Subscribe { change, at, session, birth, source, start, feed, reached, cursor };
+        let record = SubscribeRecord { change, at, session, create, source, start, feed, next, cursor };
         self.write(Record::Subscribe(Box::new(record)));
         Subscribed { is_new_session, is_new: true, head, start: Offset::new(start) }
     }
@@ -266,12 +227,11 @@ impl<'a> Plan<'a> {
         Head { ends_at, ..head }
     }
 
-    fn birth_of(&mut self, subscribe: &Subscribe, source: &Stream) -> Birth {
-        let id = self.next_id;
-        self.next_id += 1;
+    /// The stream of a new session.
+    fn session_stream(&mut self, subscribe: &Subscribe, source: &Stream) -> CreateRecord {
         self.names.insert(subscribe.session.clone());
-        Birth {
-            id,
+        CreateRecord {
+            id: self.new_id(),
             at: self.now,
             name: subscribe.session.clone(),
             content_type: source.content_type.clone(),
@@ -283,10 +243,10 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// The feed a new subscriber views, where its cursor jumps if it is the first, and where
-    /// in the feed the subscriber begins.
+    /// The feed that a new subscriber views, where the cursor jumps to if it is the first, and
+    /// where in the feed the subscriber begins.
     fn join_feed(&mut self, subscribe: &Subscribe, source: &Stream, start: u64) -> (u64, Option<u64>, u64) {
-        let new_twin = self.next_id;
+        let new_id = self.next_id;
         let feed = self.feed(source);
         let cursor = (feed.subscribers() == 0).then_some(start);
         feed.cursor = cursor.unwrap_or(feed.cursor);
@@ -295,70 +255,61 @@ impl<'a> Plan<'a> {
             return (source.id, cursor, start);
         }
         feed.wrapped += 1;
-        let (twin, tail) = *feed.twin.get_or_insert((new_twin, 0));
-        let is_late = feed.cursor < start;
-        if is_late {
-            feed.late = Some(feed.late.map_or(start, |late| late.min(start)));
+        let (envelopes, tail) = *feed.envelopes.get_or_insert((new_id, 0));
+        let has_started = feed.cursor >= start;
+        if !has_started {
+            feed.next_start = Some(feed.next_start.map_or(start, |next| next.min(start)));
         }
-        self.next_id += u64::from(twin == new_twin);
-        (twin, cursor, if is_late { LATE } else { tail })
+        self.next_id += u64::from(envelopes == new_id);
+        (envelopes, cursor, if has_started { tail } else { NOT_STARTED })
     }
 
-    /// Ends a subscription, behind what waits for it if `deliver` says so.
+    /// Ends a subscription; with `deliver`, after everything that waits for it is delivered.
     pub(super) fn unsubscribe(
         &mut self,
         session: &StreamName,
         source: &StreamName,
         deliver: bool,
     ) -> Decided<bool> {
-        if self.must_wait(session) || self.must_wait(source) {
-            return Decided::Later;
-        }
-        let stream = match self.usable(session) {
-            Ok(stream) if stream.session().is_some() => stream,
-            Ok(_) => return Decided::Now(Err(Error::NotFound(session.clone()))),
-            Err(error) => return Decided::Now(Err(error)),
-        };
+        self.check_free(session)?;
+        self.check_free(source)?;
+        let stream = self.usable(session)?;
+        let subs = stream.session().ok_or_else(|| Error::NotFound(session.clone()))?;
         if self.changed.contains(&stream.id) {
-            return Decided::Later;
+            return Err(NotMade::NextCommit);
         }
-        // An expired source has ended already, for its subscribers too.
-        let followed = self.index.named(source).and_then(|it| Some((it, stream.session()?.sub(it.id)?)));
-        let Some((source, sub)) = followed else { return Decided::Now(Ok(false)) };
+        // A source that has expired has ended, for its subscribers too.
+        let followed = self.index.named(source).and_then(|source| Some((source, subs.sub(source.id)?)));
+        let Some((source, sub)) = followed else { return Ok(false) };
         if deliver {
-            match self.deliver_rest(source) {
-                Decided::Now(Ok(())) => {}
-                Decided::Now(Err(error)) => return Decided::Now(Err(error)),
-                Decided::Later => return Decided::Later,
-            }
+            self.deliver_rest(source)?;
         }
         self.last_change += 1;
         let (change, session, source) = (self.last_change, stream.id, sub.source);
         self.changed.insert(stream.id);
-        self.leave(sub);
+        self.unfollow(sub);
         self.write(Record::Unsubscribe { change, session, source });
-        Decided::Now(Ok(true))
+        Ok(true)
     }
 
     /// A source loses a subscriber.
-    fn leave(&mut self, sub: &Sub) {
+    fn unfollow(&mut self, sub: &Sub) {
         let Some(source) = self.index.get(sub.source) else { return };
         let feed = self.feed(source);
         *(if sub.feed == sub.source { &mut feed.bare } else { &mut feed.wrapped }) -= 1;
     }
 
     /// A stream ends: if it is a session's, its sources lose a subscriber.
-    pub(super) fn leave_all(&mut self, stream: &'a Stream) {
+    pub(super) fn unfollow_all(&mut self, stream: &'a Stream) {
         let subs = stream.session().into_iter().flat_map(|session| &session.subs);
-        subs.for_each(|sub| self.leave(sub));
+        subs.for_each(|sub| self.unfollow(sub));
     }
 
-    pub(super) fn set_meta(&mut self, change: MetaChange) -> Result<(), Error> {
-        let MetaChange { namespace, key, value } = change;
+    pub(super) fn set_meta(&mut self, meta: MetaValue) -> Result<(), Error> {
+        let MetaValue { namespace, key, value } = meta;
         let key = (namespace, key);
-        let is_new =
-            value.is_some() && !self.index.metas.contains_key(&key) && !self.new_metas.contains(&key);
-        if is_new {
+        let is_new = !self.index.metas.contains_key(&key) && !self.new_metas.contains(&key);
+        if is_new && value.is_some() {
             if self.index.metas.len() + self.new_metas.len() >= META_ENTRIES_MAX {
                 return Err(Error::TooLarge(format!("there are {META_ENTRIES_MAX} small values already")));
             }
@@ -370,7 +321,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Whether a session, if it is there, can follow a source.
+/// Whether a session, which may not exist yet, can follow a source.
 fn can_follow(subscribe: &Subscribe, session: Option<&Stream>, source: &Stream) -> Result<(), &'static str> {
     if source.session().is_some() {
         return Err("it is a session's stream itself; subscribe to that session's sources");
@@ -387,7 +338,7 @@ fn can_follow(subscribe: &Subscribe, session: Option<&Stream>, source: &Stream) 
     }
     match session.sub(source.id) {
         Some(sub) if (sub.feed != sub.source) != subscribe.envelope => {
-            Err("it follows it already, the other way as to envelopes; unsubscribe first")
+            Err("it already follows it with the other envelope setting; unsubscribe first")
         }
         None if session.subs.len() >= SUBSCRIPTIONS_MAX => {
             Err("it follows as many streams as a session may; use another session")
@@ -396,11 +347,12 @@ fn can_follow(subscribe: &Subscribe, session: Option<&Stream>, source: &Stream) 
     }
 }
 
-/// Where subscribers with envelopes begin whom the cursor has yet to reach, in order.
-pub(in crate::embedded) fn late_starts(index: &Index, source: &Stream) -> Vec<u64> {
-    let twin = source.feed().and_then(|feed| index.get(feed.twin?)?.feed());
+/// Starts of subscribers with envelopes that the cursor has not reached yet, in order.
+pub(in crate::embedded) fn envelope_starts(index: &Index, source: &Stream) -> Vec<u64> {
+    let envelopes = source.feed().and_then(|feed| index.get(feed.envelopes?)?.feed());
     let start = |session: &u64| Some(index.get(*session)?.session()?.sub(source.id)?.start);
-    let mut starts: Vec<u64> = twin.into_iter().flat_map(|twin| &twin.late).filter_map(start).collect();
+    let waiting = envelopes.into_iter().flat_map(|feed| &feed.not_started);
+    let mut starts: Vec<u64> = waiting.filter_map(start).collect();
     starts.sort_unstable();
     starts
 }

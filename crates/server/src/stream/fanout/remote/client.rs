@@ -1,4 +1,4 @@
-//! The six requests of the protocol that sessions need.
+//! The six requests of the protocol that session streams need.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use towpath_model::stream::offset::Offset;
 use towpath_model::token::Bearer;
 use towpath_streams::Error;
 
-use super::super::core::{NewStream, Seen};
+use super::super::session_streams::{NewStream, SessionHead};
 use super::Load;
 
 pub(super) struct Client {
@@ -19,13 +19,13 @@ pub(super) struct Client {
     bearer: Bearer,
 }
 
-/// What an append came to.
+/// The result of an append.
 pub(super) enum Reply {
-    /// It is there, now or since before.
+    /// It is there, from now or from before.
     Fine,
     /// The stream is gone or has ended.
     Gone,
-    /// Nobody knows; try again.
+    /// Unknown; try again.
     Failed(String),
 }
 
@@ -41,7 +41,7 @@ pub(in super::super) fn url(base: &str, session: &StreamName) -> String {
 
 impl Client {
     pub(super) fn new(base: &str, bearer: Bearer, wait_max: Duration) -> Result<Client, Error> {
-        // No proxy from the environment and no redirects: it speaks to the server it was given.
+        // No proxy from the environment and no redirects: only the configured server gets requests.
         let http = reqwest::Client::builder()
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
@@ -51,7 +51,7 @@ impl Client {
         Ok(Client { http, base: base.to_owned(), bearer })
     }
 
-    pub(super) async fn head(&self, session: &StreamName) -> Result<Seen, Error> {
+    pub(super) async fn head(&self, session: &StreamName) -> Result<SessionHead, Error> {
         let response = self.send(self.request(Method::HEAD, session)).await?;
         if is_gone(response.status()) {
             return Err(Error::NotFound(session.clone()));
@@ -60,19 +60,18 @@ impl Client {
         let content_type = text("content-type").and_then(ContentType::parse).unwrap_or_default();
         let next_offset = text("stream-next-offset").unwrap_or_default().to_owned();
         match response.status().is_success() {
-            true => Ok(Seen { content_type, next_offset, path: url(&self.base, session) }),
+            true => Ok(SessionHead { content_type, next_offset, path: url(&self.base, session) }),
             false => Err(status(response.status())),
         }
     }
 
-    /// Creates the stream. One that is there with another life or type is looked at: only the
-    /// type must be the same.
-    pub(super) async fn put(&self, session: &StreamName, new: NewStream) -> Result<bool, Error> {
+    /// Creates the stream. Of one that exists, only the content type must be the same.
+    pub(super) async fn create(&self, session: &StreamName, new: NewStream) -> Result<bool, Error> {
         let request = self
             .request(Method::PUT, session)
             .header("content-type", new.content_type.as_str())
             .header("stream-ttl", new.ttl_seconds)
-            // Towpath there would keep the name for a session of its own; others do not mind.
+            // Towpath reserves the name for its own sessions; other servers ignore the header.
             .header("stream-session-host", "true");
         let response = self.send(request).await?;
         match response.status() {
@@ -86,8 +85,8 @@ impl Client {
         }
     }
 
-    /// Renews the stream's life. The protocol has no word for it, but a read does it, and this one
-    /// brings nothing back.
+    /// Renews the life of the stream. The protocol has no request for that, but a read does it, and
+    /// this one answers no data.
     pub(super) async fn touch(&self, session: &StreamName) -> Result<(), Error> {
         let response = self.send(self.request_at(Method::GET, session, "?offset=now")).await?;
         match response.status() {
@@ -143,7 +142,7 @@ impl Client {
     }
 }
 
-/// 403 with a later epoch: this message, and later ones, came before.
+/// 403 with a later epoch: this message and later ones are there already.
 fn judge(response: &Response, end: Offset) -> Reply {
     let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
     let epoch = header("producer-epoch").and_then(|text| text.parse::<u64>().ok());

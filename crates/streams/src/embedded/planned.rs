@@ -1,51 +1,52 @@
-//! What a commit in the making has already changed of a stream.
+//! Streams and feeds as a commit in the making leaves them: only what a decision needs.
 
 use std::sync::Arc;
 
 use towpath_model::stream::offset::Offset;
 use towpath_model::stream::producer::Producer;
-use towpath_model::stream::state::{self, Accepted, Standing, Verdict, Wish};
+use towpath_model::stream::state::{self, Accepted, AppendFacts, StreamFacts, Verdict};
 
 use super::index::Index;
-use super::plan::late_starts;
+use super::plan::envelope_starts;
 use super::stream::Stream;
 use crate::Append;
 
-/// The facts of a stream that this commit has moved.
-pub(super) struct Moved {
+/// A stream that this commit appends to.
+pub(super) struct PlannedStream {
     pub(super) tail: u64,
     pub(super) closed: bool,
-    more: Option<Box<MovedMore>>,
+    more: Option<Box<PlannedMore>>,
 }
 
-/// What few changes move.
+/// What few appends change.
 #[derive(Default)]
-struct MovedMore {
+struct PlannedMore {
     closed_by: Option<Producer>,
     stream_seq: Option<Arc<str>>,
     producers: Vec<(Arc<str>, Accepted)>,
 }
 
-impl Moved {
-    pub(super) fn of(stream: &Stream) -> Moved {
-        Moved { tail: stream.tail, closed: stream.closed, more: None }
+impl PlannedStream {
+    pub(super) fn of(stream: &Stream) -> PlannedStream {
+        PlannedStream { tail: stream.tail, closed: stream.closed, more: None }
     }
 
+    /// The newest request of a producer, of this commit or of an earlier one.
     pub(super) fn accepted(&self, stream: &Stream, producer: &str) -> Option<Accepted> {
-        let moved =
-            self.more.as_ref().and_then(|more| more.producers.iter().find(|(id, _)| **id == *producer));
-        moved.map(|(_, accepted)| *accepted).or_else(|| stream.accepted(producer))
+        let mut here = self.more.iter().flat_map(|more| &more.producers);
+        let here = here.find(|(id, _)| **id == *producer).map(|(_, accepted)| *accepted);
+        here.or_else(|| stream.accepted(producer))
     }
 
     pub(super) fn judge(&self, stream: &Stream, append: &Append, known: Option<Accepted>) -> Verdict {
         let (here, before) = (self.more.as_deref(), stream.more.as_deref());
-        // Who ended it: somebody in this commit, or somebody before.
+        // The stream was closed by this commit, or by an earlier one.
         let closed_by = match self.closed && !stream.closed {
             true => here.and_then(|more| more.closed_by.as_ref()),
             false => before.and_then(|more| more.closed_by.as_deref()),
         };
         let stream_seq = here.and_then(|more| more.stream_seq.as_deref());
-        let standing = Standing {
+        let stream = StreamFacts {
             content_type: &stream.content_type,
             tail: Offset::new(self.tail),
             closed: self.closed,
@@ -53,7 +54,7 @@ impl Moved {
             stream_seq: stream_seq.or_else(|| before.and_then(|more| more.stream_seq.as_deref())),
             producer: known,
         };
-        let wish = Wish {
+        let append = AppendFacts {
             content_type: append.content_type.as_ref(),
             has_data: !append.messages.is_empty(),
             close: append.close,
@@ -61,11 +62,11 @@ impl Moved {
             stream_seq: append.stream_seq.as_deref(),
             expected_tail: append.expected_tail,
         };
-        state::append(standing, wish)
+        state::append(stream, append)
     }
 
-    /// Moves the facts as the append will.
-    pub(super) fn take(&mut self, append: &Append) {
+    /// Changes the facts as the append will.
+    pub(super) fn append(&mut self, append: &Append) {
         self.tail += append.messages.data.len() as u64;
         self.closed |= append.close;
         if append.producer.is_none() && append.stream_seq.is_none() {
@@ -86,31 +87,31 @@ impl Moved {
     }
 }
 
-/// How far a commit in the making has moved a source's deliveries.
+/// The fan-out of a source.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct MovedFeed {
+pub(super) struct PlannedFeed {
     pub(super) cursor: u64,
     /// Subscribers without envelopes.
     pub(super) bare: usize,
     /// Subscribers with envelopes.
     pub(super) wrapped: usize,
-    /// The twin and its tail.
-    pub(super) twin: Option<(u64, u64)>,
-    /// The first place beyond the cursor at which a subscriber with envelopes begins.
-    pub(super) late: Option<u64>,
+    /// The source's envelope stream and its tail.
+    pub(super) envelopes: Option<(u64, u64)>,
+    /// The first start of a subscriber with envelopes that the cursor has not reached.
+    pub(super) next_start: Option<u64>,
 }
 
-impl MovedFeed {
-    pub(super) fn of(index: &Index, source: &Stream) -> MovedFeed {
+impl PlannedFeed {
+    pub(super) fn of(index: &Index, source: &Stream) -> PlannedFeed {
         let (bare, wrapped) = index.subscribers(source);
         let feed = source.feed();
-        let twin = feed.and_then(|feed| index.get(feed.twin?));
-        MovedFeed {
+        let envelopes = feed.and_then(|feed| index.get(feed.envelopes?));
+        PlannedFeed {
             cursor: feed.map_or(source.tail, |feed| feed.cursor),
             bare,
             wrapped,
-            twin: twin.map(|twin| (twin.id, twin.tail)),
-            late: late_starts(index, source).first().copied(),
+            envelopes: envelopes.map(|stream| (stream.id, stream.tail)),
+            next_start: envelope_starts(index, source).first().copied(),
         }
     }
 

@@ -1,8 +1,8 @@
-//! Sessions that were put aside: each with its own offset, kept durably until it has caught up.
+//! Backlogs: what a session on another server has yet to get of a source, kept durably.
 //!
-//! Who leaves a source while something waits for it is put aside too, with the range it is still
-//! to get. Everything of one source for one session goes in order: as long as something is
-//! here, the session gets it from here alone.
+//! A session that could not be reached has one, and a session that left while messages waited for
+//! it. Everything of one source for one session is sent in order: as long as a session has a
+//! backlog of a source, it gets messages of that source from the backlog alone.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,34 +15,34 @@ use towpath_streams::{Error, Store, StreamId, Subscription};
 
 use crate::limits;
 
-const NAMESPACE: &str = "fanout-behind";
+const NAMESPACE: &str = "fanout-backlog";
 
 /// A source and a session.
 type Names = (StreamName, StreamName);
 type Turn = Arc<tokio::sync::Mutex<()>>;
 
-pub(super) struct Behind {
+pub(super) struct Backlogs {
     store: Arc<dyn Store>,
     all: Mutex<HashMap<Names, Waiting>>,
-    /// Who is catching up: nobody twice at a time.
-    alone: Mutex<HashMap<Names, Turn>>,
-    /// One durable change at a time: what is in memory is what was written.
+    /// The right to send a backlog: one sender at a time.
+    turns: Mutex<HashMap<Names, Turn>>,
+    /// One durable change at a time, so that memory and store agree.
     writing: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Clone)]
 struct Waiting {
-    place: Place,
+    backlog: Backlog,
     tries: u32,
     next: Instant,
 }
 
-/// What a session has of a source, and what it is still to get.
+/// What a session has of a source, and what it has yet to get.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
-    /// It has everything up to here, if it follows and nothing has `ended`.
+pub(super) struct Backlog {
+    /// It has everything up to here, if it follows and `ended` is empty.
     pub(super) from: Offset,
-    /// What it followed and left before it had all of it, oldest first.
+    /// Subscriptions that ended before it had everything, oldest first.
     pub(super) ended: Vec<Ended>,
 }
 
@@ -57,68 +57,68 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    /// As if it still followed: it gets what lies between.
+    /// As if it still followed.
     pub(super) fn subscription(&self, source: &StreamName) -> Subscription {
         let since = jiff::Timestamp::now();
         Subscription { source: source.clone(), start: self.from, since, envelope: self.envelope }
     }
 }
 
-impl Behind {
-    pub(super) fn open(store: Arc<dyn Store>) -> Behind {
+impl Backlogs {
+    pub(super) fn open(store: Arc<dyn Store>) -> Backlogs {
         let all = store.list_meta(NAMESPACE).into_iter().filter_map(|(key, value)| {
             let mut parts = key.split('\n');
             let (project, source, session) = (parts.next()?, parts.next()?, parts.next()?);
             let names = (StreamName::new(project, source)?, StreamName::new(project, session)?);
-            let place = Place::parse(std::str::from_utf8(&value).ok()?)?;
-            Some((names, Waiting { place, tries: 0, next: Instant::now() }))
+            let backlog = Backlog::parse(std::str::from_utf8(&value).ok()?)?;
+            Some((names, Waiting { backlog, tries: 0, next: Instant::now() }))
         });
         let all = Mutex::new(all.collect());
-        Behind { store, all, alone: Mutex::default(), writing: tokio::sync::Mutex::default() }
+        Backlogs { store, all, turns: Mutex::default(), writing: tokio::sync::Mutex::default() }
     }
 
     pub(super) fn holds(&self, source: &StreamName, session: &StreamName) -> bool {
         self.with(|all| !all.is_empty() && all.contains_key(&(source.clone(), session.clone())))
     }
 
-    pub(super) fn place(&self, source: &StreamName, session: &StreamName) -> Option<Place> {
+    pub(super) fn get(&self, source: &StreamName, session: &StreamName) -> Option<Backlog> {
         let key = (source.clone(), session.clone());
-        self.with(|all| all.get(&key).map(|waiting| waiting.place.clone()))
+        self.with(|all| all.get(&key).map(|waiting| waiting.backlog.clone()))
     }
 
-    /// The right to send to one session what it is behind with.
-    pub(super) fn alone(&self, source: &StreamName, session: &StreamName) -> Turn {
-        let mut alone = self.alone.lock().unwrap_or_else(PoisonError::into_inner);
-        if alone.len() >= limits::TURNS_MAX {
-            alone.retain(|_, one| Arc::strong_count(one) > 1);
+    /// The right to send the backlog of one session.
+    pub(super) fn turn(&self, source: &StreamName, session: &StreamName) -> Turn {
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        if turns.len() >= limits::TURNS_MAX {
+            turns.retain(|_, turn| Arc::strong_count(turn) > 1);
         }
-        alone.entry((source.clone(), session.clone())).or_default().clone()
+        turns.entry((source.clone(), session.clone())).or_default().clone()
     }
 
-    /// Remembers that a session that follows has everything up to `from`, and no more.
-    pub(super) async fn put_aside(
+    /// A session that follows has everything up to `from`, and no more.
+    pub(super) async fn set(
         &self,
         source: &StreamName,
         session: &StreamName,
         from: Offset,
     ) -> Result<(), Error> {
-        self.change(source, session, |place| {
-            Some(Place { from, ended: place.map(|place| place.ended).unwrap_or_default() })
+        self.change(source, session, |backlog| {
+            Some(Backlog { from, ended: backlog.map(|backlog| backlog.ended).unwrap_or_default() })
         })
         .await
     }
 
-    /// Remembers that a session leaves, and what it is still to get.
-    pub(super) async fn leaves(
+    /// A session leaves and has yet to get `ended`.
+    pub(super) async fn end(
         &self,
         source: &StreamName,
         session: &StreamName,
         ended: Ended,
     ) -> Result<(), Error> {
-        self.change(source, session, |place| {
-            let mut all = place.map(|place| place.ended).unwrap_or_default();
+        self.change(source, session, |backlog| {
+            let mut all = backlog.map(|backlog| backlog.ended).unwrap_or_default();
             all.push(ended);
-            Some(Place { from: ended.until, ended: all })
+            Some(Backlog { from: ended.until, ended: all })
         })
         .await
     }
@@ -130,36 +130,36 @@ impl Behind {
         session: &StreamName,
         to: Offset,
     ) -> Result<(), Error> {
-        self.change(source, session, |place| {
-            let mut place = place?;
-            if let Some(first) = place.ended.first_mut() {
+        self.change(source, session, |backlog| {
+            let mut backlog = backlog?;
+            if let Some(first) = backlog.ended.first_mut() {
                 first.from = to;
             }
-            place.ended.retain(|ended| ended.from < ended.until);
-            Some(place)
+            backlog.ended.retain(|ended| ended.from < ended.until);
+            Some(backlog)
         })
         .await
     }
 
-    /// It has caught up, unless it has left meanwhile with something still to get.
-    pub(super) async fn take_back(&self, source: &StreamName, session: &StreamName) -> Result<(), Error> {
-        self.change(source, session, |place| place.filter(|place| !place.ended.is_empty())).await
+    /// The session has caught up, unless it has left meanwhile and has yet to get something.
+    pub(super) async fn finish(&self, source: &StreamName, session: &StreamName) -> Result<(), Error> {
+        self.change(source, session, |backlog| backlog.filter(|backlog| !backlog.ended.is_empty())).await
     }
 
-    /// It gets nothing more of the source: one of both is no more.
-    pub(super) async fn drop_all(&self, source: &StreamName, session: &StreamName) -> Result<(), Error> {
+    /// The session gets nothing more of the source: one of the two is gone.
+    pub(super) async fn remove(&self, source: &StreamName, session: &StreamName) -> Result<(), Error> {
         self.change(source, session, |_| None).await
     }
 
-    /// A session is no more, or begins anew.
-    pub(super) async fn forget(&self, session: &StreamName) -> Result<(), Error> {
+    /// A session was deleted, or is created again.
+    pub(super) async fn remove_session(&self, session: &StreamName) -> Result<(), Error> {
         for source in self.keys(|(_, of)| of == session).into_iter().map(|(source, _)| source) {
-            self.drop_all(&source, session).await?;
+            self.remove(&source, session).await?;
         }
         Ok(())
     }
 
-    /// The sessions that are behind on a source.
+    /// The sessions that have a backlog of a source.
     pub(super) fn of(&self, source: &StreamName) -> Vec<StreamName> {
         self.keys(|(of, _)| of == source).into_iter().map(|(_, session)| session).collect()
     }
@@ -168,34 +168,34 @@ impl Behind {
         self.with(|all| all.keys().filter(|key| is_it(key)).cloned().collect())
     }
 
-    /// Changes what is known of a session, durably first.
+    /// Changes the backlog of a session, durably first.
     async fn change(
         &self,
         source: &StreamName,
         session: &StreamName,
-        to: impl FnOnce(Option<Place>) -> Option<Place>,
+        to: impl FnOnce(Option<Backlog>) -> Option<Backlog>,
     ) -> Result<(), Error> {
         let _writing = self.writing.lock().await;
-        let before = self.place(source, session);
-        let place = to(before.clone());
-        if place == before {
+        let before = self.get(source, session);
+        let backlog = to(before.clone());
+        if backlog == before {
             return Ok(());
         }
-        let value = place.as_ref().map(|place| Bytes::from(place.to_string()));
+        let value = backlog.as_ref().map(|backlog| Bytes::from(backlog.to_string()));
         self.store.put_meta(NAMESPACE, &key(source, session), value).await?;
         let names = (source.clone(), session.clone());
-        self.with(|all| match place {
+        self.with(|all| match backlog {
             None => drop(all.remove(&names)),
-            Some(place) => {
-                let fresh = Waiting { place: place.clone(), tries: 0, next: Instant::now() };
-                all.entry(names).or_insert(fresh).place = place;
+            Some(backlog) => {
+                let fresh = Waiting { backlog: backlog.clone(), tries: 0, next: Instant::now() };
+                all.entry(names).or_insert(fresh).backlog = backlog;
             }
         });
         Ok(())
     }
 
-    /// It failed again: longer pauses each time.
-    pub(super) fn rest(&self, source: &StreamName, session: &StreamName) {
+    /// It failed again: the next try comes later each time.
+    pub(super) fn retry_later(&self, source: &StreamName, session: &StreamName) {
         self.with(|all| {
             if let Some(waiting) = all.get_mut(&(source.clone(), session.clone())) {
                 waiting.tries = (waiting.tries + 1).min(10);
@@ -205,7 +205,7 @@ impl Behind {
         });
     }
 
-    /// Those whose pause is over.
+    /// Those to try now.
     pub(super) fn due(&self) -> Vec<Names> {
         let now = Instant::now();
         self.with(|all| {
@@ -220,7 +220,7 @@ impl Behind {
 }
 
 /// The offset, and a line for each subscription that has ended.
-impl std::fmt::Display for Place {
+impl std::fmt::Display for Backlog {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.from)?;
         for Ended { life, from, until, envelope } in &self.ended {
@@ -230,8 +230,8 @@ impl std::fmt::Display for Place {
     }
 }
 
-impl Place {
-    fn parse(text: &str) -> Option<Place> {
+impl Backlog {
+    fn parse(text: &str) -> Option<Backlog> {
         let mut lines = text.split('\n');
         let from = Offset::parse(lines.next()?)?;
         let ended = lines.map(|line| {
@@ -240,7 +240,7 @@ impl Place {
             let (from, until) = (Offset::parse(words.next()?)?, Offset::parse(words.next()?)?);
             Some(Ended { life, from, until, envelope: words.next()? == "1" })
         });
-        Some(Place { from, ended: ended.collect::<Option<_>>()? })
+        Some(Backlog { from, ended: ended.collect::<Option<_>>()? })
     }
 }
 
@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_come_back() {
+    fn backlogs_come_back() {
         let ended = |number: u64, envelope| Ended {
             life: StreamId(number),
             from: Offset::new(number),
@@ -261,9 +261,9 @@ mod tests {
             envelope,
         };
         for all in [vec![], vec![ended(1, true)], vec![ended(2, false), ended(3, true)]] {
-            let place = Place { from: Offset::new(12), ended: all };
-            assert_eq!(Place::parse(&place.to_string()), Some(place));
+            let backlog = Backlog { from: Offset::new(12), ended: all };
+            assert_eq!(Backlog::parse(&backlog.to_string()), Some(backlog));
         }
-        assert_eq!(Place::parse("what"), None);
+        assert_eq!(Backlog::parse("what"), None);
     }
 }
