@@ -52,18 +52,12 @@ pub(crate) struct FanOutArgs {
           require_equals = true, default_value_t = true, default_missing_value = "true",
           action = clap::ArgAction::Set)]
     fanout_queue: bool,
-    /// More sessions than this are delivered to by the worker
-    #[arg(
-        long,
-        global = true,
-        env = "TOWPATH_FANOUT_QUEUE_THRESHOLD",
-        value_name = "N",
-        default_value_t = 200
-    )]
-    fanout_queue_threshold: u32,
-    /// With the queue off, more sessions than this are skipped
-    #[arg(long, global = true, env = "TOWPATH_MAX_INLINE_FANOUT", value_name = "N", default_value_t = 1000)]
-    max_inline_fanout: u32,
+    /// Above this number of sessions, deliveries are queued [default: no limit; 200 with sessions_url]
+    #[arg(long, global = true, env = "TOWPATH_FANOUT_QUEUE_THRESHOLD", value_name = "N")]
+    fanout_queue_threshold: Option<u32>,
+    /// With fanout_queue off, sessions above this number are skipped [default: no limit; 1000 with sessions_url]
+    #[arg(long, global = true, env = "TOWPATH_MAX_INLINE_FANOUT", value_name = "N")]
+    max_inline_fanout: Option<u32>,
     /// Deliveries of one source to another server that are under way at a time
     #[arg(long, global = true, env = "TOWPATH_FANOUT_BATCH_SIZE", value_name = "N", default_value_t = 50,
           value_parser = clap::value_parser!(u16).range(1..=1000))]
@@ -96,11 +90,7 @@ impl FanOutArgs {
     pub(crate) fn for_server(&self) -> anyhow::Result<stream::FanOutSettings> {
         let milliseconds = |number: u32| Duration::from_millis(number.into());
         Ok(stream::FanOutSettings {
-            limits: Limits {
-                queue_threshold: self.fanout_queue_threshold as usize,
-                queue: self.fanout_queue,
-                inline_max: self.max_inline_fanout as usize,
-            },
+            limits: self.limits(),
             circuit: circuit::Limits {
                 failures_max: self.circuit_breaker_failure_threshold,
                 recovery: milliseconds(self.circuit_breaker_recovery_ms),
@@ -115,6 +105,17 @@ impl FanOutArgs {
             batch: self.fanout_batch_size.into(),
             delivery_wait_max: milliseconds(self.fanout_rpc_timeout_ms),
         })
+    }
+
+    /// Sessions here have no limit unless one is set: a delivery costs the same for any number of them.
+    fn limits(&self) -> Limits {
+        let defaults = if self.sessions_elsewhere() { Limits::REMOTE } else { Limits::LOCAL };
+        let or = |set: Option<u32>, default| set.map_or(default, |number| number as usize);
+        Limits {
+            queue_threshold: or(self.fanout_queue_threshold, defaults.queue_threshold),
+            queue: self.fanout_queue,
+            inline_max: or(self.max_inline_fanout, defaults.inline_max),
+        }
     }
 
     /// Whether the streams of sessions are on another server.
@@ -133,5 +134,31 @@ impl FanOutArgs {
             Who::Registered if !is_public => Auth::Local,
             _ => Auth::Required,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        fan_out: FanOutArgs,
+    }
+
+    fn limits(arguments: &[&str]) -> Limits {
+        Command::parse_from([&["test"], arguments].concat()).fan_out.limits()
+    }
+
+    /// F03, F11: sessions of the same store have no limit by default; both thresholds count once they are set.
+    #[test]
+    fn sessions_here_have_no_limit_unless_one_is_set() {
+        assert_eq!(limits(&[]), Limits::LOCAL);
+        assert_eq!(limits(&["--sessions-url", "http://127.0.0.1:1"]), Limits::REMOTE);
+        let set = ["--fanout-queue-threshold", "7", "--max-inline-fanout", "9", "--fanout-queue=false"];
+        assert_eq!(limits(&set), Limits { queue_threshold: 7, queue: false, inline_max: 9 });
     }
 }

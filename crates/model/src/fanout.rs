@@ -48,6 +48,15 @@ pub struct Limits {
     pub inline_max: usize,
 }
 
+impl Limits {
+    /// For sessions of the same store: a delivery costs the same for any number of them, so there
+    /// is no limit.
+    pub const LOCAL: Limits = Limits { queue_threshold: usize::MAX, queue: true, inline_max: usize::MAX };
+    /// For sessions on another server: a delivery is a request per session, so the limits are
+    /// those of the source document.
+    pub const REMOTE: Limits = Limits { queue_threshold: 200, queue: true, inline_max: 1000 };
+}
+
 /// The facts of a source that decide how a message goes out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SourceFacts {
@@ -81,7 +90,7 @@ mod tests {
 
     use super::*;
 
-    const ON: Limits = Limits { queue_threshold: 200, queue: true, inline_max: 1000 };
+    const ON: Limits = Limits::REMOTE;
     const OFF: Limits = Limits { queue: false, ..ON };
 
     fn with(subscribers: usize) -> SourceFacts {
@@ -97,6 +106,9 @@ mod tests {
         assert_eq!(mode(with(201), OFF), Mode::Inline);
         assert_eq!(mode(with(1000), OFF), Mode::Inline);
         assert_eq!(mode(with(1001), OFF), Mode::Skipped);
+        for limits in [Limits::LOCAL, Limits { queue: false, ..Limits::LOCAL }] {
+            assert_eq!(mode(with(1_000_000), limits), Mode::Inline);
+        }
     }
 
     /// F03: an open circuit holds inline deliveries back; what is queued waits in any case.

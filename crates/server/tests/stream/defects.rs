@@ -1,4 +1,4 @@
-//! What went wrong in the design that sessions come from, one test for each of its ten defects.
+//! The ten defects of the original design of sessions, one test each.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ fn stream(number: u32) -> String {
     format!("/v1/app/stream/session:{}", session(number))
 }
 
-/// 1 (F05): one sequence for all sessions refused everybody who came late or missed something.
+/// 1 (F05): one sequence for all sessions refused every session that joined late or missed a message.
 #[tokio::test]
 async fn defect_1_a_late_joiner_is_not_refused() {
     let server = Server::start().await;
@@ -44,7 +44,7 @@ async fn defect_1_a_late_joiner_is_not_refused() {
 /// 2 (F03): queued messages were lost with the process; here they are lag, across a restart.
 #[tokio::test]
 async fn defect_2_nothing_is_lost_between_the_source_and_the_sessions() {
-    // A batch of appends leaves the deliveries to the worker, which a stop may interrupt.
+    // The worker delivers, and a stop may interrupt it.
     let limits = Limits { queue_threshold: 0, queue: true, inline_max: 0 };
     let fan_out = FanOutSettings { limits, ..FanOutSettings::default() };
     let mut server = Server::with(Settings { fan_out, ..settings() }).await;
@@ -91,7 +91,7 @@ async fn defect_4_deleting_a_session_removes_its_subscriptions() {
     server.json(Method::DELETE, &format!("/v1/app/session/{}", session(1)), json!(null)).await;
     let (_, words) = server.publish("/v1/app/publish/room", "application/json", "1").await;
     assert_eq!((&*words[0], &*words[2]), ("1", "0"), "counted at once, and no failure");
-    // The plain stream's delete is the same thing.
+    // Deleting its stream is the same.
     server.request(Method::DELETE, &stream(2)).send().await.unwrap();
     let (_, words) = server.publish("/v1/app/publish/room", "application/json", "2").await;
     assert_eq!(words[0], "0");
@@ -132,8 +132,8 @@ async fn defect_6_nobody_writes_into_a_session() {
     server.stop().await;
 }
 
-/// 6 (F01): a stream that took a session's name would keep that session from ever beginning. Neither a
-/// creation nor a fork takes one, however it is spelled; the session begins, and is a session.
+/// 6 (F01): a stream with the name of a session would keep that session from being created. Neither a creation
+/// nor a fork can have such a name, however it is spelled.
 #[tokio::test]
 async fn defect_6_no_stream_takes_the_name_of_a_session() {
     let server = Server::start().await;
@@ -161,7 +161,7 @@ async fn defect_6_no_stream_takes_the_name_of_a_session() {
     server.stop().await;
 }
 
-/// 7 (F09): any token of a project read and moved any session, and writes ignored its bounds.
+/// 7 (F09): any token of a project could read and change any session, and writes ignored its scope.
 #[tokio::test]
 async fn defect_7_a_bound_token_reaches_its_own_session_alone() {
     let server = Server::start().await;
@@ -183,8 +183,8 @@ async fn defect_7_a_bound_token_reaches_its_own_session_alone() {
     server.stop().await;
 }
 
-/// 8 (F08): sessions were cleaned by asking somebody else's analytics; see also
-/// `sessions_end_when_nobody_uses_them`. Here the store's own record is enough, across a restart.
+/// 8 (F08): expired sessions were found by a query to an analytics service; see also
+/// `sessions_end_when_nobody_uses_them`. Here the store knows them, even after a restart.
 #[tokio::test]
 async fn defect_8_the_store_knows_what_has_expired() {
     let fan_out = FanOutSettings { session_ttl_seconds: 1, ..FanOutSettings::default() };
@@ -198,7 +198,7 @@ async fn defect_8_the_store_knows_what_has_expired() {
     server.stop().await;
 }
 
-/// 9 (F02): writing to the source by the plain route went past the fan-out.
+/// 9 (F02): an append to the source bypassed the fan-out.
 #[tokio::test]
 async fn defect_9_no_way_of_writing_goes_past_the_fan_out() {
     let server = Server::start().await;
@@ -215,7 +215,7 @@ async fn defect_9_no_way_of_writing_goes_past_the_fan_out() {
     server.stop().await;
 }
 
-/// 10: routes were recognised by parts of their path, which opened what should be closed.
+/// 10: routes were matched by parts of their path, which allowed requests that should be refused.
 #[tokio::test]
 async fn defect_10_routes_are_exact() {
     let server = Server::start().await;

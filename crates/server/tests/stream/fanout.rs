@@ -1,4 +1,4 @@
-//! F01 to F08, F10: the routes of sessions over a real connection and a real store.
+//! F01 to F08, F10: the HTTP routes of sessions, over a real connection and a real store.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ async fn the_seven_routes() {
     server.stop().await;
 }
 
-/// F01: what is not an id is refused before anything happens, and methods are what they are.
+/// F01: invalid ids and wrong methods are refused before anything happens.
 #[tokio::test]
 async fn bad_requests_are_refused() {
     let server = Server::start().await;
@@ -92,8 +92,8 @@ async fn bad_requests_are_refused() {
     server.stop().await;
 }
 
-/// F07: subscribing again touches the session and answers when it ends now, to a stream it follows and to
-/// another one: what the answer says is what the session says.
+/// F07: subscribing again, to the same stream or another one, renews the session and answers its new end,
+/// which is also what the session shows.
 #[tokio::test]
 async fn subscribing_again_touches_the_session_and_says_so() {
     let server = Server::start().await;
@@ -110,7 +110,7 @@ async fn subscribing_again_touches_the_session_and_says_so() {
             assert_eq!(answer["expiresAt"], shown["expiresAt"]);
             answer["expiresAt"].as_i64().unwrap()
         };
-        // The clock has milliseconds: the first answer may fall into the same one.
+        // The clock has milliseconds: the first answer may come in the same one.
         before = server.until(again, |now| *now > before).await;
     }
     server.stop().await;
@@ -147,7 +147,7 @@ async fn a_queued_message_reaches_who_unsubscribes() {
     server.stop().await;
 }
 
-/// F12: a source that is deleted delivers what was acknowledged first.
+/// F12: a deleted source first delivers what was acknowledged.
 #[tokio::test]
 async fn a_queued_message_outlives_its_source() {
     let server = Server::with(limited(Limits { queue_threshold: 0, queue: true, inline_max: 1000 })).await;
@@ -166,7 +166,7 @@ async fn a_queued_message_outlives_its_source() {
 
 /// F03: above the threshold the worker delivers, from the source's cursor; nothing is missing.
 #[tokio::test]
-async fn many_sessions_are_the_workers_business() {
+async fn above_the_threshold_the_worker_delivers() {
     let server = Server::with(limited(Limits { queue_threshold: 2, queue: true, inline_max: 1000 })).await;
     server.put("/v1/app/stream/room", "application/json", "").await;
     for number in 0..3 {
@@ -187,8 +187,25 @@ async fn many_sessions_are_the_workers_business() {
     server.stop().await;
 }
 
-/// F03: with the queue switched off and too many sessions, the publish works, the header says
-/// skipped, it is counted, and it stays so; the next publish within the bound is delivered.
+/// F03, F11: by default a publish delivers to any number of sessions of the same store, in its own commit.
+#[tokio::test]
+async fn sessions_here_have_no_limit_by_default() {
+    const MANY: u32 = 201;
+    let server = Server::start().await;
+    server.put("/v1/app/stream/room", "application/json", "").await;
+    for number in 0..MANY {
+        server.subscribe("app", &session(number), "room").await;
+    }
+    let many = MANY.to_string();
+    let (status, words) = server.publish("/v1/app/publish/room", "application/json", "1").await;
+    assert_eq!((status, words.each_ref().map(String::as_str)), (204, [&*many, &*many, "0", "inline"]));
+    let last = format!("/v1/app/stream/session:{}", session(MANY - 1));
+    assert_eq!(server.values(&last).await, json!([1]));
+    server.stop().await;
+}
+
+/// F03: with the queue off and too many sessions, the publish succeeds, the header says skipped, and it is
+/// counted; the message is never delivered, and the next one within the limit is.
 #[tokio::test]
 async fn skipped_is_said_and_counted() {
     let server = Server::with(limited(Limits { queue_threshold: 1, queue: false, inline_max: 2 })).await;
@@ -209,8 +226,8 @@ async fn skipped_is_said_and_counted() {
     server.stop().await;
 }
 
-/// Sessions that follow several sources tell them apart by envelopes; what cannot be mixed is
-/// refused with a reason, and nothing of a new session is left (F07).
+/// F07: envelopes tell the sources of a session apart; streams that do not fit are refused with a reason, and
+/// nothing is left of a new session.
 #[tokio::test]
 async fn envelopes_tell_sources_apart() {
     let server = Server::start().await;
@@ -239,8 +256,7 @@ async fn envelopes_tell_sources_apart() {
     server.stop().await;
 }
 
-/// F08: a session that nobody uses ends with its subscriptions; reading, touching and a live
-/// connection keep it.
+/// F08: an unused session ends with its subscriptions; reading, touching and a live connection renew it.
 #[tokio::test]
 async fn sessions_end_when_nobody_uses_them() {
     let fan_out = FanOutSettings {
@@ -275,7 +291,7 @@ async fn sessions_end_when_nobody_uses_them() {
     server.stop().await;
 }
 
-/// F10: every category of the source document is a number.
+/// F10: every category of the source document is a metric.
 #[tokio::test]
 async fn every_category_is_counted() {
     let server = Server::start().await;
@@ -314,7 +330,7 @@ async fn every_category_is_counted() {
     server.stop().await;
 }
 
-/// F08: sessions and cursors outlive the server.
+/// F08: sessions and cursors survive a restart of the server.
 #[tokio::test]
 async fn sessions_survive_a_restart() {
     let server = Server::start().await;

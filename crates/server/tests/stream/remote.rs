@@ -13,25 +13,26 @@ use axum::response::{IntoResponse, Response};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use towpath_model::fanout::Limits;
 use towpath_server::stream::{FanOutSettings, Settings};
 
 use crate::kit::{Server, session, settings};
 
-/// How requests about one session go wrong.
+/// How requests for one session fail.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fault {
-    /// They are refused before they get there.
+    /// They are refused on the way.
     Refused,
-    /// They get there, and the answer is lost.
+    /// They arrive, and the answer is lost.
     AnswerLost,
 }
 
-/// What stands between both servers: hands requests on, except where it was told not to.
+/// A proxy between both servers that can fail requests.
 #[derive(Clone)]
 struct Between {
     there: String,
     faults: Arc<Mutex<HashMap<String, Fault>>>,
-    /// Where the source is, if what arrives is to be looked for in it; and what was not there.
+    /// The source to check messages against, and messages that were not in it.
     source: Arc<Mutex<Option<String>>>,
     late: Arc<Mutex<Vec<String>>>,
     posts: Arc<AtomicUsize>,
@@ -39,7 +40,7 @@ struct Between {
 }
 
 impl Between {
-    /// Begins to stand before a server; answers itself and where it is.
+    /// Starts before a server; answers the proxy and its URL.
     async fn before(there: &Server) -> (Between, String) {
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
         let between = Between {
@@ -57,7 +58,7 @@ impl Between {
         (between, url)
     }
 
-    /// A message that arrives must be in the source by then.
+    /// From now on, a message that arrives must be in the source already.
     async fn look_for(&self, body: &[u8]) {
         let Some(source) = self.source.lock().unwrap().clone() else { return };
         let held: Value = self.http.get(source).send().await.unwrap().json().await.unwrap();
@@ -108,7 +109,7 @@ async fn hand_on(State(between): State<Between>, request: Request) -> Response {
     response
 }
 
-/// A server whose sessions live on another one, with something between them.
+/// A server with its sessions on another one, and a proxy between them.
 struct World {
     here: Server,
     there: Server,
@@ -125,6 +126,7 @@ impl World {
         let (between, url) = Between::before(&there).await;
         let fan_out = FanOutSettings {
             sessions_url: Some(format!("{url}/v1/there/stream/{{project}}")),
+            limits: Limits::REMOTE,
             ..settings_of_sessions
         };
         let here = Server::with(Settings { fan_out, ..settings() }).await;
@@ -163,8 +165,8 @@ impl World {
     }
 }
 
-/// F03, F05: the stream of one session answers errors. The others have everything at once, the one is put
-/// aside, over a restart too, and has everything, once and in order, when its stream works again.
+/// F03, F05: the stream of one session answers errors. The others get everything at once. That one gets a
+/// backlog, which survives a restart, and everything once and in order when its stream works again.
 #[tokio::test]
 async fn one_session_that_fails_keeps_nobody_waiting_and_misses_nothing() {
     let mut world = World::open().await;
@@ -181,7 +183,7 @@ async fn one_session_that_fails_keeps_nobody_waiting_and_misses_nothing() {
         assert_eq!(world.values(number).await, json!([0, 1, 2, 3, 4, 5]), "session {number}");
     }
     assert_eq!(world.values(2).await, json!([0]));
-    // What is aside is kept durably, and a late joiner comes in meanwhile.
+    // The backlog is durable, and another session joins meanwhile.
     world.here = world.here.restart().await;
     world.here.subscribe("app", &session(4), "room").await;
     world.publish(6).await;
@@ -202,8 +204,8 @@ async fn one_session_that_fails_keeps_nobody_waiting_and_misses_nothing() {
     world.stop().await;
 }
 
-/// F02: the source is written first, and what becomes of the fan-out never fails a publish: one session fails,
-/// its answers are lost, all fail, the circuit is open, nobody is there at all.
+/// F02: the source is written first, and a failed fan-out never fails a publish: one session fails, its
+/// answers are lost, all fail, the circuit is open, the other server is down.
 #[tokio::test]
 async fn a_publish_succeeds_whatever_becomes_of_its_fan_out() {
     let circuit = towpath_model::circuit::Limits { failures_max: 3, recovery: Duration::from_secs(3_600) };
@@ -239,8 +241,8 @@ async fn a_publish_succeeds_whatever_becomes_of_its_fan_out() {
     world.here.stop().await;
 }
 
-/// F12: what was acknowledged while a session followed reaches it over there though it leaves: at once, while
-/// its stream fails, again after it came back, and over a restart.
+/// F12: a session on another server gets what was acknowledged while it followed, even if it leaves: at once,
+/// while its stream fails, again after it came back, and across a restart.
 #[tokio::test]
 async fn who_leaves_gets_over_there_what_was_published_before() {
     let mut world = World::open().await;
@@ -253,13 +255,13 @@ async fn who_leaves_gets_over_there_what_was_published_before() {
         assert_eq!(answer["unsubscribed"], true);
     };
     world.publish(0).await;
-    // It is put aside, and leaves.
+    // It gets a backlog, and leaves.
     world.between.set(2, Some(Fault::Refused));
     world.publish(1).await;
     world.publish(2).await;
     leave(&world.here, 2).await;
     world.publish(3).await;
-    // It comes back while it is still behind, hears of more, and leaves again.
+    // It comes back while it has a backlog, more is published, and it leaves again.
     let there = world.there.get(&World::path(2)).await.status();
     assert_eq!(there, 200);
     world.between.set(2, None);
@@ -287,7 +289,7 @@ async fn who_leaves_gets_over_there_what_was_published_before() {
     world.stop().await;
 }
 
-/// F12: a source with messages that sessions over there have not got yet is deleted once they have.
+/// F12: a source with messages that sessions on another server have yet to get is deleted after they got them.
 #[tokio::test]
 async fn a_source_waits_for_sessions_over_there() {
     let world = World::open().await;
@@ -305,8 +307,7 @@ async fn a_source_waits_for_sessions_over_there() {
     world.stop().await;
 }
 
-/// F05: the answers about one session are lost on the way: everything is sent to it again, and its stream
-/// takes each message once.
+/// F05: the answers for one session are lost: everything is sent again, and its stream has each message once.
 #[tokio::test]
 async fn a_lost_answer_makes_no_message_twice() {
     let world = World::open().await;
@@ -319,7 +320,7 @@ async fn a_lost_answer_makes_no_message_twice() {
         for n in 1..=5 {
             world.publish(round * 5 + n).await;
         }
-        // It is tried again and again, and each time it has arrived.
+        // It is sent again and again, and is there each time.
         let arrived = round * 5 + 1;
         let has_first = |found: &Value| found.as_array().is_some_and(|found| found.len() as u64 > arrived);
         world.here.until(async || world.values(2).await, has_first).await;
@@ -330,8 +331,8 @@ async fn a_lost_answer_makes_no_message_twice() {
     world.stop().await;
 }
 
-/// F06: a stream that is deleted there takes its session along, while it is aside too, and nobody else; who
-/// comes back under the same name begins anew.
+/// F06: deleting the stream of a session on the other server ends that session and no other, even with a
+/// backlog; a session of the same name then begins new.
 #[tokio::test]
 async fn a_stream_that_is_deleted_there_ends_its_session_alone() {
     let world = World::open().await;
@@ -346,7 +347,7 @@ async fn a_stream_that_is_deleted_there_ends_its_session_alone() {
     delete(2).await;
     assert_eq!(world.publish(1).await[1..3], ["2", "0"], "gone is no failure");
     assert_eq!(world.subscribers().await, 2);
-    // Aside first, then deleted.
+    // First a backlog, then deleted.
     world.between.set(3, Some(Fault::Refused));
     assert_eq!(world.publish(2).await[2], "1");
     delete(3).await;
@@ -363,7 +364,7 @@ async fn a_stream_that_is_deleted_there_ends_its_session_alone() {
     world.stop().await;
 }
 
-/// F08: touching renews the stream over there too, which nobody reads; without it both end.
+/// F08: touching also renews the stream on the other server; without it both expire.
 #[tokio::test]
 async fn touching_keeps_the_stream_over_there() {
     let world = World::with(FanOutSettings { session_ttl_seconds: 2, ..FanOutSettings::default() }).await;
@@ -386,7 +387,7 @@ async fn touching_keeps_the_stream_over_there() {
     world.stop().await;
 }
 
-/// F07: what cannot be registered leaves nothing over there; a session that was there before stays.
+/// F07: a failed registration leaves nothing on the other server; a session that existed before stays.
 #[tokio::test]
 async fn a_refused_session_leaves_nothing_over_there() {
     let world = World::open().await;
@@ -403,8 +404,8 @@ async fn a_refused_session_leaves_nothing_over_there() {
     world.stop().await;
 }
 
-/// F03, F04, F10: with every session failing the circuit opens, and closes after a probe; all of it is
-/// counted, and everything arrives late.
+/// F03, F04, F10: when every session fails, the circuit opens, and closes after a probe; all of it is counted,
+/// and every message arrives late.
 #[tokio::test]
 async fn an_open_circuit_is_counted_and_closes() {
     let circuit = towpath_model::circuit::Limits { failures_max: 2, recovery: Duration::from_millis(300) };

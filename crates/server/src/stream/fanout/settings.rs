@@ -7,32 +7,32 @@ use towpath_model::fanout::Limits;
 use towpath_model::token::Bearer;
 use towpath_streams::{Beyond, FanOut};
 
-/// Thresholds and waits of fan-outs.
+/// Thresholds and timeouts of fan-outs.
 #[derive(Debug, Clone)]
 pub struct FanOutSettings {
-    /// When a publish delivers, and when it leaves that to the worker.
+    /// When a publish delivers at once. [`Limits::REMOTE`] suits sessions on another server.
     pub limits: Limits,
-    /// When deliveries of a source stop being tried.
+    /// When the circuit of a source opens.
     pub circuit: circuit::Limits,
-    /// How long a session lives without being used.
+    /// How long an unused session lives.
     pub session_ttl_seconds: u64,
-    /// How often the cleaner says what ended.
+    /// How often expired sessions are logged.
     pub clean_every: Duration,
-    /// Where the streams of sessions are; `None` is here. A project's streams are found at
-    /// `{url}/v1/{project}/stream/`, or wherever `{project}` stands in the URL.
+    /// The server with the streams of sessions; `None` is this one. The streams of a project are at
+    /// `{url}/v1/{project}/stream/`, or where `{project}` stands in the URL.
     pub sessions_url: Option<String>,
-    /// What to show to that server.
+    /// The token for that server.
     pub sessions_bearer: Bearer,
-    /// Deliveries to another server that are under way at a time, for one source.
+    /// Concurrent deliveries to another server, per source.
     pub batch: usize,
-    /// How long one of them may take.
+    /// The timeout of one of them.
     pub delivery_wait_max: Duration,
 }
 
 impl Default for FanOutSettings {
     fn default() -> FanOutSettings {
         FanOutSettings {
-            limits: Limits { queue_threshold: 200, queue: true, inline_max: 1000 },
+            limits: Limits::LOCAL,
             circuit: circuit::Limits { failures_max: 5, recovery: Duration::from_secs(60) },
             session_ttl_seconds: 1800,
             clean_every: Duration::from_secs(300),
@@ -44,7 +44,7 @@ impl Default for FanOutSettings {
     }
 }
 
-/// The thresholds as the store takes them, which decides again inside the commit.
+/// The thresholds for the store, which decides again inside the commit.
 pub(super) fn as_fan_out(limits: Limits) -> FanOut {
     match limits.queue {
         true => FanOut { inline_max: limits.queue_threshold, beyond: Beyond::Queue },
