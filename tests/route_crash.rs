@@ -105,7 +105,7 @@ async fn a_role_killed_at_every_fail_point_loses_and_repeats_nothing() {
             assert_eq!(status.signal(), Some(9), "{point}: {:?}", victim.lines());
         }
     }
-    let fates = settled(&db, &receiver, events).await;
+    let fates = all_delivered(&db, &receiver, events).await;
     let found = violations(&fates);
     assert!(found.is_empty(), "{} violations, the first: {:?}", found.len(), found.first());
     let lost: i64 = fates.values().map(|fate| fate.lost).sum();
@@ -242,7 +242,7 @@ async fn emit(db: &TestDb, count: i64) -> i64 {
 }
 
 /// The fate of every event, once nothing is under way any more.
-async fn settled(db: &TestDb, receiver: &Receiver, events: i64) -> BTreeMap<String, Fate> {
+async fn all_delivered(db: &TestDb, receiver: &Receiver, events: i64) -> BTreeMap<String, Fate> {
     let left = "select (select count(*) from towpath.job) || ' ' || (select count(*) from towpath.delivery)";
     let deadline = Instant::now() + WAIT_MAX * 2;
     while db.text(left).await != format!("{events} 0") {

@@ -49,7 +49,7 @@ impl Route {
             )
             .await?;
             client.batch_execute("vacuum analyze").await?;
-            settle(&client).await?;
+            flush_disk(&client).await?;
             let (per_second, cpu) = self.backlog(&place, &client).await?;
             let idle = self.idle(&place, &client).await?;
             let busy = self.busy(&place, &client).await?;
@@ -142,8 +142,8 @@ impl Route {
     }
 }
 
-/// Lets the disk come to rest: what was stored a moment ago is still being written, and is not what is measured.
-async fn settle(client: &Client) -> anyhow::Result<()> {
+/// Writes everything to disk, so that earlier writes do not disturb the measurement.
+async fn flush_disk(client: &Client) -> anyhow::Result<()> {
     client.batch_execute("checkpoint").await?;
     let synced = tokio::process::Command::new("sync").status().await?;
     anyhow::ensure!(synced.success(), "sync: {synced}");

@@ -43,7 +43,7 @@ async fn positions(store: &Embedded) -> Vec<i64> {
     all.iter().map(|event| event["data"]["position"].as_i64().unwrap()).collect()
 }
 
-async fn settled(db: &TestDb, events: usize) {
+async fn all_delivered(db: &TestDb, events: usize) {
     until(db, "select count(*) from towpath.route_attempt where decision = 'sent'", &events.to_string())
         .await;
     until(db, LEFT, "0").await;
@@ -64,7 +64,7 @@ async fn a_stream_gets_every_event_once_and_in_order() {
     for _ in 0..10 {
         emit(&db, 30).await;
     }
-    settled(&db, 300).await;
+    all_delivered(&db, 300).await;
     let mut appended = positions(&store).await;
     for slice in 0..3 {
         let sql = format!(
@@ -106,14 +106,14 @@ async fn an_append_that_nobody_recorded_is_not_repeated() {
     .await;
     let role = start(&db, &store).await;
     emit(&db, 20).await;
-    settled(&db, 20).await;
+    all_delivered(&db, 20).await;
     let before = positions(&store).await;
     db.execute("drop trigger keep on towpath.stream_delivery").await;
     db.execute("insert into towpath.stream_delivery select * from kept").await;
     until(&db, LEFT, "0").await;
     assert_eq!(positions(&store).await, before);
     emit(&db, 1).await;
-    settled(&db, 21).await;
+    all_delivered(&db, 21).await;
     assert_eq!(positions(&store).await, (1..=21).collect::<Vec<i64>>(), "and it goes on behind");
     role.stop().await;
 }
@@ -127,10 +127,10 @@ async fn a_restored_database_does_not_lose_events_to_old_numbers() {
     let (_dir, store) = store();
     let role = start(&db, &store).await;
     emit(&db, 10).await;
-    settled(&db, 10).await;
+    all_delivered(&db, 10).await;
     db.execute("update towpath.route_stream set last_number = 3").await;
     emit(&db, 2).await;
-    settled(&db, 12).await;
+    all_delivered(&db, 12).await;
     assert_eq!(positions(&store).await, (1..=12).collect::<Vec<i64>>());
     let warned = "select count(*) from towpath.event_outbox where event_type = 'route.stream_restored'";
     assert_eq!(db.text(warned).await, "1");
@@ -145,7 +145,7 @@ async fn a_stream_that_has_ended_makes_dead_letters() {
     let (_dir, store) = store();
     let role = start(&db, &store).await;
     emit(&db, 1).await;
-    settled(&db, 1).await;
+    all_delivered(&db, 1).await;
     let name = StreamName::new("default", "orders").unwrap();
     store.append(name, Append { close: true, ..Append::default() }).await.unwrap();
     emit(&db, 3).await;

@@ -1,7 +1,7 @@
 //! Measures the embedded store: `cargo run --release -p towpath-streams --example bench -- all`.
 //!
-//! Numbers depend on the disk and the neighbours: compare only runs of the same minute, and
-//! trust processor time before wall-clock time.
+//! The figures depend on the disk and on other load: compare only runs of the same minute, and trust
+//! processor time more than wall-clock time.
 
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a program for people at a terminal")]
 
@@ -47,14 +47,14 @@ fn main() {
             start.elapsed(),
             store.recovery()
         );
-        // Ends without a word, so that the next start finds the same.
+        // Exits without a shutdown, so that the next start replays the same log.
         std::process::exit(0);
     }
     if run("catchup") {
         runtime.block_on(catch_up(&directory));
     }
     if what == "read" {
-        // What `catchup` left, by a process that has read none of it.
+        // Reads what `catchup` wrote, in a new process.
         runtime.block_on(read_whole(&open(&directory), "by a new process"));
     }
 }
@@ -323,7 +323,7 @@ async fn read_whole(store: &Embedded, what: &str) {
     );
 }
 
-/// User and system time of this process, from the kernel's own count.
+/// User and system time of this process.
 fn cpu_seconds() -> f64 {
     let text = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<&str> = text.rsplit(')').next().unwrap().split_whitespace().collect();

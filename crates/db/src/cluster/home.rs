@@ -123,7 +123,7 @@ impl Home {
 
     /// Stops a server that was left running in the directory. Nobody owns it: we hold the
     /// lock. Answers its process id.
-    pub(super) async fn settle(&self) -> Result<Option<i32>, Error> {
+    pub(super) async fn stop_orphan(&self) -> Result<Option<i32>, Error> {
         let Some(pid) = server::running_in(&self.pgdata) else { return Ok(None) };
         tracing::warn!(pid, "stopping a PostgreSQL that lost its owner");
         let started = Instant::now();

@@ -78,7 +78,7 @@ impl Cluster {
         let binaries = Binaries::find(config.bin.as_deref(), home::major(&config.data.join("postgres")))?;
         let lock = Lock::take(&config.data)?;
         let home = Home::find(config)?;
-        home.settle().await?;
+        home.stop_orphan().await?;
         home.prepare(&binaries).await?;
         let url = home.url();
         let postgres_url = home.socket_url("postgres");
@@ -112,7 +112,9 @@ pub fn owner(data: &Path) -> Option<(i32, Option<String>)> {
 /// server that nobody owns. Answers what was stopped.
 pub async fn stop(config: &Config) -> Result<Option<String>, Error> {
     match Lock::take(&config.data) {
-        Ok(_lock) => Ok(Home::find(config)?.settle().await?.map(|pid| format!("postgres process {pid}"))),
+        Ok(_lock) => {
+            Ok(Home::find(config)?.stop_orphan().await?.map(|pid| format!("postgres process {pid}")))
+        }
         Err(Error::InUse { pid, .. }) if pid > 0 => {
             server::signal(pid, nix::sys::signal::Signal::SIGTERM);
             Lock::wait_free(&config.data, limits::CLUSTER_STOP_WAIT_MAX * 2).await?;

@@ -1,8 +1,8 @@
-//! Deliveries to streams: the loop that appends what routes have for them, in order.
+//! Deliveries to streams: the loop that appends events of routes to streams, in order.
 //!
-//! Exactly once needs no memory here. The database numbers what a route has for a stream, the
-//! append carries the number as the epoch of an idempotent producer, and the stream itself
-//! refuses a number it has seen (docs/decisions/0007).
+//! Exactly once needs no state here. The database numbers the events of a route for a stream, the
+//! append carries the number as the epoch of an idempotent producer, and the stream refuses a
+//! number that it has already (docs/decisions/0007).
 
 mod local;
 mod remote;
@@ -31,35 +31,35 @@ use crate::{fail_point, limits};
 
 /// Where the streams are.
 pub trait Streams: Send + Sync + 'static {
-    /// Appends one JSON text, making the stream if there is none.
+    /// Appends one JSON text, and creates the stream if there is none.
     fn append(&self, append: EventAppend) -> Appending<'_>;
 }
 
-/// What becomes of an append.
+/// The result of an append, in the future.
 pub type Appending<'a> = Pin<Box<dyn Future<Output = Result<(), Refused>> + Send + 'a>>;
 
-/// One append.
+/// An event to append to a stream.
 #[derive(Debug, Clone)]
 pub struct EventAppend {
-    /// To which stream.
+    /// The stream.
     pub name: StreamName,
-    /// As which request of which producer.
+    /// The producer and its request.
     pub producer: Producer,
-    /// JSON.
+    /// The event as JSON.
     pub body: String,
 }
 
-/// Why an append was not taken.
+/// Why an append was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refused {
-    /// The stream has seen a higher number already.
+    /// The stream has a higher number already.
     Seen {
-        /// Which one.
+        /// That number.
         newest: u64,
     },
-    /// It will never take this.
+    /// It will never be accepted.
     Never(String),
-    /// Not now.
+    /// Try again later.
     Later(String),
 }
 
@@ -96,7 +96,7 @@ impl Sender<'_> {
         }
     }
 
-    /// Claims once and appends all of it; answers how long to sleep, or none for not at all.
+    /// Claims once and appends all of it; answers how long to sleep, `None` for not at all.
     async fn round(&self) -> Result<Option<Duration>, Error> {
         let claimed =
             self.database.stream_delivery_claim(self.owner, limits::STREAMS, limits::STREAM_LEASE).await?;

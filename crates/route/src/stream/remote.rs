@@ -17,9 +17,9 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// The server at `url`, without a path, and what to show to it.
+    /// The server at `url`, without a path, and the token for it.
     pub fn new(url: &str, bearer: Bearer) -> Result<Remote, Error> {
-        // No redirects: a token goes to the server it was meant for.
+        // No redirects: the token must go only to the configured server.
         let http = Client::builder()
             .connect_timeout(limits::CONNECT_WAIT_MAX)
             .timeout(limits::STREAM_BATCH_MAX)
@@ -73,7 +73,7 @@ fn unreachable(error: reqwest::Error) -> Refused {
     Refused::Later(format!("the stream server does not answer: {}", error.without_url()))
 }
 
-/// What a status other than success means. Only the protocol's own refusals are for good.
+/// What an error status means. Only refusals of the protocol are permanent.
 fn judge(status: StatusCode, newest: Option<u64>) -> Refused {
     let words = match (status.as_u16(), newest) {
         (401 | 403, None) => format!(

@@ -16,7 +16,7 @@ use towpath_model::stream::content_type::ContentType;
 use towpath_model::stream::expiry::Expiry;
 use towpath_model::stream::name::StreamName;
 use towpath_model::stream::offset::Offset;
-use towpath_model::stream::state::{self, Accepted, Refusal, Verdict};
+use towpath_model::stream::state;
 
 use super::index::Index;
 use super::planned::{PlannedFeed, PlannedStream};
@@ -229,41 +229,16 @@ impl<'a> Plan<'a> {
     fn append(&mut self, name: &StreamName, append: &Append, fan_out: FanOut) -> Decided<Published> {
         self.check_free(name)?;
         let stream = self.usable(name)?;
-        let appended = self.append_to(stream, append)?;
-        if stream.feed().is_none() && !self.feeds.contains_key(&stream.id) {
-            return Ok(Published { appended, subscribers: 0, mode: FanOutMode::Inline });
-        }
-        let nothing = Messages::default();
-        let written = if appended.is_duplicate { &nothing } else { &append.messages };
-        let (subscribers, mode) = self.deliver(stream, written, fan_out);
-        Ok(Published { appended, subscribers, mode })
-    }
-
-    fn append_to(&mut self, stream: &'a Stream, append: &Append) -> Result<Appended, Error> {
         if stream.session().is_some() {
-            return Err(Error::ReadOnly(stream.name.clone()));
+            return Err(Error::ReadOnly(name.clone()).into());
         }
-        let at = self.now;
         let planned = self.streams.entry(stream.id).or_insert_with(|| PlannedStream::of(stream));
-        let known = append.producer.as_ref().and_then(|producer| planned.accepted(stream, &producer.id));
-        let (accepted, is_duplicate) = match planned.judge(stream, append, known) {
-            Verdict::Refuse(refusal) => return Err(refused(&stream.name, refusal, planned)),
-            Verdict::Duplicate(accepted) => (Some(accepted), true),
-            Verdict::AlreadyClosed => (known, true),
-            Verdict::Write => {
-                let producer = append.producer.as_ref();
-                (producer.map(|it| Accepted { epoch: it.epoch, seq: it.seq }), false)
-            }
-        };
         let start = planned.tail;
-        if !is_duplicate {
-            planned.append(append);
-        }
-        let (tail, closed) = (Offset::new(planned.tail), planned.closed);
-        if !is_duplicate {
+        let appended = planned.append(stream, append)?;
+        if !appended.is_duplicate {
             self.write(Record::Append(AppendRecord {
                 id: stream.id,
-                at,
+                at: self.now,
                 start,
                 close: append.close,
                 producer: append.producer.clone(),
@@ -271,7 +246,13 @@ impl<'a> Plan<'a> {
                 messages: append.messages.clone(),
             }));
         }
-        Ok(Appended { tail, closed, is_duplicate, producer: accepted })
+        if stream.feed().is_none() && !self.feeds.contains_key(&stream.id) {
+            return Ok(Published { appended, subscribers: 0, mode: FanOutMode::Inline });
+        }
+        let nothing = Messages::default();
+        let written = if appended.is_duplicate { &nothing } else { &append.messages };
+        let (subscribers, mode) = self.deliver(stream, written, fan_out);
+        Ok(Published { appended, subscribers, mode })
     }
 
     /// Each append is decided on its own; all of them are in one commit.
@@ -464,10 +445,6 @@ pub(super) fn usable<'a>(index: &'a Index, name: &StreamName, now: u64) -> Resul
         false if expired => Err(Error::NotFound(name.clone())),
         false => Ok(stream),
     }
-}
-
-fn refused(name: &StreamName, refusal: Refusal, planned: &PlannedStream) -> Error {
-    Error::Refused { name: name.clone(), refusal, tail: Offset::new(planned.tail), closed: planned.closed }
 }
 
 fn head_of(record: &CreateRecord) -> Head {

@@ -9,7 +9,7 @@ use towpath_model::stream::state::{self, Accepted, AppendFacts, StreamFacts, Ver
 use super::index::Index;
 use super::plan::envelope_starts;
 use super::stream::Stream;
-use crate::Append;
+use crate::{Append, Appended, Error};
 
 /// A stream that this commit appends to.
 pub(super) struct PlannedStream {
@@ -31,14 +31,29 @@ impl PlannedStream {
         PlannedStream { tail: stream.tail, closed: stream.closed, more: None }
     }
 
+    /// Decides an append, and changes the facts as it will.
+    pub(super) fn append(&mut self, stream: &Stream, append: &Append) -> Result<Appended, Error> {
+        let known = append.producer.as_ref().and_then(|producer| self.accepted(stream, &producer.id));
+        let (producer, is_duplicate) = match self.judge(stream, append, known) {
+            Verdict::Refuse(refusal) => {
+                let (name, tail, closed) = (stream.name.clone(), Offset::new(self.tail), self.closed);
+                return Err(Error::Refused { name, refusal, tail, closed });
+            }
+            Verdict::Duplicate(accepted) => (Some(accepted), true),
+            Verdict::AlreadyClosed => (known, true),
+            Verdict::Write => (self.write(append), false),
+        };
+        Ok(Appended { tail: Offset::new(self.tail), closed: self.closed, is_duplicate, producer })
+    }
+
     /// The newest request of a producer, of this commit or of an earlier one.
-    pub(super) fn accepted(&self, stream: &Stream, producer: &str) -> Option<Accepted> {
+    fn accepted(&self, stream: &Stream, producer: &str) -> Option<Accepted> {
         let mut here = self.more.iter().flat_map(|more| &more.producers);
         let here = here.find(|(id, _)| **id == *producer).map(|(_, accepted)| *accepted);
         here.or_else(|| stream.accepted(producer))
     }
 
-    pub(super) fn judge(&self, stream: &Stream, append: &Append, known: Option<Accepted>) -> Verdict {
+    fn judge(&self, stream: &Stream, append: &Append, known: Option<Accepted>) -> Verdict {
         let (here, before) = (self.more.as_deref(), stream.more.as_deref());
         // The stream was closed by this commit, or by an earlier one.
         let closed_by = match self.closed && !stream.closed {
@@ -65,25 +80,25 @@ impl PlannedStream {
         state::append(stream, append)
     }
 
-    /// Changes the facts as the append will.
-    pub(super) fn append(&mut self, append: &Append) {
+    /// Changes the facts, and answers the request of the producer that is the newest now.
+    fn write(&mut self, append: &Append) -> Option<Accepted> {
         self.tail += append.messages.data.len() as u64;
         self.closed |= append.close;
         if append.producer.is_none() && append.stream_seq.is_none() {
-            return;
+            return None;
         }
         let more = self.more.get_or_insert_default();
         if let Some(stream_seq) = &append.stream_seq {
             more.stream_seq = Some(stream_seq.clone());
         }
-        if let Some(producer) = &append.producer {
-            more.producers.retain(|(id, _)| *id != producer.id);
-            let accepted = Accepted { epoch: producer.epoch, seq: producer.seq };
-            more.producers.push((producer.id.clone(), accepted));
-            if append.close {
-                more.closed_by = Some(producer.clone());
-            }
+        let producer = append.producer.as_ref()?;
+        more.producers.retain(|(id, _)| *id != producer.id);
+        let accepted = Accepted { epoch: producer.epoch, seq: producer.seq };
+        more.producers.push((producer.id.clone(), accepted));
+        if append.close {
+            more.closed_by = Some(producer.clone());
         }
+        Some(accepted)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What each call does, one claim at a time.
+//! The calls of the store, one claim per test.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ async fn with_stream(id: &str) -> (Embedded, SimDisk, Clock) {
     (store, disk, clock)
 }
 
-/// S05: what was appended is read, in order, with its boundaries, in pages of any size.
+/// S05: appended messages are read in order, with their boundaries, in pages of any size.
 #[tokio::test]
 async fn reads_give_back_what_appends_gave() {
     let (store, ..) = with_stream("a").await;
@@ -53,7 +53,7 @@ async fn a_stream_that_is_not_there_is_not_found() {
     assert!(matches!(store.delete(name("a")).await, Err(Error::NotFound(_))));
 }
 
-/// Producers are fenced and duplicates found, across a restart too.
+/// Producers are fenced and duplicates are found, even after a restart.
 #[tokio::test]
 async fn producers_survive_a_restart() {
     let (store, disk, clock) = with_stream("a").await;
@@ -182,7 +182,7 @@ async fn a_deleted_source_lives_on_until_its_forks_are_gone() {
     }
 }
 
-/// F08: using a stream renews its life, looking at it does not.
+/// F08: reading a stream renews its life, `head` does not.
 #[tokio::test]
 async fn a_sliding_life_is_renewed_by_use() {
     let (disk, clock) = (SimDisk::default(), Clock::new());
@@ -195,7 +195,7 @@ async fn a_sliding_life_is_renewed_by_use() {
     }
     clock.advance_millis(8_000);
     store.head(&name("a")).unwrap();
-    // Renewals by reading are written down by the keeper.
+    // The keeper writes renewals by reading to the log.
     assert_eq!(store.keep().unwrap(), 0);
     drop(store);
     let store = open(&disk, &clock);
@@ -208,7 +208,7 @@ async fn a_sliding_life_is_renewed_by_use() {
     assert_eq!(read_all(&store, "a", 10).await.unwrap(), Vec::<Vec<u8>>::new());
 }
 
-/// The keeper may be called from a task for ever; a task's budget of polls once ran out.
+/// The keeper can be called from a task any number of times; it once used up tokio's budget of polls.
 #[tokio::test]
 async fn the_keeper_works_inside_a_task() {
     let (disk, clock) = (SimDisk::default(), Clock::new());
@@ -277,9 +277,8 @@ async fn retention_drops_the_oldest_data_at_a_boundary() {
     assert!((70..=90).contains(&bytes), "160 of 400 seconds are kept, a 16th more or less: {bytes}");
 }
 
-/// Issue 8: a limit that is set later counts for what is there already, from then on at the latest; data
-/// of a stream that nobody appends to any more ages too, also across a restart; one limit changes
-/// without the other.
+/// A limit that is set later counts for existing data, from that time on; data of a stream that
+/// nobody appends to ages too, even across a restart; each limit changes without the other.
 #[tokio::test]
 async fn retention_can_be_changed_later() {
     let (store, disk, clock) = with_stream("a").await;
@@ -356,7 +355,7 @@ async fn streams_are_listed_by_prefix_in_order() {
     assert_eq!((store.count("test"), store.count("other")), (4, 0));
 }
 
-/// S05: a follower sees the bytes a reader sees, the end behind the last of them.
+/// S05: a follower gets the bytes that a reader gets, and then the end.
 #[tokio::test]
 async fn a_follower_gets_everything_once_and_then_the_end() {
     let (store, ..) = with_stream("a").await;
@@ -425,7 +424,7 @@ async fn many_followers_share_one_batch() {
     assert!(batches.iter().all(|batch| Arc::ptr_eq(batch, &batches[0])));
 }
 
-/// A segment of which nothing is alive goes away; it was once gathered for ever.
+/// A segment without live bytes is removed; it was once gathered again and again.
 #[tokio::test]
 async fn segments_without_life_are_dropped() {
     let (store, disk, _) = with_stream("a").await;
@@ -444,8 +443,8 @@ async fn segments_without_life_are_dropped() {
     assert_eq!(read_all(&store, "b", 5_000).await.unwrap().len(), 4);
 }
 
-/// Gathering, sealing and checkpoints go on beside appends, trims, deletions and readers,
-/// and nobody sees anything but their own bytes.
+/// Compaction and checkpoints run beside appends, trims, deletions and readers, and every reader
+/// gets the bytes of its own stream.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn maintenance_beside_everything_changes_nothing() {
     let (disk, clock) = (SimDisk::default(), Clock::new());
@@ -516,7 +515,7 @@ async fn maintenance_beside_everything_changes_nothing() {
     }
 }
 
-/// The real directory: locked, versioned, and the same after a restart with all threads.
+/// A real directory: locked, versioned, and the same after a restart with all threads.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_directory_belongs_to_one_process_and_keeps_everything() {
     let directory = tempfile::tempdir().unwrap();

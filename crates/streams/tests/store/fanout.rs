@@ -1,5 +1,5 @@
-//! Sessions and deliveries, one claim at a time. The ten defects of the original design each
-//! have their test here or in the server's tests.
+//! Sessions and deliveries, one claim per test. Each of the ten defects of the original design has
+//! its test here or in the server's tests.
 
 use std::sync::{Arc, Mutex};
 
@@ -65,7 +65,7 @@ async fn held(store: &Embedded, session: &str) -> Vec<String> {
     read.into_iter().map(|message| String::from_utf8(message).unwrap()).collect()
 }
 
-/// F05: what sessions wait for outlives a trim of their source, also when the store is opened again.
+/// F05: messages that sessions wait for survive a trim of their source, even after a restart.
 #[tokio::test]
 async fn who_waits_keeps_what_was_trimmed_over_a_restart() {
     let (store, disk, clock) = with_sources(&["room"]).await;
@@ -81,7 +81,7 @@ async fn who_waits_keeps_what_was_trimmed_over_a_restart() {
     assert!(wrapped.len() == 2 && wrapped[0].ends_with("1},") && wrapped[1].ends_with("22},"), "{wrapped:?}");
 }
 
-/// F05, F11: one payload reaches every session, once, in one commit, and is stored once.
+/// F05, F11: a message reaches every session once, in one commit, and is stored once.
 #[tokio::test]
 async fn a_publish_reaches_every_session_in_one_commit() {
     let (store, disk, clock) = with_sources(&["room"]).await;
@@ -102,7 +102,7 @@ async fn a_publish_reaches_every_session_in_one_commit() {
     }
 }
 
-/// What publishing has cost: bytes and writes, commits, and sessions that were looked at.
+/// The cost of publishing: bytes, writes, commits, and sessions that pulled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Cost {
     bytes: u64,
@@ -113,8 +113,8 @@ struct Cost {
 
 const PUBLISHES: usize = 3_000;
 
-/// Publishes in turn to the sources that so many sessions follow, all of them. One segment holds
-/// everything, so that nothing is counted but the publishes.
+/// Publishes in turn to the sources, each followed by all sessions. One segment holds everything, so
+/// that only the publishes are counted.
 async fn cost_of_publishing(sessions: usize, sources: &[&str], envelope: bool) -> Cost {
     let (disk, clock) = (SimDisk::default(), Clock::new());
     let roomy = Config { segment_bytes: 32 << 20, checkpoint_after_bytes: 1 << 30, ..config(&clock) };
@@ -150,8 +150,8 @@ async fn cost_of_publishing(sessions: usize, sources: &[&str], envelope: bool) -
     }
 }
 
-/// F11: publishing to 10,000 subscribers is the same work as to one: the same commits, writes and bytes; and
-/// a publish makes eight sessions at most take something in, on average.
+/// F11: publishing to 10,000 subscribers is the same work as to one: the same commits, writes and bytes;
+/// and on average a publish makes at most eight sessions pull.
 #[tokio::test]
 async fn publishing_to_ten_thousand_costs_what_it_costs_to_one() {
     for (sources, envelope) in [(&["a"][..], false), (&["a", "b"], false), (&["a", "b"], true)] {
@@ -164,7 +164,7 @@ async fn publishing_to_ten_thousand_costs_what_it_costs_to_one() {
     }
 }
 
-/// F05, defect 1: whoever comes late, or comes back, gets what is published from then on and
+/// F05, defect 1: a session that joins late or comes back gets what is published from then on, and
 /// is never refused.
 #[tokio::test]
 async fn late_joiners_and_returners_get_what_follows() {
@@ -188,8 +188,8 @@ async fn late_joiners_and_returners_get_what_follows() {
     }
 }
 
-/// F03, defect 2: what is not delivered at once waits, through a crash too, and is delivered
-/// once; only what is skipped on purpose is not.
+/// F03, defect 2: a message that is not delivered at once waits, even through a crash, and is
+/// delivered once; only a skipped one is not.
 #[tokio::test]
 async fn what_is_queued_waits_and_arrives_once() {
     let (store, disk, clock) = with_sources(&["room"]).await;
@@ -200,22 +200,22 @@ async fn what_is_queued_waits_and_arrives_once() {
     assert_eq!(store.fan_out_state(&name("room")).unwrap().lag_bytes(), 4);
     let store = open(&disk.image().after_power_cut(0, |_, byte| byte), &clock);
     assert_eq!(store.lagging(9).len(), 1, "it is known after a crash");
-    // One who joins while others wait gets nothing of what they wait for.
+    // A session that joins now gets nothing of what the others wait for.
     subscribe(&store, "session:b", "room").await;
     assert_eq!(drain(&store, "room").await, 4);
     assert_eq!(drain(&store, "room").await, 0, "a second time delivers nothing");
     assert!(store.lagging(9).is_empty());
     assert_eq!(publish(&store, "room", "3,", NEVER).await.mode, FanOutMode::Skipped);
     publish(&store, "room", "4,", LATER).await;
-    // With something waiting, what comes behind waits too: nothing overtakes.
+    // While a message waits, later ones wait too: the order is kept.
     publish(&store, "room", "5,", NEVER).await;
     assert_eq!(publish(&store, "room", "6,", INLINE).await.mode, FanOutMode::Inline);
     assert_eq!(held(&store, "session:a").await, ["1,", "2,", "4,", "5,", "6,"]);
     assert_eq!(held(&store, "session:b").await, ["4,", "5,", "6,"]);
 }
 
-/// F12: what was acknowledged while a session followed reaches it, in order and once, though it
-/// leaves before the delivery: with and without envelopes, beside one who begins in the middle of
+/// F12: a session gets what was acknowledged while it followed, in order and once, even if it leaves
+/// before the delivery: with and without envelopes, beside a session that starts in the middle of
 /// what waits, through a crash, a trim and a compaction.
 #[tokio::test]
 async fn who_leaves_gets_what_was_published_before() {
@@ -261,7 +261,7 @@ async fn who_leaves_gets_what_was_published_before() {
     }
 }
 
-/// F12: a source that is deleted, expires or begins anew delivers what waits first.
+/// F12: a source that is deleted, expires or is created again first delivers what waits.
 #[tokio::test]
 async fn a_source_that_ends_delivers_what_waits() {
     for envelope in [false, true] {
@@ -293,7 +293,7 @@ async fn a_source_that_ends_delivers_what_waits() {
     }
 }
 
-/// F12: more than a commit may read is delivered step by step before the session leaves.
+/// F12: what is too much for one commit is delivered step by step before the session leaves.
 #[tokio::test]
 async fn who_leaves_behind_much_gets_all_of_it() {
     let (store, ..) = with_sources(&["room"]).await;
@@ -314,8 +314,7 @@ async fn who_leaves_behind_much_gets_all_of_it() {
     assert_eq!(read_all(&store, "session:a", 1 << 20).await.unwrap().len(), 20);
 }
 
-/// Defect 5: values of several sources can be told apart, and their order is the order they
-/// were delivered in, for ever.
+/// Defect 5: values of several sources can be told apart, and keep the order of their delivery.
 #[tokio::test]
 async fn envelopes_say_where_a_value_comes_from() {
     let (store, disk, clock) = with_sources(&["a", "b"]).await;
@@ -326,7 +325,7 @@ async fn envelopes_say_where_a_value_comes_from() {
         publish(&store, "a", &format!("{round},"), INLINE).await;
         publish(&store, "b", &format!("{{\"n\":{round}}},"), if round % 3 == 0 { LATER } else { INLINE })
             .await;
-        // One who follows with envelopes from the middle of what waits.
+        // A session with envelopes that starts in the middle of what waits.
         if round == 9 {
             try_subscribe(&store, "session:late", "b", true).await.unwrap();
         }
@@ -349,7 +348,7 @@ async fn envelopes_say_where_a_value_comes_from() {
     assert_eq!(held(&store, "session:late").await, late);
 }
 
-/// F07: what cannot be followed is refused with a reason, and nothing is left behind.
+/// F07: a stream that cannot be followed is refused with a reason, and nothing is left of a new session.
 #[tokio::test]
 async fn what_cannot_be_followed_is_refused() {
     let (store, ..) = with_sources(&["room"]).await;
@@ -370,7 +369,7 @@ async fn what_cannot_be_followed_is_refused() {
     refused(try_subscribe(&store, "session:taken", "room", false).await, "ordinary stream");
 }
 
-/// Defect 6: nobody but its subscriptions writes to a session's stream.
+/// Defect 6: only its subscriptions write to a session's stream.
 #[tokio::test]
 async fn a_session_is_written_by_its_subscriptions_alone() {
     let (store, ..) = with_sources(&["room"]).await;
@@ -384,8 +383,8 @@ async fn a_session_is_written_by_its_subscriptions_alone() {
     assert!(matches!(forked, Err(Error::ForkPoint { .. })));
 }
 
-/// F06, F08, defect 4: a session that is deleted or expires takes its subscriptions with it;
-/// deliveries do not keep it alive, reading and touching do.
+/// F06, F08, defect 4: the subscriptions of a session end when it is deleted or expires; deliveries
+/// do not renew its life, reading and touching do.
 #[tokio::test]
 async fn a_session_ends_with_its_subscriptions() {
     let (store, disk, clock) = with_sources(&["room"]).await;
@@ -414,8 +413,8 @@ async fn a_session_ends_with_its_subscriptions() {
     assert!(matches!(store.session(&name("session:deleted")), Err(Error::NotFound(_))));
 }
 
-/// A source that ends ends its subscriptions; what was delivered stays readable as long as
-/// the session, and no longer.
+/// When a source ends, so do the subscriptions to it; delivered messages stay readable as long as the
+/// session exists, and no longer.
 #[tokio::test]
 async fn a_source_ends_and_its_sessions_keep_what_they_got() {
     let (store, disk, clock) = with_sources(&["room", "other"]).await;
@@ -428,7 +427,7 @@ async fn a_source_ends_and_its_sessions_keep_what_they_got() {
     let wrapped = held(&store, "session:b").await;
     store.delete(name("room")).await.unwrap();
     assert!(matches!(store.head(&name("room")), Err(Error::NotFound(_))));
-    // The name is free at once, and its new life has nobody who follows it.
+    // The name is free at once, and the new stream has no subscribers.
     let mut create = plain();
     create.shape.content_type = Some(json());
     assert!(store.create(name("room"), create).await.unwrap().is_new);
@@ -451,7 +450,7 @@ fn all_of_it() -> towpath_streams::List {
     towpath_streams::List { project: "test".into(), prefix: String::new(), after: None, limit: 99 }
 }
 
-/// Retention of a source drops nothing that a session holds, and everything when it goes.
+/// Retention of a source drops nothing that a session holds, and everything once the session ends.
 #[tokio::test]
 async fn retention_waits_for_sessions() {
     let (store, disk, clock) = with_sources(&["room"]).await;
@@ -484,8 +483,8 @@ async fn retention_waits_for_sessions() {
     assert!(disk.used() + 15_000 < used, "{} of {used}", disk.used());
 }
 
-/// F08: live readers of a session are woken by deliveries, inline and late ones, and get
-/// every message once in order; what was not at hand is read from the disk.
+/// F08: deliveries, inline or queued, wake live readers of a session, who get every message once and
+/// in order; what is not in memory is read from the disk.
 #[tokio::test]
 async fn a_followed_session_hears_deliveries() {
     let (store, ..) = with_sources(&["a", "b"]).await;
@@ -514,7 +513,7 @@ async fn a_followed_session_hears_deliveries() {
     assert!(matches!(follower.next().await.unwrap(), Step::Gone));
 }
 
-/// F08: thousands of sessions that begin together share their syncs.
+/// F08: thousands of sessions that are created together share their syncs.
 #[tokio::test]
 async fn a_burst_of_sessions_is_few_commits() {
     let (store, disk, _) = with_sources(&["room"]).await;
@@ -536,7 +535,7 @@ async fn a_burst_of_sessions_is_few_commits() {
     assert_eq!(store.sources("test", None, 9).len(), 1);
 }
 
-/// Small values: set, listed, kept.
+/// Small values are set, listed, and kept across a restart.
 #[tokio::test]
 async fn small_values_are_kept() {
     let (store, disk, clock) = with_sources(&[]).await;
@@ -553,11 +552,11 @@ async fn small_values_are_kept() {
     assert!(matches!(store.put_meta("project", "c", Some(large)).await, Err(Error::TooLarge(_))));
 }
 
-/// A watcher hears of every change, deliveries included if it cares.
+/// A watcher is told of every change, and of deliveries if it wants them.
 #[tokio::test]
-async fn a_watcher_hears_everything() {
-    struct Ear(Mutex<Vec<(String, u64)>>);
-    impl Watch for Ear {
+async fn a_watcher_is_told_of_everything() {
+    struct Changes(Mutex<Vec<(String, u64)>>);
+    impl Watch for Changes {
         fn changed(&self, name: &StreamName, tail: Offset, _: bool) {
             self.0.lock().unwrap().push((name.id.to_string(), tail.bytes()));
         }
@@ -566,23 +565,23 @@ async fn a_watcher_hears_everything() {
         }
     }
     let (store, ..) = with_sources(&["room"]).await;
-    let ear = Arc::new(Ear(Mutex::default()));
-    let watcher: Arc<dyn Watch> = ear.clone();
+    let changes = Arc::new(Changes(Mutex::default()));
+    let watcher: Arc<dyn Watch> = changes.clone();
     store.watch(Arc::downgrade(&watcher));
     subscribe(&store, "session:a", "room").await;
     publish(&store, "room", "1,", INLINE).await;
     store.append(name("room"), bytes(b"2,")).await.unwrap();
     drain(&store, "room").await;
     store.delete(name("room")).await.unwrap();
-    let received = ear.0.lock().unwrap().clone();
+    let received = changes.0.lock().unwrap().clone();
     let told = |id: &str, tail| (id.to_owned(), tail);
     let expected =
         [told("room", 2), told("session:a", 2), told("room", 4), told("session:a", 4), told("room", 4)];
     assert_eq!(received, expected);
 }
 
-/// A session may be in a checkpoint before it has taken in what its sources remember: they
-/// must not forget it until the checkpoint is whole.
+/// A session may be in a checkpoint before it has pulled from its sources: their feeds must keep the
+/// entries until the checkpoint is whole.
 #[tokio::test]
 async fn a_checkpoint_in_the_middle_of_deliveries_loses_none() {
     let (store, disk, clock) = with_sources(&["before"]).await;

@@ -1,20 +1,20 @@
-//! The checker of fan-out histories: given what was asked and answered, and what sessions
-//! hold at the end, it says whether each session holds exactly the messages that were
-//! published while it was subscribed, once each, in the order of their source.
+//! The checker of fan-out histories. From the requests and answers, and from what sessions hold at
+//! the end, it decides whether each session holds exactly the messages that were published while
+//! it was subscribed, once each, in the order of their source.
 //!
-//! A message is known by its source and its number there. Answers that a kill swallowed are
-//! filled in from the state found at the next start.
+//! A message is known by its source and its number there. Answers that a kill prevented are
+//! derived from the state at the next start.
 
 use std::collections::BTreeMap;
 
-/// Something that was asked or answered, in the order it was written down.
+/// A request or an answer, in the order of writing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Line {
     PublishAsked {
         source: usize,
         number: u64,
     },
-    /// Delivered with it or left to wait: that makes no difference to who follows.
+    /// Delivered at once or queued: that makes no difference to its subscribers.
     Published {
         source: usize,
         number: u64,
@@ -54,8 +54,8 @@ pub(crate) enum Line {
     },
 }
 
-/// A time in which a session followed a source: the first message it must hold, and where it
-/// must not and may at most end.
+/// A time in which a session followed a source: the first message it must hold, and the bounds of
+/// the last one.
 #[derive(Debug, Clone, Copy)]
 struct Interval {
     source: usize,
@@ -74,13 +74,13 @@ struct Session {
 /// What is known so far.
 #[derive(Debug, Default)]
 pub(crate) struct Checker {
-    /// Per source how many publishes were asked and acknowledged.
+    /// How many publishes were asked for and acknowledged, per source.
     sources: BTreeMap<usize, [u64; 2]>,
     sessions: BTreeMap<usize, Session>,
 }
 
 impl Checker {
-    /// Takes in the next line.
+    /// Processes the next line.
     pub(crate) fn hear(&mut self, line: &Line) -> Result<(), String> {
         match *line {
             Line::PublishAsked { source, number } => self.count(source, 0, number + 1),
@@ -89,7 +89,7 @@ impl Checker {
                 self.session(session).in_flight = Some(line.clone());
             }
             Line::UnsubscribeAsked { session, source } => {
-                // F12: what was acknowledged before it asked to leave must reach it.
+                // F12: it must get what was acknowledged before it asked to leave.
                 let acknowledged = self.counts(source)[1];
                 let session = self.session(session);
                 session.in_flight = Some(line.clone());
@@ -149,8 +149,8 @@ impl Checker {
         }
     }
 
-    /// Compares what a session follows after a kill with what was acknowledged, and learns
-    /// what became of the request that was under way.
+    /// Compares what a session follows after a kill with what was acknowledged, and finds out what
+    /// happened to the request that was under way.
     fn found(&mut self, number: usize, follows: Option<&[(usize, u64)]>) -> Result<(), String> {
         let in_flight = self.session(number).in_flight.take();
         let Some(follows) = follows else {
@@ -248,7 +248,7 @@ impl Session {
     }
 }
 
-/// Each word is a number but the first; `-` is nothing.
+/// A word, then numbers; `-` is nothing.
 impl Line {
     pub(crate) fn parse(text: &str) -> Option<Line> {
         let mut words = text.split(' ');
@@ -278,9 +278,9 @@ impl Line {
     }
 }
 
-/// The checker is worth something: a good history passes, and whatever is changed of it does
-/// not. F12: one that lacks a message acknowledged before the session asked to leave is bad,
-/// one that lacks a message still under way then is not.
+/// The checker works: a good history passes, and every changed one fails. F12: a history without a
+/// message acknowledged before the session asked to leave is bad; without one that was still under
+/// way it is good.
 #[test]
 fn bad_histories_are_found_out() {
     let mut checker = heard(

@@ -1,12 +1,12 @@
-//! S03, S06: disks that are full or refuse, and what the store makes of them.
+//! S03, S06: disks that are full or fail.
 
 use towpath_streams::{Append, Error, Store};
 
 use crate::sim::SimDisk;
 use crate::support::*;
 
-/// A full disk refuses writes and nothing else; room brings them back; what was refused
-/// never shows up, and what was acknowledged is all there.
+/// A full disk stops writes and nothing else, until there is room; refused messages never appear,
+/// and acknowledged ones are all there.
 #[tokio::test]
 async fn a_full_disk_refuses_until_there_is_room() {
     let (disk, clock) = (SimDisk::default(), Clock::new());
@@ -47,8 +47,8 @@ fn big() -> towpath_streams::Create {
     create
 }
 
-/// Bytes that a failed commit left behind the end never become part of the next one, even
-/// when that one ends exactly where an old record begins.
+/// Bytes that a failed commit left after the end never become a part of the next commit, even if
+/// that one ends exactly where an old record begins.
 #[tokio::test]
 async fn leftovers_of_a_failed_commit_never_come_back() {
     let (disk, clock) = (SimDisk::default(), Clock::new());
@@ -79,7 +79,7 @@ async fn a_write_that_fails_is_an_error_and_nothing_more() {
     assert_eq!(read_all(&store, "a", 1000).await.unwrap(), [b"one", b"two"]);
 }
 
-/// After a failed sync nobody knows what the disk holds: no more writes, and it says so.
+/// After a failed sync it is unknown what the disk holds: the store takes no more writes and says so.
 #[tokio::test]
 async fn a_failed_sync_poisons_the_store() {
     let (disk, clock) = (SimDisk::default(), Clock::new());
@@ -103,7 +103,7 @@ async fn a_failed_sync_poisons_the_store() {
     }
 }
 
-/// Maintenance that finds no room gives up and leaves everything as it was.
+/// Maintenance without room on the disk gives up and changes nothing.
 #[tokio::test]
 async fn maintenance_on_a_full_disk_breaks_nothing() {
     let (disk, clock) = (SimDisk::default(), Clock::new());
@@ -144,7 +144,7 @@ async fn a_store_opens_on_a_full_disk() {
         }
     }
     drop(store);
-    // With and without what a commit that failed left behind.
+    // With and without bytes of a failed commit.
     for kept in [0, usize::MAX] {
         let disk = disk.image().after_power_cut(kept, |_, byte| byte);
         let room = disk.used();
@@ -153,7 +153,7 @@ async fn a_store_opens_on_a_full_disk() {
         assert_eq!(store.recovery().damage, None);
         assert!(read_all(&store, "a", 1000).await.unwrap() == acknowledged, "reads go on");
         let mut more = 0;
-        // Opening may have given some room back.
+        // Opening may have freed some space.
         let refused = loop {
             match store.append(name("a"), bytes(&[99; 700])).await {
                 Ok(_) => more += 1,

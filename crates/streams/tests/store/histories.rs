@@ -15,7 +15,7 @@ use crate::model::{Model, Wrong};
 use crate::sim::SimDisk;
 use crate::support::*;
 
-/// Something that happens.
+/// An event of a history.
 #[derive(Debug, Clone)]
 enum Event {
     Write(Write),
@@ -91,7 +91,7 @@ fn body() -> impl Strategy<Value = Body> {
 fn write() -> impl Strategy<Value = Write> {
     let id = 0..STREAMS;
     let source = 0..STREAMS - SESSIONS;
-    // Mostly sessions, sometimes what cannot be one.
+    // Mostly sessions, sometimes streams that cannot be one.
     let session = prop_oneof![9 => STREAMS - SESSIONS..STREAMS, 1 => 0..STREAMS];
     prop_oneof![
         3 => (id.clone(), any::<bool>(), prop::option::of(1..20u8), prop::bool::weighted(0.1), prop::collection::vec(any::<u8>(), 0..20))
@@ -461,7 +461,7 @@ impl Pair {
         assert_eq!(said, self.model.metas.clone().into_iter().collect::<Vec<_>>());
     }
 
-    /// Lets a checkpoint go on write by write, and does something else in between.
+    /// Lets a checkpoint continue write by write, with other events in between.
     async fn checkpoint_beside(&mut self, besides: &[Beside]) {
         self.disk.switch(|switches| switches.checkpoint_writes = Some(0));
         let store = self.store.clone();
@@ -480,7 +480,7 @@ impl Pair {
         checkpoint.join().unwrap().unwrap();
     }
 
-    /// Opens again. A crash may forget that a stream was read, never that it was written.
+    /// Opens the store again. A crash may lose that a stream was read, never that it was written.
     fn reopen(&mut self, disk: SimDisk) {
         self.store.shut_down();
         self.disk = disk;
@@ -551,12 +551,12 @@ proptest! {
     }
 }
 
-/// As many as a minute allows; a night allows more.
+/// As many as fit into a minute by default.
 fn cases() -> u32 {
     std::env::var("TOWPATH_STREAM_HISTORIES").ok().and_then(|text| text.parse().ok()).unwrap_or(150)
 }
 
-/// Pages smaller than the lists of tiny blocks they are read from once left holes.
+/// Small pages over long lists of tiny blocks once had holes.
 #[test]
 fn small_pages_over_many_tiny_blocks() {
     let append = |id| {

@@ -1,7 +1,7 @@
 //! S03: a process with 64 appenders is killed, again and again, in the same directory.
 //!
-//! The child is this test binary, told by a variable where to work. It says on its output
-//! what was acknowledged; the parent kills it and compares with what the directory holds.
+//! The child is this test binary; a variable names its directory. It prints what was acknowledged;
+//! the parent kills it and compares that with what the directory holds.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -17,14 +17,14 @@ use towpath_streams::{Error, Store};
 use crate::support::*;
 
 const DIRECTORY: &str = "TOWPATH_STREAM_KILL_DIRECTORY";
-/// Which life of the directory a child is; its process id may come again.
+/// The number of the child in its directory; process ids repeat.
 const LIFE: &str = "TOWPATH_STREAM_KILL_LIFE";
 const APPENDERS: u64 = 64;
 const STREAMS: u64 = 16;
 /// Kills in one directory.
 const LIVES: usize = 5;
 
-/// How often: a few times in every run, as often as asked in a campaign.
+/// How often: a few times by default, more often in a campaign.
 fn kills() -> u64 {
     std::env::var("TOWPATH_STREAM_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(10)
 }
@@ -53,8 +53,8 @@ fn nothing_acknowledged_is_lost_by_kills() {
         return;
     }
     let (mut appends, mut deletions) = (0, 0);
-    // A directory lives through a few kills: long enough to be recovered from what was
-    // recovered, short enough that checking all of it stays quick.
+    // A few kills per directory: enough to recover what was recovered before, few enough that
+    // checking all of it is quick.
     for first in (0..kills()).step_by(LIVES) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().to_str().unwrap();
@@ -70,7 +70,7 @@ fn nothing_acknowledged_is_lost_by_kills() {
     println!("{} kills, {appends} acknowledged appends, {deletions} deletions", kills());
 }
 
-/// What the children said.
+/// What the children printed.
 #[derive(Default)]
 struct Acknowledged {
     /// Per appender the number of appends.
@@ -177,7 +177,7 @@ fn child() {
     });
 }
 
-/// One line, whole or not at all.
+/// Prints one line, whole or not at all.
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     // The parent may have closed its end: it is about to kill this process.

@@ -1,6 +1,5 @@
-//! F03, F05, F06: sessions that come, go and come back while a process is killed again and
-//! again in the middle of publishing. What each of them holds at the end is checked against
-//! everything that was asked and answered.
+//! F03, F05, F06: sessions subscribe, leave and come back while a process that publishes is killed
+//! again and again. What each of them holds at the end is checked against all requests and answers.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -19,7 +18,7 @@ const DIRECTORY: &str = "TOWPATH_TEST_FANOUT_DIRECTORY";
 const SOURCES: usize = 4;
 /// Tasks that change what sessions follow; each has its own.
 const CHANGERS: usize = 16;
-/// Every message is as long, so that an offset is a number.
+/// All messages have this length, so that an offset gives a number.
 const MESSAGE_BYTES: u64 = 20;
 
 fn setting(name: &str, default: usize) -> usize {
@@ -70,7 +69,7 @@ fn sessions_hold_what_was_published_whatever_is_killed() {
     println!("{} kills, {} sessions, {lines} lines of history, {held} messages held", kills(), sessions());
 }
 
-/// Runs a child, hears what it says, and kills it.
+/// Runs a child, reads what it prints, and kills it.
 fn run_and_kill(directory: &str, round: u64, checker: &mut Checker) -> usize {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["kill_fanout::child", "--exact", "--nocapture", "--ignored"])
@@ -100,7 +99,7 @@ fn run_and_kill(directory: &str, round: u64, checker: &mut Checker) -> usize {
     count
 }
 
-/// Opens what the last kill left, delivers what waits, and looks at every session.
+/// Opens what the last kill left, delivers what waits, and checks every session.
 async fn check(directory: &str, checker: &mut Checker) -> usize {
     let store = Embedded::open(config(directory)).unwrap();
     assert_eq!(store.recovery().damage, None);
@@ -187,7 +186,7 @@ fn child() {
                 _ => unreachable!("only states are found"),
             });
         }
-        // The first thing of a life: everybody is subscribed to something, at once.
+        // First of all, every session subscribes to something, all at once.
         let started = Arc::new(AtomicU64::new(0));
         for changer in 0..CHANGERS {
             tokio::spawn(change(store.clone(), changer, started.clone()));
@@ -222,10 +221,10 @@ async fn publish(store: Embedded, number: usize) {
     }
 }
 
-/// Has its own sessions subscribe, leave, come back, die and be read.
+/// Its own sessions subscribe, leave, come back, are deleted and are read.
 async fn change(store: Embedded, changer: usize, counter: Arc<AtomicU64>) {
     let mine: Vec<usize> = (changer..sessions()).step_by(CHANGERS).collect();
-    // Numbers that look random and differ from life to life.
+    // Pseudo-random numbers that differ from child to child.
     let seed = u64::from(std::process::id());
     let random = move || {
         let number =
@@ -271,7 +270,7 @@ async fn subscribe(store: &Embedded, number: usize, of: usize) {
     say(&format!("subscribed {number} {of} {start}"));
 }
 
-/// One line, whole or not at all.
+/// Prints one line, whole or not at all.
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     // The parent may have closed its end: it is about to kill this process.

@@ -1,5 +1,5 @@
-//! What the store promises, tried to break: random histories against a model, power cuts
-//! at every byte, killed processes, full disks and syncs that fail.
+//! Tests of the store: random histories against a model, power cuts at every byte, killed processes,
+//! full disks and failing syncs.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 

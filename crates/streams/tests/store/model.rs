@@ -1,4 +1,4 @@
-//! The store as it should be: every stream a list of messages, every rule in the open.
+//! The model of the store: every stream a list of messages, every rule written plainly.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use towpath_model::stream::producer::Producer;
 use towpath_model::stream::state::{self, Accepted, AppendFacts, Refusal, StreamFacts, Verdict};
 use towpath_streams::{Append, Create, Error, Messages};
 
-/// What went wrong, without the words.
+/// The kind of an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Wrong {
     NotFound,
@@ -47,7 +47,7 @@ pub(crate) struct Stream {
     pub(crate) start: u64,
     pub(crate) closed: bool,
     pub(crate) used_at: i64,
-    /// When it was last written to: what a crash cannot take back.
+    /// When it was last written to; a crash does not lose that.
     pub(crate) written_at: i64,
     closed_by: Option<Producer>,
     stream_seq: Option<String>,
@@ -56,7 +56,7 @@ pub(crate) struct Stream {
     pub(super) life: u64,
     /// What a session follows; `None` if it is no session.
     pub(super) subs: Option<Vec<Sub>>,
-    /// Messages whose delivery is due: the offset behind each, and its bytes.
+    /// Messages to be delivered: the offset after each, and its bytes.
     pub(super) due: Vec<(u64, Vec<u8>)>,
     origin: Option<String>,
     pub(super) deleted: bool,
@@ -124,7 +124,7 @@ impl Model {
         self.streams.values().filter(|stream| stream.origin.as_deref() == Some(id)).count()
     }
 
-    /// Creates, and answers whether it is new. The store says which id it gave.
+    /// Creates a stream, and answers whether it is new. The store gives the id.
     pub(crate) fn create(&mut self, id: &str, create: &Create) -> Result<bool, Wrong> {
         let fork = match &create.shape.fork {
             Some(point) => {
@@ -260,7 +260,7 @@ impl Model {
         let due = self.streams.iter().filter(|(_, it)| !it.deleted && it.has_expired(self.now));
         let mut ended: Vec<(u64, String)> = due.map(|(id, stream)| (stream.id, id.clone())).collect();
         ended.sort_unstable();
-        // All of them end together, behind what each still delivers.
+        // All of them end together, after each has delivered what waits.
         ended.iter().for_each(|(_, id)| self.deliver_due(id));
         for (_, id) in &ended {
             self.streams.get_mut(id).unwrap().deleted = true;
@@ -269,7 +269,7 @@ impl Model {
         ended.len()
     }
 
-    /// A stream ends, behind what its subscribers wait for.
+    /// A stream ends, after it has delivered what its subscribers wait for.
     pub(super) fn remove(&mut self, id: &str) {
         self.deliver_due(id);
         if let Some(stream) = self.streams.get_mut(id) {
@@ -279,7 +279,7 @@ impl Model {
     }
 
     fn remove_unused(&mut self) {
-        // What ended is followed no more, and follows nothing.
+        // Streams that ended have no subscribers and no subscriptions.
         let ended: Vec<u64> =
             self.streams.values().filter(|stream| stream.deleted).map(|stream| stream.life).collect();
         for stream in self.streams.values_mut() {
@@ -326,7 +326,7 @@ fn cut(origin: &Stream, offset: Option<u64>, sub_offset: u64) -> Option<Vec<Vec<
         (count, true) => kept.extend_from_slice(rest.get(..count)?),
         (bytes, false) => {
             let more = rest.first()?.get(..bytes)?;
-            // Bytes behind a cut belong to the message that was cut.
+            // Bytes after a cut belong to the message that was cut.
             let is_cut = kept.iter().map(|message| message.len() as u64).sum::<u64>()
                 == offset - origin.start
                 && origin.messages.get(kept.len().wrapping_sub(1)) != kept.last();

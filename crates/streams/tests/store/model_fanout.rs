@@ -1,4 +1,4 @@
-//! Sessions as they should be: every delivery copied into every session, one by one.
+//! The model of sessions: every delivery is copied into every session, one by one.
 
 use towpath_model::stream::content_type::Mode;
 use towpath_model::stream::expiry::Expiry;
@@ -119,7 +119,7 @@ impl Model {
         Ok((tail, is_duplicate, subscribers.len(), mode))
     }
 
-    /// Delivers all that is due; also of a source that has expired and is not removed yet.
+    /// Delivers all that is due, even of an expired source that is not removed yet.
     pub(crate) fn fan_out(&mut self, id: &str) -> Result<(), Wrong> {
         match self.streams.get(id) {
             None => return Err(Wrong::NotFound),
@@ -129,7 +129,7 @@ impl Model {
         Ok(())
     }
 
-    /// F12: what is due reaches those who follow, also when one of them leaves or the source ends.
+    /// F12: subscribers get what is due, even when one of them leaves or the source ends.
     pub(super) fn deliver_due(&mut self, id: &str) {
         let Some(source) = self.streams.get_mut(id).filter(|source| !source.deleted) else { return };
         let (life, due) = (source.life, std::mem::take(&mut source.due));

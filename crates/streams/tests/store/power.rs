@@ -1,5 +1,5 @@
-//! S03: power cuts at every byte of a commit, bits that flip, and the proof that the
-//! checker would notice a store that does not sync.
+//! S03: power cuts at every byte of a commit, flipped bits, and the proof that the checker would
+//! notice a store that does not sync.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use towpath_streams::{Append, Beyond, Error, FanOut, Store, Subscribe};
 use crate::sim::SimDisk;
 use crate::support::*;
 
-/// What can be known of a stream from outside: bytes, boundaries, end, and the request each
-/// producer would have to send next.
+/// What callers can see of a stream: bytes, boundaries, closed or not, and the next request that
+/// each producer must send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Print {
     messages: Vec<Vec<u8>>,
@@ -58,7 +58,7 @@ async fn prints(store: &Embedded) -> Prints {
     prints
 }
 
-/// Asks with a request that is refused in any case and says what would be accepted.
+/// Sends a request that is always refused; the refusal says what would be accepted.
 async fn expected_seq(store: &Embedded, id: &str, producer: &str) -> u64 {
     match store.append(name(id), produced(b"never", producer, 0, 1_000)).await {
         Err(Error::Refused { refusal: Refusal::ProducerGap { expected, .. }, .. }) => expected,
@@ -137,8 +137,8 @@ const CHANGES: usize = 10;
 /// The change of two records: an append and its delivery.
 const PUBLISH: usize = 4;
 
-/// What is true after the first so many changes. A publish that is cut in two is a message
-/// that waits to be delivered.
+/// The state after the first so many changes. A publish that is cut in two is a message that waits
+/// to be delivered.
 async fn expectations() -> Vec<Prints> {
     let mut all = Vec::new();
     for count in 0..=CHANGES {
@@ -163,8 +163,7 @@ async fn interrupted() -> crate::sim::Image {
     let store = open(&disk, &Clock::new());
     before(&store).await;
     disk.switch(|switches| switches.hold_sync = true);
-    // Something to keep the committer busy, so that the changes become one commit. It has
-    // no effect of its own that prints show.
+    // Keeps the committer busy, so that the changes become one commit. The prints do not show it.
     let plug = store.retain(name("plug"), towpath_streams::Retention::default().into());
     disk.wait_for_sync();
     let changes = join_all((0..CHANGES).map(|number| change(&store, number)));
@@ -225,8 +224,8 @@ async fn garbage_in_any_byte_of_an_unsynced_commit_is_cut_off() {
     }
 }
 
-/// Whatever bit of promised data flips: no reader gets a wrong byte, and if something is
-/// missing the store says so.
+/// Whatever bit of acknowledged data flips: no reader gets a wrong byte, and if something is missing
+/// the store reports it.
 #[tokio::test]
 async fn flipped_bits_are_never_read_and_never_silent() {
     let disk = SimDisk::default();
@@ -249,7 +248,7 @@ async fn flipped_bits_are_never_read_and_never_silent() {
                 assert!(expected.starts_with(&read), "{file} byte {at}: stream {id} reads {read:?}");
                 missing |= read.len() < expected.len();
             }
-            // A flip in the very last commit cannot be told from a torn one.
+            // A flip in the last commit looks the same as a torn commit.
             let said = recovery.damage.is_some() || recovery.torn_bytes > 0;
             assert!(!missing || said || corrupt(&store).await, "{file} byte {at}: silence, {recovery:?}");
         }
@@ -286,7 +285,7 @@ async fn corrupt(store: &Embedded) -> bool {
     false
 }
 
-/// The checker is worth something: it fails for a store whose syncs do nothing.
+/// The checker works: it fails for a store whose syncs do nothing.
 #[tokio::test]
 async fn a_store_without_sync_is_found_out() {
     let disk = SimDisk::default();
@@ -303,7 +302,7 @@ async fn a_store_without_sync_is_found_out() {
     assert_ne!(prints(&store).await, acknowledged, "a store without sync must lose what it acknowledged");
 }
 
-/// An acknowledged deletion survives the power cut right behind it.
+/// An acknowledged deletion survives a power cut right after it.
 #[tokio::test]
 async fn what_was_deleted_stays_deleted() {
     let disk = SimDisk::default();

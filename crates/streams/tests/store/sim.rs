@@ -1,7 +1,7 @@
-//! A disk in memory that knows what it has promised.
+//! A disk in memory that knows what is durable.
 //!
-//! Each file remembers what the last sync made durable and every write since. A power cut
-//! keeps the durable part and whatever the test chooses of the rest.
+//! Each file remembers what the last sync made durable and every write since. A power cut keeps the
+//! durable part and whatever the test chooses of the rest.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -27,14 +27,14 @@ struct State {
     /// Bytes that were written, and in how many writes.
     written: (u64, usize),
     waiting: usize,
-    /// Somebody waits to write to a checkpoint.
+    /// A write to a checkpoint waits.
     checkpointing: bool,
 }
 
 /// What the disk does wrong.
 #[derive(Default, Clone)]
 pub(crate) struct Switches {
-    /// Syncs say yes and do nothing.
+    /// Syncs succeed and do nothing.
     pub(crate) lying_sync: bool,
     /// Syncs fail.
     pub(crate) failing_sync: bool,
@@ -46,7 +46,7 @@ pub(crate) struct Switches {
     pub(crate) hold_sync: bool,
     /// Every sync remembers the disk as it was before.
     pub(crate) remember: bool,
-    /// So many writes to a checkpoint are let through before the next one waits.
+    /// How many writes to a checkpoint pass before the next one waits.
     pub(crate) checkpoint_writes: Option<usize>,
 }
 
@@ -71,13 +71,13 @@ impl SimDisk {
         self.state.1.notify_all();
     }
 
-    /// Waits until somebody waits for a held sync.
+    /// Waits until a sync is held.
     pub(crate) fn wait_for_sync(&self) {
         let state = self.lock();
         drop(self.state.1.wait_while(state, |state| state.waiting == 0).unwrap());
     }
 
-    /// Waits until a checkpoint waits to be let on, or `is_done`.
+    /// Waits until a checkpoint write is held, or `is_done`.
     pub(crate) fn wait_for_checkpoint(&self, is_done: impl Fn() -> bool) {
         let mut state = self.lock();
         while !state.checkpointing && !is_done() {
@@ -240,7 +240,7 @@ impl DiskFile for SimFile {
         }
         let grows = (position + bytes.len() as u64).saturating_sub(state.files[self.file].now.len() as u64);
         let room = state.switches.room.map_or(u64::MAX, |room| room.saturating_sub(state.used()));
-        // A full disk takes what it can: a short write.
+        // A full disk writes what fits: a short write.
         let taken = bytes.len() - (grows.saturating_sub(room) as usize).min(bytes.len());
         state.written = (state.written.0 + taken as u64, state.written.1 + 1);
         let file = &mut state.files[self.file];

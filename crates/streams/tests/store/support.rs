@@ -1,4 +1,4 @@
-//! Short words for stores, names and bytes.
+//! Short helpers for stores, names and bytes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -16,7 +16,7 @@ use towpath_streams::{Append, Create, Error, Messages, Retention, Store};
 
 use crate::sim::SimDisk;
 
-/// A clock that moves when told to.
+/// A clock that tests move.
 #[derive(Clone)]
 pub(crate) struct Clock(Arc<AtomicI64>);
 
@@ -75,9 +75,9 @@ pub(crate) fn sliding(seconds: u64) -> Create {
     create
 }
 
-pub(crate) fn fork(source: &str, offset: Option<u64>, sub_offset: u64) -> Create {
+pub(crate) fn fork(origin: &str, offset: Option<u64>, sub_offset: u64) -> Create {
     let mut create = plain();
-    create.shape.fork = Some(ForkPoint { origin: name(source), offset: offset.map(Offset::new), sub_offset });
+    create.shape.fork = Some(ForkPoint { origin: name(origin), offset: offset.map(Offset::new), sub_offset });
     create
 }
 
