@@ -4,12 +4,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use futures_util::Stream;
-use hyper::body::{Body as _, Frame, SizeHint};
+use hyper::body::{Frame, SizeHint};
 
 use crate::budget::{Held, Share};
-use crate::limits::SMALL_ANSWER_BYTES;
-use crate::paged::Paged;
+use crate::stream::Events;
+use crate::unsent::{Lost, Unsent};
 
 /// What is sent. Pieces are shared with the store and with other clients, never copied.
 pub(crate) enum Body {
@@ -20,9 +19,9 @@ pub(crate) enum Body {
     /// A JSON page: `[`, the values, `]`.
     Array(Array),
     /// A page of a stream, as long as its reader takes it.
-    Page(Box<Paged>),
-    /// Events until the stream, the client or the server ends it, and on whose account one is held.
-    Events(Pin<Box<dyn Stream<Item = Chunk> + Send>>, Box<Share>),
+    Page(Box<Unsent>),
+    /// Events until the stream, the client or the server ends it, and what hyper has not taken of the last one.
+    Events(Box<Events>, Option<Box<Unsent>>),
     /// Whatever the other pages answer with, and the room it takes if it is large.
     Other(axum::body::Body, Option<Box<(Share, Held)>>),
 }
@@ -60,7 +59,7 @@ impl Chunk {
     }
 
     /// What it carries.
-    fn into_data(self) -> Bytes {
+    pub(crate) fn into_data(self) -> Bytes {
         let begin = self.0.iter().position(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         self.0.slice(begin..self.0.len() - 2)
     }
@@ -87,20 +86,6 @@ impl Body {
             length => stored.slice(..length - 1),
         };
         Body::Array(Array { values, next: Part::Open })
-    }
-
-    /// The next piece with its length before it.
-    pub(crate) fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Chunk, axum::Error>>> {
-        if let Body::Events(events, _) = self {
-            return events.as_mut().poll_next(cx).map(|chunk| chunk.map(Ok));
-        }
-        while let Some(frame) = ready!(Pin::new(&mut *self).poll_frame(cx)) {
-            // An empty chunk would say that this was all.
-            if let Some(data) = frame?.into_data().ok().filter(|data| !data.is_empty()) {
-                return Poll::Ready(Some(Ok(Chunk::write(data.len(), |out| out.extend_from_slice(&data)))));
-            }
-        }
-        Poll::Ready(None)
     }
 }
 
@@ -160,9 +145,8 @@ impl hyper::body::Body for Body {
             }
             Body::Array(array) => array.next(),
             Body::Page(page) => ready!(page.poll_piece(cx)).transpose().map_err(|_| no_room())?,
-            Body::Events(events, share) => {
-                let chunk = ready!(events.as_mut().poll_next(cx)).map(Chunk::into_data);
-                chunk.map(|data| counted(data, share)).transpose()?
+            Body::Events(events, unsent) => {
+                ready!(poll_events(events, unsent, cx)).transpose().map_err(|_| no_room())?
             }
             Body::Other(body, held) => {
                 let frame = ready!(Pin::new(body).poll_frame(cx));
@@ -194,13 +178,24 @@ impl hyper::body::Body for Body {
     }
 }
 
-/// An event that hyper holds until its reader takes it; too much of that ends the answer, and the reader comes back.
-fn counted(data: Bytes, share: &Share) -> Result<Bytes, axum::Error> {
-    if data.len() <= SMALL_ANSWER_BYTES {
-        return Ok(data);
+/// The next piece of an event.
+fn poll_events(
+    events: &mut Events,
+    unsent: &mut Option<Box<Unsent>>,
+    cx: &mut Context<'_>,
+) -> Poll<Option<Result<Bytes, Lost>>> {
+    loop {
+        if let Some(rest) = unsent {
+            if let Some(piece) = ready!(rest.poll_piece(cx)) {
+                return Poll::Ready(Some(piece));
+            }
+            *unsent = None;
+        }
+        match ready!(events.poll_events(cx)) {
+            Some(chunk) => *unsent = Some(Box::new(events.unsent(&chunk.into_data(), Chunk::into_data))),
+            None => return Poll::Ready(None),
+        }
     }
-    let held = share.try_hold(data.len()).and_then(|held| share.keep(held)).ok_or_else(no_room)?;
-    Ok(share.give(data, held))
 }
 
 /// The data of an answer that has its room, which is free when the data has been sent.
@@ -219,6 +214,7 @@ fn no_room() -> axum::Error {
 #[cfg(test)]
 mod tests {
     use http_body_util::BodyExt;
+    use hyper::body::Body as _;
 
     use super::*;
 

@@ -5,15 +5,19 @@
 //! few kilobytes are not counted: they are part of what a connection costs.
 //!
 //! A connection that carries many requests has a bound of its own. Nobody waits for it, because answers that are not
-//! read would hold up the one that is: half of it is for pages that are kept while they are sent, as many as fit,
-//! and half for two small pieces of every answer.
+//! read would hold up the one that is: half of it is for pages and larger pieces, as many as fit, and half for two
+//! small pieces of every answer.
 
 use std::collections::{BTreeMap, HashMap};
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use futures_util::task::AtomicWaker;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::limits;
@@ -57,6 +61,10 @@ struct Inner {
 struct Pool {
     room: Arc<Semaphore>,
     units: u32,
+    /// Wakes readers that have stopped when the pool becomes tight.
+    tight: Notify,
+    /// How many wait for room.
+    waiting: AtomicUsize,
 }
 
 const UNIT_BYTES: usize = 1 << 10;
@@ -64,7 +72,8 @@ const UNIT_BYTES: usize = 1 << 10;
 impl Pool {
     fn new(bytes: usize) -> Pool {
         let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX).max(1);
-        Pool { room: Arc::new(Semaphore::new(units as usize)), units }
+        let room = Arc::new(Semaphore::new(units as usize));
+        Pool { room, units, tight: Notify::new(), waiting: AtomicUsize::new(0) }
     }
 
     /// What is larger than the pool takes all of it.
@@ -77,11 +86,33 @@ impl Pool {
     }
 
     async fn take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let _waiting = Waiting::new(&self.waiting);
+        self.tight.notify_waiters();
         self.room.clone().acquire_many_owned(self.units_of(bytes)).await.ok()
     }
 
     fn try_take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
-        self.room.clone().try_acquire_many_owned(self.units_of(bytes)).ok()
+        let taken = self.room.clone().try_acquire_many_owned(self.units_of(bytes)).ok();
+        if self.is_tight() {
+            self.tight.notify_waiters();
+        }
+        taken
+    }
+}
+
+/// Counts somebody who waits for room until it is dropped.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl Waiting<'_> {
+    fn new(count: &AtomicUsize) -> Waiting<'_> {
+        count.fetch_add(1, Ordering::Relaxed);
+        Waiting(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -160,25 +191,24 @@ impl Share {
         std::iter::once(&*self.own).chain(server)
     }
 
-    /// How much is handed out at once to somebody else who sends it.
+    /// The least that is given to hyper at once.
     pub(crate) fn piece_bytes(&self) -> usize {
         self.budget.piece_bytes()
     }
 
-    /// What is kept on a connection that may carry many requests, if there is room for it there.
-    pub(crate) fn keep(&self, mut held: Held) -> Option<Held> {
-        let Some(connection) = self.connection.as_ref().filter(|_| !held.is_kept) else { return Some(held) };
-        if held.bytes.div_ceil(UNIT_BYTES) > connection.kept.units as usize {
-            return None;
-        }
-        held.permits.push(connection.kept.try_take(held.bytes)?);
+    /// Counts what is held on a connection that may carry many requests; an error if there is no room for it there.
+    pub(crate) fn keep(&self, mut held: Held) -> Result<Held, Held> {
+        let Some(connection) = self.connection.as_ref().filter(|_| !held.is_kept) else { return Ok(held) };
+        let fits = held.bytes.div_ceil(UNIT_BYTES) <= connection.kept.units as usize;
+        let Some(permit) = connection.kept.try_take(held.bytes).filter(|_| fits) else { return Err(held) };
+        held.permits.push(permit);
         held.is_kept = true;
-        Some(held)
+        Ok(held)
     }
 
     /// Room for so many bytes, as soon as there is some; `None` if there was none for too long.
     pub(crate) async fn hold(&self, bytes: usize) -> Option<Held> {
-        if let Some(held) = self.try_take(bytes) {
+        if let Some(held) = self.try_hold(bytes) {
             return Some(held);
         }
         self.budget.0.numbers.waits.inc();
@@ -198,14 +228,6 @@ impl Share {
 
     /// Room for so many bytes, if there is some now.
     pub(crate) fn try_hold(&self, bytes: usize) -> Option<Held> {
-        let held = self.try_take(bytes);
-        if held.is_none() {
-            self.budget.0.numbers.refusals.inc();
-        }
-        held
-    }
-
-    fn try_take(&self, bytes: usize) -> Option<Held> {
         let permits: Option<Vec<_>> = self.pools().map(|pool| pool.try_take(bytes)).collect();
         Some(self.held(permits?, bytes))
     }
@@ -216,15 +238,84 @@ impl Share {
         Held { permits, bytes, is_kept: false, numbers, pool: self.own.clone() }
     }
 
+    /// Whether others wait for room now.
+    fn is_wanted(&self) -> bool {
+        self.pools().any(|pool| pool.waiting.load(Ordering::Relaxed) > 0)
+    }
+
     /// Whether others may soon have to wait.
     pub(crate) fn is_tight(&self) -> bool {
         self.pools().any(Pool::is_tight)
     }
 
-    /// Bytes that somebody else sends: their room is free when the last of them is dropped.
+    /// Waits until others may soon have to wait.
+    pub(crate) async fn becomes_tight(&self) {
+        let (mut own, mut server) =
+            (pin!(self.own.tight.notified()), pin!(self.budget.0.server.tight.notified()));
+        own.as_mut().enable();
+        server.as_mut().enable();
+        if self.is_tight() {
+            return;
+        }
+        tokio::select! {
+            () = own => {}
+            () = server => {}
+        }
+    }
+
+    /// Bytes that hyper sends: their room is free when the last of them is dropped.
     pub(crate) fn give(&self, bytes: Bytes, held: Held) -> Bytes {
-        let ticket = self.connection.as_ref().map(|connection| connection.register(bytes.len()));
-        Bytes::from_owner(Given { bytes, _held: held, _ticket: ticket })
+        Outstanding::default().give(self, bytes, held)
+    }
+}
+
+/// The pieces of one answer that hyper has and has not sent, of which there are two at most.
+#[derive(Default)]
+pub(crate) struct Outstanding {
+    pieces: Arc<Pieces>,
+    piece_bytes: usize,
+}
+
+#[derive(Default)]
+struct Pieces {
+    count: AtomicUsize,
+    waker: AtomicWaker,
+}
+
+/// One piece less when this is dropped.
+struct Piece(Arc<Pieces>);
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        self.0.count.fetch_sub(1, Ordering::AcqRel);
+        self.0.waker.wake();
+    }
+}
+
+impl Outstanding {
+    /// Waits until another piece may be given, and says how long it may be: twice as long whenever the reader has taken
+    /// all of the last ones, if others do not need the room.
+    pub(crate) fn poll_piece_bytes(&mut self, cx: &mut Context<'_>, share: &Share) -> Poll<usize> {
+        self.pieces.waker.register(cx.waker());
+        let count = self.pieces.count.load(Ordering::Acquire);
+        if count >= 2 {
+            return Poll::Pending;
+        }
+        let least = share.budget.piece_bytes();
+        let grown = if count == 0 { self.piece_bytes * 2 } else { self.piece_bytes };
+        self.piece_bytes = match share.is_tight() {
+            true => least,
+            false => grown.clamp(least, limits::PIECE_BYTES),
+        };
+        Poll::Ready(self.piece_bytes)
+    }
+
+    /// Bytes that hyper sends: their room is free when the last of them is dropped.
+    pub(crate) fn give(&self, share: &Share, bytes: Bytes, held: Held) -> Bytes {
+        self.pieces.count.fetch_add(1, Ordering::AcqRel);
+        let ticket = share.connection.as_ref().map(|connection| connection.register(share, bytes.len()));
+        let piece = Piece(self.pieces.clone());
+        Bytes::from_owner(Given { bytes, _held: held, _ticket: ticket, _piece: piece })
     }
 }
 
@@ -280,6 +371,7 @@ struct Given {
     bytes: Bytes,
     _held: Held,
     _ticket: Option<Ticket>,
+    _piece: Piece,
 }
 
 impl AsRef<[u8]> for Given {
@@ -288,29 +380,48 @@ impl AsRef<[u8]> for Given {
     }
 }
 
-/// A connection that may carry many requests, and by when its client must have taken what it was given.
+/// A connection that may carry many requests, and what its client has not taken of what it was given.
 ///
 /// Over HTTP/2 a client can stop reading one answer and keep the connection alive by others, so looking at the
 /// socket does not tell.
 pub(crate) struct Connection {
     kept: Pool,
-    given: Mutex<Deadlines>,
+    given: Mutex<Untaken>,
 }
 
 #[derive(Default)]
-struct Deadlines {
+struct Untaken {
     next: u64,
-    by_number: BTreeMap<u64, Instant>,
+    by_number: BTreeMap<u64, Deadline>,
+}
+
+/// When a piece must have been taken.
+struct Deadline {
+    at: Instant,
+    /// When, if others wait for room.
+    at_if_wanted: Instant,
+    share: Share,
+}
+
+impl Deadline {
+    fn is_over(&self, now: Instant) -> bool {
+        self.at <= now || (self.at_if_wanted <= now && self.share.is_wanted())
+    }
 }
 
 impl Connection {
-    fn given(&self) -> MutexGuard<'_, Deadlines> {
+    fn given(&self) -> MutexGuard<'_, Untaken> {
         self.given.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn register(self: &Arc<Connection>, bytes: usize) -> Ticket {
+    fn register(self: &Arc<Connection>, share: &Share, bytes: usize) -> Ticket {
         let slow = Duration::from_secs((bytes / limits::READER_BYTES_PER_SECOND_MIN) as u64);
-        let deadline = Instant::now() + limits::READER_CHUNK_WAIT_MAX + slow;
+        let now = Instant::now();
+        let deadline = Deadline {
+            at: now + limits::READER_CHUNK_WAIT_MAX + slow,
+            at_if_wanted: now + limits::READER_CHUNK_WAIT_MIN + slow,
+            share: Share { connection: None, ..share.clone() },
+        };
         let mut given = self.given();
         let number = given.next;
         given.next += 1;
@@ -318,12 +429,12 @@ impl Connection {
         Ticket { connection: self.clone(), number }
     }
 
-    /// Ends when the client has left something lying for too long.
+    /// Returns when the client has left a piece untaken for too long.
     pub(crate) async fn stalled(&self) {
         loop {
-            sleep(limits::READER_LOOK_MAX).await;
+            sleep(limits::READER_LOOK_EVERY).await;
             let now = Instant::now();
-            if self.given().by_number.values().any(|deadline| *deadline <= now) {
+            if self.given().by_number.values().any(|deadline| deadline.is_over(now)) {
                 return;
             }
         }
@@ -343,6 +454,8 @@ impl Drop for Ticket {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+
     use super::*;
 
     const KIB: usize = 1 << 10;
@@ -385,13 +498,13 @@ mod tests {
         let budget = budget();
         let share = budget.project(&Arc::from("one"), Some(budget.connection()));
         let hold = |bytes| share.try_hold(bytes).unwrap();
-        assert!(share.keep(hold(21 * KIB)).is_none(), "half of forty");
-        let kept = share.keep(hold(15 * KIB)).unwrap();
-        assert!(share.keep(hold(6 * KIB)).is_none());
-        let more = share.keep(hold(5 * KIB)).unwrap();
-        assert!(share.keep(more).is_some(), "what is kept is not counted twice");
+        assert!(share.keep(hold(21 * KIB)).is_err(), "half of forty");
+        let kept = share.keep(hold(15 * KIB)).ok().unwrap();
+        assert!(share.keep(hold(6 * KIB)).is_err());
+        let more = share.keep(hold(5 * KIB)).ok().unwrap();
+        assert!(share.keep(more).is_ok(), "what is kept is not counted twice");
         drop(kept);
-        assert!(share.keep(hold(20 * KIB)).is_some());
+        assert!(share.keep(hold(20 * KIB)).is_ok());
     }
 
     /// S08: who finds no room waits for it, and hears so when it does not come.
@@ -413,22 +526,60 @@ mod tests {
         assert_eq!(budget.0.numbers.held.get(), 0);
     }
 
-    /// S08: a client that leaves an answer lying is found out, whatever else it does on its connection.
+    /// S08: a client that leaves a piece untaken is cut, whatever else it does on its connection; sooner when
+    /// others wait for the room.
     #[tokio::test(start_paused = true)]
-    async fn what_lies_too_long_is_found() {
+    async fn what_is_not_taken_is_found() {
         let budget = budget();
         let connection = budget.connection();
         let share = budget.project(&Arc::from("one"), Some(connection.clone()));
         let give = || share.give(Bytes::from_static(b"bytes"), share.try_hold(KIB).unwrap());
         let began = Instant::now();
-        let lies = give();
+        let untaken = give();
         for _ in 0..5 {
             drop(give());
         }
         connection.stalled().await;
         assert!(began.elapsed() >= limits::READER_CHUNK_WAIT_MAX);
-        drop(lies);
+        drop(untaken);
         let quiet = timeout(limits::READER_CHUNK_WAIT_MAX * 3, connection.stalled()).await;
         assert!(quiet.is_err(), "there is nothing to take");
+
+        let _rest = share.try_hold(59 * KIB).unwrap();
+        let (began, _untaken) = (Instant::now(), give());
+        let waiting = tokio::spawn({
+            let share = share.clone();
+            async move { share.hold(KIB).await.is_some() }
+        });
+        connection.stalled().await;
+        assert!(began.elapsed() < limits::READER_WAIT_MAX, "it is cut while the other waits");
+        waiting.abort();
+    }
+
+    /// S08: a reader has two pieces at most, and they grow while it takes them.
+    #[tokio::test]
+    async fn pieces_grow_while_they_are_taken() {
+        let limits = ReaderLimits { connection_bytes_max: 8 << 20, ..ReaderLimits::default() };
+        let budget = Budget::new(limits, ReaderNumbers::default());
+        let share = budget.project(&Arc::from("one"), Some(budget.connection()));
+        let mut outstanding = Outstanding::default();
+        let next = async |outstanding: &mut Outstanding| {
+            poll_fn(|cx| Poll::Ready(outstanding.poll_piece_bytes(cx, &share))).await
+        };
+        let mut sizes = vec![];
+        for _ in 0..6 {
+            let Poll::Ready(bytes) = next(&mut outstanding).await else { panic!("nothing is outstanding") };
+            sizes.push(bytes);
+            drop(outstanding.give(&share, Bytes::from(vec![0; bytes]), share.try_hold(bytes).unwrap()));
+        }
+        assert!(sizes.is_sorted() && sizes[0] < limits::PIECE_BYTES, "{sizes:?}");
+        assert_eq!(sizes.last(), Some(&limits::PIECE_BYTES));
+        let give = |outstanding: &Outstanding| {
+            outstanding.give(&share, Bytes::from_static(b"bytes"), share.try_hold(KIB).unwrap())
+        };
+        let (one, _other) = (give(&outstanding), give(&outstanding));
+        assert!(next(&mut outstanding).await.is_pending());
+        drop(one);
+        assert!(next(&mut outstanding).await.is_ready());
     }
 }

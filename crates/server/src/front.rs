@@ -53,17 +53,17 @@ impl Front {
         {
             return Ok(streams.answer(place, request.map(Upload::Coming)).await);
         }
-        Ok(safe(self.within_budget(self.route(request).await)))
+        Ok(safe(self.within_budget(self.route(request).await).await))
     }
 
     /// An answer that is not small needs room until it has been sent.
-    fn within_budget(&self, response: axum::response::Response) -> Response<Body> {
+    async fn within_budget(&self, response: axum::response::Response) -> Response<Body> {
         let bytes = response.body().size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok());
         let Some(bytes) = bytes.filter(|bytes| *bytes > SMALL_ANSWER_BYTES) else {
             return response.map(|body| Body::Other(body, None));
         };
         let share = self.budget.others();
-        match share.try_hold(bytes) {
+        match share.hold(bytes).await {
             Some(held) => response.map(|body| Body::Other(body, Some(Box::new((share, held))))),
             None => {
                 Front::busy("answers that nobody reads hold all the memory there is for them; try again soon")

@@ -20,13 +20,13 @@ mod jobs;
 mod limits;
 pub mod metrics;
 mod openapi;
-mod paged;
 pub mod project;
 mod ready;
 mod stop;
 pub mod stream;
 pub mod tls;
 mod trace;
+mod unsent;
 mod upload;
 
 use std::sync::Arc;

@@ -63,12 +63,16 @@ pub(crate) const SMALL_ANSWER_BYTES: usize = 4 << 10;
 pub(crate) const PIECE_BYTES: usize = 64 << 10;
 /// A read waits this long for room, then its reader is told to come back.
 pub(crate) const READER_WAIT_MAX: Duration = Duration::from_secs(10);
-/// How soon, and then how often, a reader that takes nothing is asked for its page back if others need the room.
-pub(crate) const READER_LOOK_MIN: Duration = Duration::from_millis(25);
-pub(crate) const READER_LOOK_MAX: Duration = Duration::from_secs(1);
+/// A reader that takes nothing for this long gives back its page or its event as soon as others need the room. A network
+/// in trouble takes bytes again after a few round trips.
+pub(crate) const READER_PAUSE_MAX: Duration = Duration::from_millis(25);
 /// A piece that was handed to hyper must be taken in this time, and at least this fast.
 pub(crate) const READER_CHUNK_WAIT_MAX: Duration = Duration::from_secs(60);
+/// The same while others wait for room: hyper does not give a piece back.
+pub(crate) const READER_CHUNK_WAIT_MIN: Duration = Duration::from_secs(2);
 pub(crate) const READER_BYTES_PER_SECOND_MIN: usize = 16 << 10;
+/// How often a connection looks whether its client takes what it was given.
+pub(crate) const READER_LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A peer that takes no byte for this long has gone, and holds memory.
 pub(crate) const WRITE_WAIT_MAX: Duration = Duration::from_secs(30);
 /// A request's body must arrive in this time, and it is held in memory until it has.

@@ -100,8 +100,6 @@ fn date() -> Date {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::budget::{Budget, ReaderLimits};
-    use crate::metrics::ReaderNumbers;
 
     #[test]
     fn a_date_has_the_form_of_http() {
@@ -122,8 +120,8 @@ mod tests {
         assert_eq!(head(StatusCode::CREATED, Body::Empty, false), (Framing::Length, true));
         assert_eq!(head(StatusCode::OK, Body::Empty, true), (Framing::Nothing, false));
         assert_eq!(head(StatusCode::NOT_MODIFIED, Body::Empty, false), (Framing::Nothing, false));
-        let share = Budget::new(ReaderLimits::default(), ReaderNumbers::default()).others();
-        let endless = Body::Events(Box::pin(futures_util::stream::pending()), Box::new(share));
+        let endless = futures_util::stream::pending::<Result<bytes::Bytes, axum::Error>>();
+        let endless = Body::Other(axum::body::Body::from_stream(endless), None);
         assert_eq!(head(StatusCode::OK, endless, false), (Framing::Chunks, false));
     }
 }

@@ -1,5 +1,6 @@
 //! One connection: bytes in, bytes out, and how long to wait for either.
 
+use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
@@ -12,19 +13,19 @@ use hyper::header::{CONNECTION, HeaderValue};
 use prometheus_client::metrics::counter::Counter;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
-use tokio::time::{Instant, Sleep, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::HandedOver;
 use super::answer::{Framing, put_append, put_head};
-use crate::body::Body;
+use crate::body::{Body, Chunk};
 use crate::limits::{
-    AHEAD_BYTES_MAX, BODY_WAIT_MAX, IDLE_WAIT_MAX, OUTPUT_BYTES_KEPT, READ_BYTES, READER_LOOK_MAX,
-    READER_LOOK_MIN, SMALL_ANSWER_BYTES, WRITE_WAIT_MAX,
+    AHEAD_BYTES_MAX, BODY_WAIT_MAX, IDLE_WAIT_MAX, OUTPUT_BYTES_KEPT, READ_BYTES, READER_PAUSE_MAX,
+    WRITE_WAIT_MAX,
 };
-use crate::paged::Paged;
 use crate::stop::Stop;
-use crate::stream::{Done, Streams};
+use crate::stream::{Done, Events, Streams};
+use crate::unsent::Unsent;
 
 /// The connection is over: the client left, was silent for too long, or the server stops.
 pub(crate) struct Gone;
@@ -60,7 +61,7 @@ pub(crate) struct Connection {
 /// more than that takes.
 pub(crate) struct Following {
     wire: Wire,
-    body: Body,
+    events: Box<Events>,
     /// What the socket did not take of the last piece.
     rest: Bytes,
 }
@@ -96,8 +97,8 @@ impl Connection {
         HandedOver { stream: self.wire.stream, read: self.wire.input.freeze() }
     }
 
-    pub(super) fn follow(self, body: Body) -> Following {
-        Following { wire: self.wire, body, rest: Bytes::new() }
+    pub(super) fn follow(self, events: Box<Events>) -> Following {
+        Following { wire: self.wire, events, rest: Bytes::new() }
     }
 
     /// Waits for bytes of a request.
@@ -171,30 +172,27 @@ impl Connection {
         }
     }
 
-    /// Answers with what `work` comes to, unless the client leaves before. A body without an end that
-    /// is known comes back, to be followed.
+    /// Answers with what `work` comes to, unless the client leaves before. Events come back, to be followed.
     pub(super) async fn answer(
         &mut self,
         is_head: bool,
         work: impl Future<Output = Response<Body>>,
-    ) -> Result<Option<Body>, Gone> {
+    ) -> Result<Option<Box<Events>>, Gone> {
         let mut work = pin!(work);
         let response = poll_fn(|cx| self.wire.poll_while_here(cx, |cx| work.as_mut().poll(cx))).await?;
         self.send_response(response, is_head).await
     }
 
-    async fn send_response(&mut self, response: Response<Body>, is_head: bool) -> Result<Option<Body>, Gone> {
+    async fn send_response(&mut self, response: Response<Body>, is_head: bool) -> Result<Option<Box<Events>>, Gone> {
         self.wire.output.clear();
         let framing = put_head(&mut self.wire.output, &response, is_head);
-        let mut body = response.into_body();
-        match framing {
-            Framing::Nothing => self.wire.send(&[]).await?,
-            Framing::Chunks => return Ok(Some(body)),
-            Framing::Length if matches!(body, Body::Page(_)) => {
-                let Body::Page(page) = body else { return Err(Gone) };
-                Box::pin(self.wire.send_page(*page)).await?;
-            }
-            Framing::Length => {
+        match (framing, response.into_body()) {
+            (Framing::Nothing, _) => self.wire.send(&[]).await?,
+            (Framing::Chunks, Body::Events(events, _)) => return Ok(Some(events)),
+            // Streams answer with no other body of unknown length.
+            (Framing::Chunks, _) => return Err(Gone),
+            (Framing::Length, Body::Page(page)) => Box::pin(self.wire.send_unsent(*page)).await?,
+            (Framing::Length, mut body) => {
                 let mut pieces: Vec<Bytes> = Vec::new();
                 while let Some(frame) = body.frame().await {
                     pieces.extend(frame.ok().and_then(|frame| frame.into_data().ok()));
@@ -214,18 +212,21 @@ impl Following {
     /// the room.
     pub(crate) async fn run(&mut self) -> Result<(), Gone> {
         while poll_fn(|cx| self.poll_pieces(cx)).await? {
-            Box::pin(self.send_rest()).await?;
+            let rest = std::mem::take(&mut self.rest);
+            let unsent = self.events.unsent(&rest, Chunk::into_wire);
+            drop(rest);
+            Box::pin(self.wire.send_unsent(unsent)).await?;
+            self.wire.drop_buffers();
         }
         Box::pin(self.wire.send(&[b"0\r\n\r\n"])).await
     }
 
     /// Sends pieces until there are no more, or, if that is true, until the socket takes no more.
     fn poll_pieces(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, Gone>> {
-        let Following { wire, body, rest } = self;
+        let Following { wire, events, rest } = self;
         loop {
-            match ready!(wire.poll_while_here(cx, |cx| body.poll_chunk(cx)))? {
-                Some(Ok(chunk)) => *rest = chunk.into_wire(),
-                Some(Err(_)) => return Poll::Ready(Err(Gone)),
+            match ready!(wire.poll_while_here(cx, |cx| events.poll_events(cx)))? {
+                Some(chunk) => *rest = chunk.into_wire(),
                 None => return Poll::Ready(Ok(false)),
             }
             wire.send_at_once(rest)?;
@@ -234,20 +235,6 @@ impl Following {
             }
             wire.drop_buffers();
         }
-    }
-
-    async fn send_rest(&mut self) -> Result<(), Gone> {
-        let rest = std::mem::take(&mut self.rest);
-        // One that has stopped reading keeps its event if there is room for it, else it has to come back.
-        let _held = match &self.body {
-            Body::Events(_, share) if rest.len() > SMALL_ANSWER_BYTES => {
-                Some(share.try_hold(rest.len()).ok_or(Gone)?)
-            }
-            _ => None,
-        };
-        self.wire.send(&[&rest]).await?;
-        self.wire.drop_buffers();
-        Ok(())
     }
 
     pub(crate) fn into_connection(self, stop: Stop) -> Connection {
@@ -333,21 +320,21 @@ impl Wire {
         Ok(())
     }
 
-    /// Sends what is in `output`, then a page, as fast as its reader takes it.
-    async fn send_page(&mut self, mut page: Paged) -> Result<(), Gone> {
-        while page.left() > 0 || !self.output.is_empty() {
-            page.load().await.map_err(|_| Gone)?;
+    /// Sends what is in `output`, then a page or an event, as fast as its reader takes it.
+    async fn send_unsent(&mut self, mut unsent: Unsent) -> Result<(), Gone> {
+        while unsent.left() > 0 || !self.output.is_empty() {
+            unsent.load().await.map_err(|_| Gone)?;
             let mut slices = [IoSlice::new(&[]); 4];
-            let left = gather(&mut slices, std::iter::once(&self.output[..]).chain(page.parts()));
+            let left = gather(&mut slices, std::iter::once(&self.output[..]).chain(unsent.parts()));
             match write(&self.stream, left) {
                 Ok(0) => return Err(Gone),
                 Ok(written) => {
                     let head = written.min(self.output.len());
                     self.output.drain(..head);
-                    page.advance(written - head);
+                    unsent.advance(written - head);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.wait_for_reader(&mut page).await?;
+                    self.wait_for_reader(&mut unsent).await?;
                 }
                 Err(_) => return Err(Gone),
             }
@@ -356,22 +343,20 @@ impl Wire {
         Ok(())
     }
 
-    /// Waits until the socket takes bytes again. Meanwhile the page is let go as soon as others need its room.
-    async fn wait_for_reader(&self, page: &mut Paged) -> Result<(), Gone> {
-        let ends_at = Instant::now() + WRITE_WAIT_MAX;
-        let mut look = READER_LOOK_MIN;
-        loop {
-            let until = (Instant::now() + look).min(ends_at);
-            match timeout_at(until, self.stream.writable()).await {
-                Ok(Ok(())) => return Ok(()),
-                Ok(Err(_)) => return Err(Gone),
-                Err(_) if until == ends_at => {
-                    self.given_up.inc();
-                    return Err(Gone);
-                }
-                Err(_) => page.let_go_if_tight(),
+    /// Waits until the socket takes bytes again. Meanwhile the bytes are let go as soon as others need their room.
+    async fn wait_for_reader(&self, unsent: &mut Unsent) -> Result<(), Gone> {
+        let let_go = async {
+            sleep(READER_PAUSE_MAX).await;
+            unsent.let_go_when_tight().await;
+            std::future::pending::<Infallible>().await
+        };
+        tokio::select! {
+            writable = self.stream.writable() => writable.map_err(|_| Gone),
+            () = sleep(WRITE_WAIT_MAX) => {
+                self.given_up.inc();
+                Err(Gone)
             }
-            look = (look * 2).min(READER_LOOK_MAX);
+            never = let_go => match never {},
         }
     }
 }

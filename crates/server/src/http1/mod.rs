@@ -68,7 +68,7 @@ pub(crate) async fn serve(mut connection: Connection, streams: &Streams, hosts: 
                 let is_head = request.method() == Method::HEAD;
                 // Boxed: thousands of followers rest in this loop without needing its room.
                 match connection.answer(is_head, Box::pin(streams.answer(place, *request))).await {
-                    Ok(Some(body)) => return Next::Following(connection.follow(body)),
+                    Ok(Some(events)) => return Next::Following(connection.follow(events)),
                     answered => answered.map(drop),
                 }
             }

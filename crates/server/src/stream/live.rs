@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::Stream;
+use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use prometheus_client::metrics::gauge::Gauge;
@@ -15,9 +15,9 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use towpath_model::stream::content_type::Mode;
 use towpath_model::stream::expiry::Expiry;
 use towpath_model::stream::name::StreamName;
-use towpath_model::stream::offset::Start;
+use towpath_model::stream::offset::{Offset, Start};
 use towpath_model::stream::sse::{self, Control, State};
-use towpath_streams::{Batch, Follower, Step};
+use towpath_streams::{Batch, Follower, Step, StreamId};
 
 use super::read::{next_cursor, refuse_beyond};
 use super::refusal::Refusal;
@@ -27,6 +27,7 @@ use crate::budget::Share;
 use crate::limits;
 use crate::project::Pass;
 use crate::stop::Stop;
+use crate::unsent::{Source, Unsent};
 
 impl Streams {
     /// `live=sse`: events until the stream ends, the client leaves, or its time is up.
@@ -52,8 +53,10 @@ impl Streams {
         let mut events = Events {
             streams: self.clone(),
             name,
+            id: head.id,
+            share,
+            last: Event { mode, from: follower.offset(), to: follower.offset(), state: State::Closed },
             follower,
-            mode,
             cursor: next_cursor(sent_cursor),
             beat: beat.min(limits::HEARTBEAT_EVERY),
             alarm: Box::pin(tokio::time::sleep_until(Instant::now())),
@@ -69,8 +72,7 @@ impl Streams {
             _reader: (reader, Following::new(self.0.metrics.http().sse_clients.clone())),
         };
         events.set_alarm();
-        let body = Body::Events(Box::pin(events), Box::new(share));
-        let mut response = with_body(StatusCode::OK, body);
+        let mut response = with_body(StatusCode::OK, Body::Events(Box::new(events), None));
         let out = response.headers_mut();
         out.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
         out.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
@@ -82,11 +84,15 @@ impl Streams {
 }
 
 /// One connection that follows a stream.
-struct Events {
+pub(crate) struct Events {
     streams: Streams,
     name: StreamName,
+    id: StreamId,
+    /// Whose budget pays for what the client does not take.
+    share: Share,
+    /// The last data event.
+    last: Event,
     follower: Follower,
-    mode: Mode,
     /// At least this cursor: beyond whatever the client sent.
     cursor: u64,
     beat: Duration,
@@ -114,16 +120,9 @@ enum Stage {
     Done,
 }
 
-impl Stream for Events {
-    type Item = Chunk;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Chunk>> {
-        self.poll_events(cx)
-    }
-}
-
 impl Events {
-    fn poll_events(&mut self, cx: &mut Context<'_>) -> Poll<Option<Chunk>> {
+    /// The next event, or some that belong together.
+    pub(crate) fn poll_events(&mut self, cx: &mut Context<'_>) -> Poll<Option<Chunk>> {
         if let Some(ended) = &mut self.ended
             && ended.as_mut().poll(cx).is_ready()
         {
@@ -177,24 +176,36 @@ impl Events {
         Poll::Ready(Some(self.up_to_date()))
     }
 
+    /// The `rest` of what came last, in this form.
+    pub(crate) fn unsent(&self, rest: &Bytes, form: fn(Chunk) -> Bytes) -> Unsent {
+        let Events { streams, name, id, share, .. } = self;
+        let source =
+            Source { store: streams.0.store.clone(), name: name.clone(), id: *id, share: share.clone() };
+        Unsent::event(source, self.last, form, rest)
+    }
+
     /// A batch's data event and the control event that must follow it. Whoever keeps up gets
     /// the same bytes as everybody else who does: they are made once.
-    fn events_of(&self, batch: &Batch, up_to_date: bool, closed: bool) -> Chunk {
-        if up_to_date && !closed {
-            let (cursor, events) = batch.rendered(|batch| {
-                let cursor = next_cursor(None);
-                (cursor, frame(self.mode, batch, State::UpToDate { cursor }).into_wire())
-            });
-            if cursor >= self.cursor {
-                return Chunk::from_wire(events);
-            }
-        }
+    fn events_of(&mut self, batch: &Batch, up_to_date: bool, closed: bool) -> Chunk {
         let state = match (closed, up_to_date) {
             (true, _) => State::Closed,
             (false, true) => State::UpToDate { cursor: self.cursor() },
             (false, false) => State::Behind { cursor: self.cursor() },
         };
-        frame(self.mode, batch, state)
+        self.last = Event { from: batch.start(), to: batch.end(), state, ..self.last };
+        if up_to_date && !closed {
+            let last = &mut self.last;
+            let (cursor, events) = batch.rendered(|batch| {
+                let cursor = next_cursor(None);
+                let event = Event { state: State::UpToDate { cursor }, ..*last };
+                (cursor, event.render(batch.data()).into_wire())
+            });
+            if cursor >= self.cursor {
+                self.last.state = State::UpToDate { cursor };
+                return Chunk::from_wire(events);
+            }
+        }
+        self.last.render(batch.data())
     }
 
     fn set_alarm(&mut self) {
@@ -216,12 +227,33 @@ impl Events {
     }
 }
 
-/// The data event of a batch and the control event behind it.
-fn frame(mode: Mode, batch: &Batch, state: State) -> Chunk {
-    Chunk::write(batch.data().len() * 4 / 3 + 192, |out| {
-        sse::write_data(out, mode, &[batch.data()]);
-        sse::write_control(out, Control { next: batch.end(), state });
-    })
+/// A data event and the control event behind it: everything it takes to make them again from what is stored.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Event {
+    mode: Mode,
+    /// The stored bytes it carries.
+    pub(crate) from: Offset,
+    to: Offset,
+    state: State,
+}
+
+impl Event {
+    /// How many stored bytes it carries.
+    pub(crate) fn data_bytes(&self) -> usize {
+        (self.to.bytes() - self.from.bytes()) as usize
+    }
+
+    /// About how long it is: base64 makes four bytes of three.
+    pub(crate) fn bytes_guess(&self) -> usize {
+        self.data_bytes() * 4 / 3 + 192
+    }
+
+    pub(crate) fn render(&self, data: &[u8]) -> Chunk {
+        Chunk::write(self.bytes_guess(), |out| {
+            sse::write_data(out, self.mode, &[data]);
+            sse::write_control(out, Control { next: self.to, state: self.state });
+        })
+    }
 }
 
 /// How many read live, by project.

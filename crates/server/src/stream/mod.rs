@@ -41,6 +41,7 @@ use crate::upload::Upload;
 pub(crate) use append::{Done, Value, Wish};
 pub use fanout::FanOutSettings;
 use fanout::FanOuts;
+pub(crate) use live::{Event, Events};
 use live::Readers;
 use refusal::Refusal;
 pub(crate) use request::Fields;

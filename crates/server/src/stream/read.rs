@@ -18,8 +18,8 @@ use super::{Answer, Streams, empty, headers, with_body};
 use crate::body::Body;
 use crate::budget::{Held, Share};
 use crate::limits::{PIECE_BYTES, SMALL_ANSWER_BYTES};
-use crate::paged::{self, Paged, Source};
 use crate::project::{Keeping, Pass};
+use crate::unsent::{self, Source, Unsent};
 use crate::upload::Upload;
 
 impl Streams {
@@ -82,7 +82,7 @@ impl Streams {
             // What was appended meanwhile may be more: it is counted when it is sent.
             true => (self.store().read(name, start, bytes_max).await?, None),
             false => {
-                let (read, held) = paged::read(self.store(), name, start, bytes_max, (&share, guess)).await?;
+                let (read, held) = unsent::read(self.store(), name, start, bytes_max, (&share, guess)).await?;
                 (read, Some(held))
             }
         };
@@ -259,7 +259,7 @@ impl Page<'_> {
             return if mode == Mode::Json { Body::array(data) } else { Body::from(data) };
         }
         let held = self.held.take().or_else(|| self.source.share.try_hold(data.len()));
-        let page = if mode == Mode::Json { Paged::array } else { Paged::bytes };
+        let page = if mode == Mode::Json { Unsent::array } else { Unsent::bytes };
         Body::Page(Box::new(page(self.source.clone(), self.from, data, held)))
     }
 

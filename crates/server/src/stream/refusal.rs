@@ -16,7 +16,7 @@ use towpath_streams::Error;
 
 use super::headers;
 use crate::body::Body;
-use crate::paged::Unread;
+use crate::unsent::Unread;
 
 /// A request that was not done, ready to be said.
 #[derive(Debug)]

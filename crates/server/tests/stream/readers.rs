@@ -115,20 +115,55 @@ async fn a_connection_has_a_bound_of_its_own() {
     server.stop().await;
 }
 
-/// S08: a follower that stops reading keeps one event at most, and has to come back when there is no room for it.
-#[tokio::test]
-async fn followers_that_do_not_read_are_bounded_too() {
-    let server = Server::bounded(LIMITS).await;
-    filled(&server).await;
-    let mut stalled = vec![];
-    // What is left of an event may be short: more of them than of pages.
-    for _ in 0..5 * STALLED {
-        stalled.push(ask(&server, "/v1/stream/large?offset=-1&live=sse", "").await);
-        assert!(server.metric("reader_bytes").await <= LIMITS.project_bytes_max as i64);
+/// The values of the data events in a chunked answer, as far as they are whole.
+fn events_of(mut bytes: &[u8]) -> String {
+    let mut text = String::new();
+    while let Some(end) = bytes.windows(2).position(|pair| pair == b"\r\n") {
+        let length = usize::from_str_radix(std::str::from_utf8(&bytes[..end]).unwrap(), 16).unwrap();
+        let data = &bytes[end + 2..];
+        text += std::str::from_utf8(&data[..length.min(data.len())]).unwrap();
+        bytes = data.get(length + 2..).unwrap_or_default();
     }
-    server.until(|| server.metric("reader_refusals_total"), |refused| *refused > 0).await;
-    assert!(server.metric("reader_bytes").await <= LIMITS.project_bytes_max as i64);
-    drop(stalled);
-    server.until(|| server.metric("reader_bytes"), |held| *held == 0).await;
+    let (whole, _) = text.rsplit_once("\n\n").unwrap_or_default();
+    let data = whole.split("\n\n").filter_map(|event| event.strip_prefix("event: data\ndata:"));
+    data.map(bare).collect::<Vec<_>>().join(",")
+}
+
+/// S08: a follower that stops reading holds next to nothing, however many there are: others of its project are served
+/// beside them, and when it reads again it misses nothing.
+#[tokio::test]
+async fn followers_that_do_not_read_hold_nothing() {
+    let server = Server::bounded(LIMITS).await;
+    let all = filled(&server).await;
+    let path = "/v1/stream/large?offset=-1&live=sse";
+    for fields in ["", "connection: close\r\n"] {
+        let mut stalled = vec![];
+        // What is left of an event may be short: more of them than of pages.
+        for _ in 0..5 * STALLED {
+            stalled.push(ask(&server, path, fields).await);
+            assert!(server.metric("reader_bytes").await <= LIMITS.project_bytes_max as i64);
+        }
+        let page = server.get("/v1/stream/large?offset=-1").await;
+        assert_eq!(page.status(), 200);
+        assert!(all.starts_with(bare(&page.text().await.unwrap())), "an honest reader gets its page");
+        let mut follower = server.get(path).await;
+        assert!(follower.chunk().await.unwrap().is_some(), "an honest follower gets its events");
+        assert!(server.metric("reader_bytes").await <= LIMITS.project_bytes_max as i64);
+        assert_eq!(server.metric("reader_refusals_total").await, 0);
+
+        // The last to come reads again.
+        let mut again = stalled.pop().unwrap();
+        let (mut bytes, mut piece) = (vec![], vec![0; 64 << 10]);
+        while bytes.len() < all.len() {
+            let count = tokio::time::timeout(WAIT_MAX, again.read(&mut piece)).await.unwrap().unwrap();
+            assert!(count > 0, "the connection lasts");
+            bytes.extend_from_slice(&piece[..count]);
+        }
+        let head = bytes.windows(4).position(|end| end == b"\r\n\r\n").unwrap() + 4;
+        let seen = events_of(&bytes[head..]);
+        assert!(seen.len() > all.len() / 2 && all.starts_with(&seen), "{} bytes", seen.len());
+        drop((stalled, again, follower));
+        server.until(|| server.metric("reader_bytes"), |held| *held == 0).await;
+    }
     server.stop().await;
 }
