@@ -1,4 +1,4 @@
-//! Who may connect: so many in all, so many from one address, and a few more who only ask how it is going.
+//! Which connections are accepted: a number in all, a number from one address, and a few more for health checks.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -17,8 +17,8 @@ pub(crate) struct ConnectionLimits {
     pub(crate) per_address: Option<usize>,
 }
 
-/// The list of those who are here.
-pub(crate) struct Guests {
+/// Counts open connections, in all and by address.
+pub(crate) struct ConnectionSlots {
     slots: Arc<Semaphore>,
     reserve: Arc<Semaphore>,
     per_address: Option<usize>,
@@ -26,27 +26,27 @@ pub(crate) struct Guests {
     open: Gauge,
 }
 
-/// A place among them. It is free again when this is dropped.
-pub(crate) struct Place {
-    /// Where its guest comes from.
+/// The slot of one connection. It is free again when this is dropped.
+pub(crate) struct ConnectionSlot {
+    /// Where the connection comes from.
     pub(crate) address: IpAddr,
     _slot: OwnedSemaphorePermit,
     _open: Option<Open>,
     _address: Option<Counted>,
 }
 
-/// Whether somebody may come in.
+/// Whether a connection is accepted.
 pub(crate) enum Admission {
-    Admitted(Place),
-    /// There is no room but for a question about health.
-    Crowded(Place),
-    /// There is no room at all.
+    Admitted(ConnectionSlot),
+    /// Only to ask for `/health`.
+    HealthOnly(ConnectionSlot),
+    /// Not even for that.
     Full,
 }
 
-impl Guests {
-    pub(crate) fn new(limits: ConnectionLimits, open: Gauge) -> Guests {
-        Guests {
+impl ConnectionSlots {
+    pub(crate) fn new(limits: ConnectionLimits, open: Gauge) -> ConnectionSlots {
+        ConnectionSlots {
             slots: Arc::new(Semaphore::new(limits.all)),
             reserve: Arc::new(Semaphore::new(limits::HEALTH_CONNECTIONS)),
             per_address: limits.per_address,
@@ -60,15 +60,22 @@ impl Guests {
             && let Ok(counted) = self.count(address)
         {
             let open = Some(Open::new(self.open.clone()));
-            return Admission::Admitted(Place { address, _slot: slot, _open: open, _address: counted });
+            return Admission::Admitted(ConnectionSlot {
+                address,
+                _slot: slot,
+                _open: open,
+                _address: counted,
+            });
         }
         match self.reserve.clone().try_acquire_owned() {
-            Ok(slot) => Admission::Crowded(Place { address, _slot: slot, _open: None, _address: None }),
+            Ok(slot) => {
+                Admission::HealthOnly(ConnectionSlot { address, _slot: slot, _open: None, _address: None })
+            }
             Err(_) => Admission::Full,
         }
     }
 
-    /// Counts somebody from elsewhere; an error is one too many.
+    /// Counts a connection from another machine; an error is one too many.
     fn count(&self, address: IpAddr) -> Result<Option<Counted>, ()> {
         let (Some(max), false) = (self.per_address, address.to_canonical().is_loopback()) else {
             return Ok(None);
@@ -84,7 +91,7 @@ impl Guests {
     }
 }
 
-/// Whoever has one address of IPv6 has all those of its network.
+/// One host usually has a whole /64 network of IPv6 addresses.
 fn network(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
@@ -134,41 +141,41 @@ impl Drop for Open {
 mod tests {
     use super::*;
 
-    fn guests(all: usize, per_address: usize) -> Guests {
-        Guests::new(ConnectionLimits { all, per_address: Some(per_address) }, Gauge::default())
+    fn slots(all: usize, per_address: usize) -> ConnectionSlots {
+        ConnectionSlots::new(ConnectionLimits { all, per_address: Some(per_address) }, Gauge::default())
     }
 
-    fn admitted(guests: &Guests, address: &str) -> Option<Place> {
-        match guests.admit(address.parse().unwrap()) {
-            Admission::Admitted(place) => Some(place),
-            Admission::Crowded(_) | Admission::Full => None,
+    fn admitted(slots: &ConnectionSlots, address: &str) -> Option<ConnectionSlot> {
+        match slots.admit(address.parse().unwrap()) {
+            Admission::Admitted(slot) => Some(slot),
+            Admission::HealthOnly(_) | Admission::Full => None,
         }
     }
 
     /// S06: one address cannot take every connection; this machine may.
     #[test]
     fn an_address_has_its_bound() {
-        let guests = guests(10, 2);
-        let places = ["192.0.2.1", "::ffff:192.0.2.1"].map(|address| admitted(&guests, address).unwrap());
-        assert!(admitted(&guests, "192.0.2.1").is_none());
+        let slots = slots(10, 2);
+        let taken = ["192.0.2.1", "::ffff:192.0.2.1"].map(|address| admitted(&slots, address).unwrap());
+        assert!(admitted(&slots, "192.0.2.1").is_none());
         let others =
-            ["192.0.2.2", "2001:db8::1", "2001:db8::2"].map(|address| admitted(&guests, address).unwrap());
-        assert!(admitted(&guests, "2001:db8::3").is_none(), "one network of IPv6 is one address");
-        let own = ["127.0.0.1"; 5].map(|address| admitted(&guests, address).unwrap());
-        assert!(admitted(&guests, "127.0.0.1").is_none(), "there are ten in all");
-        assert_eq!(guests.open.get(), 10);
-        drop((places, others, own));
-        assert!(admitted(&guests, "192.0.2.1").is_some());
-        assert!(lock(&guests.by_address).is_empty(), "nobody is remembered who has left");
+            ["192.0.2.2", "2001:db8::1", "2001:db8::2"].map(|address| admitted(&slots, address).unwrap());
+        assert!(admitted(&slots, "2001:db8::3").is_none(), "one network of IPv6 is one address");
+        let own = ["127.0.0.1"; 5].map(|address| admitted(&slots, address).unwrap());
+        assert!(admitted(&slots, "127.0.0.1").is_none(), "ten in all is the limit");
+        assert_eq!(slots.open.get(), 10);
+        drop((taken, others, own));
+        assert!(admitted(&slots, "192.0.2.1").is_some());
+        assert!(lock(&slots.by_address).is_empty(), "closed connections are not counted");
     }
 
     #[test]
-    fn a_few_more_may_ask_about_health() {
-        let guests = guests(1, 1);
-        let _one = admitted(&guests, "127.0.0.1").unwrap();
-        let ask = || guests.admit("127.0.0.1".parse().unwrap());
-        let crowd: Vec<_> = (0..limits::HEALTH_CONNECTIONS).map(|_| ask()).collect();
-        assert!(crowd.iter().all(|it| matches!(it, Admission::Crowded(_))));
+    fn a_few_more_may_ask_for_health() {
+        let slots = slots(1, 1);
+        let _one = admitted(&slots, "127.0.0.1").unwrap();
+        let ask = || slots.admit("127.0.0.1".parse().unwrap());
+        let probes: Vec<_> = (0..limits::HEALTH_CONNECTIONS).map(|_| ask()).collect();
+        assert!(probes.iter().all(|it| matches!(it, Admission::HealthOnly(_))));
         assert!(matches!(ask(), Admission::Full));
     }
 }
