@@ -14,12 +14,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::flood::FloodBound;
+use crate::admission::{Admission, ConnectionLimits, ConnectionSlot, ConnectionSlots};
+use crate::flood::FrameCounter;
 use crate::front::{Client, Front};
-use crate::guests::{Admission, ConnectionLimits, Guests, Place};
 use crate::hosts::SAFE_FIELDS;
 use crate::http1::{self, Connection, Following, HandedOver, Next};
-use crate::io::{Resumed, WriteBound};
+use crate::io::{Filtered, WriteBound};
 use crate::limits;
 use crate::stop::Stop;
 use crate::tls::Tls;
@@ -35,7 +35,7 @@ pub(crate) async fn run(
 ) {
     let connections = TaskTracker::new();
     let http = front.metrics.http().clone();
-    let guests = Guests::new(limits, http.connections.clone());
+    let slots = ConnectionSlots::new(limits, http.connections.clone());
     loop {
         let (stream, address) = tokio::select! {
             () = shutdown.cancelled() => break,
@@ -48,11 +48,11 @@ pub(crate) async fn run(
                 }
             },
         };
-        let place = match guests.admit(address.ip()) {
-            Admission::Admitted(place) => place,
-            Admission::Crowded(place) => {
+        let slot = match slots.admit(address.ip()) {
+            Admission::Admitted(slot) => slot,
+            Admission::HealthOnly(slot) => {
                 http.connections_refused.inc();
-                connections.spawn(serve_health(stream, front.clone(), tls.clone(), place));
+                connections.spawn(serve_health(stream, front.clone(), tls.clone(), slot));
                 continue;
             }
             Admission::Full => {
@@ -61,13 +61,13 @@ pub(crate) async fn run(
                 continue;
             }
         };
-        let guest = Guest {
+        let context = ConnectionContext {
             front: front.clone(),
             stop: stop.clone(),
             connections: connections.clone(),
-            place: Box::new(place),
+            slot: Box::new(slot),
         };
-        connections.spawn(serve(stream, guest, tls.clone()));
+        connections.spawn(serve(stream, context, tls.clone()));
     }
     drop(listener);
     stop.now();
@@ -78,7 +78,7 @@ pub(crate) async fn run(
 }
 
 /// Answers one question about health to somebody for whom there is no room, and 503 to any other.
-async fn serve_health(stream: TcpStream, front: Front, tls: Option<Tls>, place: Place) {
+async fn serve_health(stream: TcpStream, front: Front, tls: Option<Tls>, slot: ConnectionSlot) {
     let answering = async {
         let mut first = [0; 1];
         let asks = tokio::time::timeout(limits::HEALTH_ASK_MAX, stream.peek(&mut first)).await;
@@ -93,7 +93,7 @@ async fn serve_health(stream: TcpStream, front: Front, tls: Option<Tls>, place: 
         }
     };
     let _ = tokio::time::timeout(limits::HEALTH_WAIT_MAX, answering).await;
-    drop(place);
+    drop(slot);
 }
 
 async fn answer_health<T>(io: T, front: &Front)
@@ -125,63 +125,63 @@ async fn refuse(mut stream: TcpStream) {
 }
 
 /// What a connection needs and holds while it is open.
-struct Guest {
+struct ConnectionContext {
     front: Front,
     stop: Stop,
     connections: TaskTracker,
-    place: Box<Place>,
+    slot: Box<ConnectionSlot>,
 }
 
-async fn serve(stream: TcpStream, guest: Guest, tls: Option<Tls>) {
+async fn serve(stream: TcpStream, context: ConnectionContext, tls: Option<Tls>) {
     // Small answers must not wait for the acknowledgement of the one before.
     let _ = stream.set_nodelay(true);
     // Boxed here and below: those who do not come by need no room for it.
     if let Some(tls) = tls {
-        return Box::pin(serve_secure(stream, guest, tls)).await;
+        return Box::pin(serve_secure(stream, context, tls)).await;
     }
     let Some(is_http2) = begins_with_http2(&stream).await else { return };
-    match &guest.front.streams {
+    match &context.front.streams {
         Some(streams) if !is_http2 => {
-            let connection = http1::begin(stream, streams, guest.stop.clone());
-            converse(connection, guest).await;
+            let connection = http1::begin(stream, streams, context.stop.clone());
+            serve_http1(connection, context).await;
         }
-        _ => Box::pin(speak(bound(stream, &guest.front), is_http2, guest)).await,
+        _ => Box::pin(serve_hyper(bound(stream, &context.front), is_http2, context)).await,
     }
 }
 
-async fn serve_secure(stream: TcpStream, guest: Guest, tls: Tls) {
-    let accept = tls.acceptor().accept(bound(stream, &guest.front));
+async fn serve_secure(stream: TcpStream, context: ConnectionContext, tls: Tls) {
+    let accept = tls.acceptor().accept(bound(stream, &context.front));
     let Ok(Ok(secure)) = tokio::time::timeout(limits::TLS_WAIT_MAX, accept).await else { return };
     let is_http2 = secure.get_ref().1.alpn_protocol() == Some(b"h2");
-    Box::pin(speak(secure, is_http2, guest)).await;
+    Box::pin(serve_hyper(secure, is_http2, context)).await;
 }
 
 /// Answers requests to streams, then goes on as it was asked to.
-async fn converse(connection: Connection, guest: Guest) {
-    let Some(streams) = &guest.front.streams else { return };
-    match http1::serve(connection, streams, &guest.front.hosts).await {
+async fn serve_http1(connection: Connection, context: ConnectionContext) {
+    let Some(streams) = &context.front.streams else { return };
+    match http1::serve(connection, streams, &context.front.hosts).await {
         Next::Gone => {}
         Next::HandedOver(HandedOver { stream, read }) => {
-            let stream = Resumed::new(read, bound(stream, &guest.front));
-            Box::pin(speak(stream, false, guest)).await;
+            let stream = Filtered::new(bound(stream, &context.front), read);
+            Box::pin(serve_hyper(stream, false, context)).await;
         }
         Next::Following(following) => {
-            guest.connections.clone().spawn(follow(Box::new((following, guest))));
+            context.connections.clone().spawn(follow(Box::new((following, context))));
         }
     }
 }
 
-/// Follows, then converses again. A task of its own, and boxed, because it is small then: followers are
+/// Sends events, then answers the next request. A task of its own, and boxed, because it is small then: followers are
 /// many, and stay.
-async fn follow(mut both: Box<(Following, Guest)>) {
+async fn follow(mut both: Box<(Following, ConnectionContext)>) {
     if both.0.run().await.is_ok() {
-        converse_again(both).await;
+        serve_http1_again(both).await;
     }
 }
 
-fn converse_again(both: Box<(Following, Guest)>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-    let (following, guest) = *both;
-    Box::pin(converse(following.into_connection(guest.stop.clone()), guest))
+fn serve_http1_again(both: Box<(Following, ConnectionContext)>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    let (following, context) = *both;
+    Box::pin(serve_http1(following.into_connection(context.stop.clone()), context))
 }
 
 /// A peer that does not read is given up.
@@ -203,13 +203,13 @@ async fn begins_with_http2(stream: &TcpStream) -> Option<bool> {
 }
 
 /// Answers requests until the peer, its silence or the stop ends it.
-async fn speak<T>(io: T, is_http2: bool, guest: Guest)
+async fn serve_hyper<T>(io: T, is_http2: bool, context: ConnectionContext)
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let Guest { front, stop, .. } = &guest;
+    let ConnectionContext { front, stop, .. } = &context;
     let carried = front.budget.connection();
-    let client = Client(guest.place.address);
+    let client = Client(context.slot.address);
     let service = hyper::service::service_fn(|mut request: Request<Incoming>| {
         request.extensions_mut().insert(carried.clone());
         request.extensions_mut().insert(client);
@@ -238,7 +238,8 @@ where
             }
         }
         true => {
-            let io = TokioIo::new(FloodBound::new(io, front.metrics.http().http2_floods.clone()));
+            let io =
+                TokioIo::new(Filtered::new(io, FrameCounter::new(front.metrics.http().http2_floods.clone())));
             let connection = conn::http2::Builder::new(TokioExecutor::new())
                 .timer(TokioTimer::new())
                 .keep_alive_interval(limits::PING_EVERY)
@@ -278,7 +279,7 @@ mod tests {
         fn bytes<A, R>(_: impl Fn(A) -> R) -> usize {
             size_of::<R>()
         }
-        let all = bytes(follow) + size_of::<(Following, Guest)>();
+        let all = bytes(follow) + size_of::<(Following, ConnectionContext)>();
         assert!(all <= 384, "{all} bytes");
     }
 }

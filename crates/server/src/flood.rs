@@ -9,25 +9,26 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use prometheus_client::metrics::counter::Counter;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, ReadBuf};
 use tokio::time::Instant;
 
+use crate::io::ReadFilter;
 use crate::limits::{HTTP2_CONTROL_FRAMES_MAX, HTTP2_CONTROL_WINDOW};
 
 /// What a client says first.
 const PREFACE_BYTES: usize = 24;
 const FRAME_HEAD_BYTES: usize = 9;
 
-/// An HTTP/2 connection whose frames are counted.
-pub(crate) struct FloodBound<T> {
-    inner: T,
+/// Counts the frames of an HTTP/2 connection as they are read.
+pub(crate) struct FrameCounter {
     frames: Frames,
+    /// Connections that were cut.
     cut: Counter,
 }
 
-impl<T> FloodBound<T> {
-    pub(crate) fn new(inner: T, cut: Counter) -> FloodBound<T> {
-        FloodBound { inner, frames: Frames::new(), cut }
+impl FrameCounter {
+    pub(crate) fn new(cut: Counter) -> FrameCounter {
+        FrameCounter { frames: Frames::new(), cut }
     }
 }
 
@@ -91,45 +92,20 @@ fn costs_only_us(kind: u8, payload_bytes: usize) -> bool {
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for FloodBound<T> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
+impl ReadFilter for FrameCounter {
+    fn poll_read<T: AsyncRead + Unpin>(
+        &mut self,
+        inner: &mut T,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
-        ready!(Pin::new(&mut self.inner).poll_read(cx, buf))?;
+        ready!(Pin::new(inner).poll_read(cx, buf))?;
         if self.frames.take(&buf.filled()[before..]) {
             return Poll::Ready(Ok(()));
         }
         self.cut.inc();
-        Poll::Ready(Err(io::Error::other("the peer sends too many frames that ask for nothing")))
-    }
-}
-
-impl<T: AsyncWrite + Unpin> AsyncWrite for FloodBound<T> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(cx, buf)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
+        Poll::Ready(Err(io::Error::other("the peer sends too many frames that carry no request")))
     }
 }
 

@@ -83,34 +83,57 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for WriteBound<T> {
     }
 }
 
-/// An I/O object of which something was read already.
-pub(crate) struct Resumed<T> {
-    read: Bytes,
+/// An I/O object whose reads go through a filter. Writes go straight to it.
+pub(crate) struct Filtered<T, F> {
     inner: T,
+    filter: F,
 }
 
-impl<T> Resumed<T> {
-    pub(crate) fn new(read: Bytes, inner: T) -> Resumed<T> {
-        Resumed { read, inner }
+impl<T, F> Filtered<T, F> {
+    pub(crate) fn new(inner: T, filter: F) -> Filtered<T, F> {
+        Filtered { inner, filter }
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Resumed<T> {
+/// What happens to the bytes that are read.
+pub(crate) trait ReadFilter {
+    fn poll_read<T: AsyncRead + Unpin>(
+        &mut self,
+        inner: &mut T,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>>;
+}
+
+/// Bytes that were read before come first.
+impl ReadFilter for Bytes {
+    fn poll_read<T: AsyncRead + Unpin>(
+        &mut self,
+        inner: &mut T,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.is_empty() {
+            return Pin::new(inner).poll_read(cx, buf);
+        }
+        let count = self.len().min(buf.remaining());
+        buf.put_slice(&self.split_to(count));
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T: AsyncRead + Unpin, F: ReadFilter + Unpin> AsyncRead for Filtered<T, F> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.read.is_empty() {
-            return Pin::new(&mut self.inner).poll_read(cx, buf);
-        }
-        let count = self.read.len().min(buf.remaining());
-        buf.put_slice(&self.read.split_to(count));
-        Poll::Ready(Ok(()))
+        let Filtered { inner, filter } = &mut *self;
+        filter.poll_read(inner, cx, buf)
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Resumed<T> {
+impl<T: AsyncWrite + Unpin, F: Unpin> AsyncWrite for Filtered<T, F> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.inner).poll_write(cx, buf)
     }

@@ -4,6 +4,7 @@
 //! memory: kill it, and clients go on from the database and from their offsets.
 
 mod accept;
+mod admission;
 mod body;
 mod budget;
 pub mod descriptors;
@@ -12,7 +13,6 @@ mod flood;
 mod front;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
-mod guests;
 mod hosts;
 mod http1;
 mod io;
@@ -39,10 +39,10 @@ use towpath_db::Database;
 use towpath_streams::{Circuits, Store};
 use towpath_trace::Tracer;
 
+use admission::ConnectionLimits;
 use budget::Budget;
 pub use budget::ReaderLimits;
 use front::Front;
-use guests::ConnectionLimits;
 use hosts::Hosts;
 use metrics::{Access, Metrics};
 use project::Projects;

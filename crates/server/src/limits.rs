@@ -99,6 +99,8 @@ pub(crate) const ACCEPT_REST: Duration = Duration::from_millis(50);
 pub(crate) const READY_WAIT_MAX: Duration = Duration::from_secs(3);
 /// How often a quiet live reader hears that its connection works; proxies cut at 30 to 60.
 pub(crate) const HEARTBEAT_EVERY: Duration = Duration::from_secs(15);
+/// Verified tokens that a project remembers: about a kilobyte each.
+pub(crate) const VERIFIED_TOKENS_MAX: usize = 1_024;
 /// A `Stream-Seq`; every stream keeps its last one.
 pub(crate) const SEQ_BYTES_MAX: usize = 256;
 /// Streams in one page of a list.

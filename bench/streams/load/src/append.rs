@@ -31,18 +31,26 @@ pub struct Append {
     /// Begins the names of the streams, so that every run has its own
     #[arg(long, default_value = "append")]
     name: String,
+    /// Appends to streams of this project
+    #[arg(long)]
+    project: Option<String>,
+    /// with this token
+    #[arg(long)]
+    token: Option<String>,
 }
 
 impl Append {
     pub fn run(&self) -> Result<Value> {
+        let root = self.project.as_ref().map_or("/v1".to_owned(), |project| format!("/v1/{project}"));
         let paths: Vec<String> =
-            (0..self.streams).map(|number| format!("/v1/stream/{}-{number}", self.name)).collect();
-        let kind = "content-type: application/octet-stream\r\n";
-        let creates: Vec<_> = paths.iter().map(|path| request("PUT", path, kind, b"")).collect();
+            (0..self.streams).map(|number| format!("{root}/stream/{}-{number}", self.name)).collect();
+        let token = self.token.as_ref().map_or(String::new(), |token| format!("authorization: Bearer {token}\r\n"));
+        let fields = &format!("content-type: application/octet-stream\r\n{token}");
+        let creates: Vec<_> = paths.iter().map(|path| request("PUT", path, fields, b"")).collect();
         let created = http::ask(self.server.address, &creates)?;
         ensure!(created.iter().all(|status| *status == 201), "creating streams answered {created:?}");
         let body = vec![b'x'; self.bytes];
-        let appends: Vec<_> = paths.iter().map(|path| request("POST", path, kind, &body)).collect();
+        let appends: Vec<_> = paths.iter().map(|path| request("POST", path, fields, &body)).collect();
         let mut connections = Loop::connect(self.server.address, self.connections)?;
         connections.run(&appends, Instant::now() + Duration::from_secs_f64(self.warm_up))?;
         let meter = Meter::start(self.server.pid)?;
@@ -52,6 +60,7 @@ impl Append {
         Ok(json!({
             "streams": self.streams,
             "connections": self.connections,
+            "token": u64::from(self.token.is_some()),
             "appends": seen.answers,
             "seconds": used.seconds,
             "server_cpu_seconds": used.server_cpu,

@@ -91,7 +91,7 @@ pub fn tables(files: &[PathBuf]) -> Result<String> {
     for table in TABLES {
         let mut rows = Rows::new();
         for line in lines.iter().filter(|line| line["measure"] == table.measure) {
-            let key = ["streams", "connections", "stream_bytes", "clients"];
+            let key = ["streams", "connections", "stream_bytes", "clients", "token"];
             let key = key.iter().map(|name| line[*name].as_u64().unwrap_or(0)).collect();
             let peer = line["peer"].as_str().unwrap_or_default().to_owned();
             rows.entry((key, peer)).or_default().push(line.clone());
@@ -131,6 +131,7 @@ fn write_table(out: &mut String, table: &Table, rows: &Rows) -> Result<()> {
 
 fn what(measure: &str, key: &[u64]) -> String {
     match measure {
+        "append" if key[4] == 1 => format!("{} streams, {} connections, with a token", key[0], key[1]),
         "append" => format!("{} streams, {} connections", key[0], key[1]),
         "catch-up" => format!("{} kB, {} connections", key[2] / 1000, key[1]),
         _ => format!("{} clients", key[3]),

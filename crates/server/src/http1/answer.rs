@@ -9,7 +9,7 @@ use hyper::{Response, StatusCode};
 use jiff::Timestamp;
 
 use crate::body::Body;
-use crate::stream::{Done, Value};
+use crate::stream::{AppendReply, Value};
 
 /// How the end of a body is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,10 +23,10 @@ pub(super) enum Framing {
 }
 
 /// Writes the answer to an append that was made.
-pub(super) fn put_append(out: &mut Vec<u8>, done: &Done) {
-    let status = done.status();
+pub(super) fn put_append(out: &mut Vec<u8>, reply: &AppendReply) {
+    let status = reply.status();
     put_status(out, status);
-    done.fields(|name, value| match value {
+    reply.fields(|name, value| match value {
         Value::Text(text) => put_field(out, &name, text.as_bytes()),
         Value::Offset(offset) => put_field(out, &name, &offset.to_text()),
         Value::Number(number) => put_field(out, &name, number.to_string().as_bytes()),

@@ -24,7 +24,7 @@ use crate::limits::{
     WRITE_WAIT_MAX,
 };
 use crate::stop::Stop;
-use crate::stream::{Done, Events, Streams};
+use crate::stream::{AppendReply, Events, Streams};
 use crate::unsent::Unsent;
 
 /// The connection is over: the client left, was silent for too long, or the server stops.
@@ -161,14 +161,17 @@ impl Connection {
     }
 
     /// Answers an append.
-    pub(super) async fn answer_append(&mut self, done: Result<Done, Response<Body>>) -> Result<(), Gone> {
-        match done {
-            Ok(done) => {
+    pub(super) async fn answer_append(
+        &mut self,
+        reply: Result<AppendReply, Box<Response<Body>>>,
+    ) -> Result<(), Gone> {
+        match reply {
+            Ok(reply) => {
                 self.wire.output.clear();
-                put_append(&mut self.wire.output, &done);
+                put_append(&mut self.wire.output, &reply);
                 self.wire.send(&[]).await
             }
-            Err(response) => self.send_response(response, false).await.map(drop),
+            Err(response) => self.send_response(*response, false).await.map(drop),
         }
     }
 
@@ -183,7 +186,11 @@ impl Connection {
         self.send_response(response, is_head).await
     }
 
-    async fn send_response(&mut self, response: Response<Body>, is_head: bool) -> Result<Option<Box<Events>>, Gone> {
+    async fn send_response(
+        &mut self,
+        response: Response<Body>,
+        is_head: bool,
+    ) -> Result<Option<Box<Events>>, Gone> {
         self.wire.output.clear();
         let framing = put_head(&mut self.wire.output, &response, is_head);
         match (framing, response.into_body()) {

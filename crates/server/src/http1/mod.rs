@@ -20,7 +20,7 @@ use towpath_model::stream::name::Place;
 use crate::hosts::Hosts;
 use crate::limits::OWN_BODY_BYTES_MAX;
 use crate::stop::Stop;
-use crate::stream::{Fields, Streams, Wish};
+use crate::stream::{AppendRequest, Fields, Streams};
 use crate::upload::Upload;
 use connection::Unread;
 pub(crate) use connection::{Connection, Following};
@@ -59,9 +59,9 @@ pub(crate) async fn serve(mut connection: Connection, streams: &Streams, hosts: 
                 Err(Unread::Late) => connection.answer_late(streams).await,
                 Err(Unread::Gone) => return Next::Gone,
             },
-            Asked::Append { bytes, wish } => {
+            Asked::Append { bytes, request } => {
                 connection.take(bytes);
-                connection.answer_append(streams.commit(*wish).await).await
+                connection.answer_append(streams.append(*request).await).await
             }
             Asked::Other { bytes, place, request } => {
                 connection.take(bytes);
@@ -90,7 +90,7 @@ enum Asked {
     NotOurs,
     Append {
         bytes: usize,
-        wish: Box<Wish>,
+        request: Box<AppendRequest>,
     },
     Other {
         bytes: usize,
@@ -120,10 +120,8 @@ fn of_head((streams, hosts): (&Streams, &Hosts), head: &Head<'_>, input: &[u8]) 
     let Some(body) = input.get(head.bytes..bytes) else { return Asked::Body { bytes } };
     let body = Bytes::copy_from_slice(body);
     match place {
-        Place::Stream(name)
-            if head.method == Method::POST && !from_a_page && streams.is_open(&name.project) =>
-        {
-            Asked::Append { bytes, wish: Box::new(streams.wish(name, head, body)) }
+        Place::Stream(name) if head.method == Method::POST && !from_a_page => {
+            Asked::Append { bytes, request: Box::new(streams.append_request(name, head, body)) }
         }
         place => match head.request(body) {
             Some(request) => Asked::Other { bytes, place, request: Box::new(request) },

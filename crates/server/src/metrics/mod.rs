@@ -29,9 +29,9 @@ pub use access::Access;
 pub(crate) use http::{ReaderNumbers, Request, endpoint, method};
 pub use survey::SurveyNumbers;
 
+use crate::admission::ConnectionLimits;
 use crate::budget::{Budget, ReaderLimits};
 use crate::front::Front;
-use crate::guests::ConnectionLimits;
 use crate::hosts::Hosts;
 use crate::stop::Stop;
 use crate::{accept, limits, ready};

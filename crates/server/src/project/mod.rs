@@ -13,13 +13,15 @@ mod pass;
 mod record;
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use bytes::Bytes;
+use jiff::Timestamp;
 use tokio::sync::watch;
-use towpath_model::token::Keyring;
+use towpath_model::token::{Grant, Invalid, Keyring};
 use towpath_streams::{Error, Store};
 
+use crate::limits::VERIFIED_TOKENS_MAX;
 pub(crate) use admin::router;
 pub use mint::Mint;
 pub(crate) use pass::{Keeping, Origins, Pass};
@@ -56,6 +58,8 @@ struct Inner {
 pub(crate) struct Project {
     pub(crate) record: Record,
     pub(crate) ring: Keyring,
+    /// What verified tokens grant. A project whose keys change is a new one, and remembers none.
+    verified: Mutex<HashMap<Box<str>, Arc<Grant>>>,
 }
 
 impl Projects {
@@ -118,6 +122,52 @@ impl Projects {
 impl Project {
     fn new(record: Record) -> Arc<Project> {
         let ring = Keyring::new(&record.keys);
-        Arc::new(Project { record, ring })
+        Arc::new(Project { record, ring, verified: Mutex::default() })
+    }
+
+    /// What a token grants now.
+    fn grant(&self, token: &str, name: &str, now: Timestamp) -> Result<Arc<Grant>, Invalid> {
+        let verified = || self.verified.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(grant) = verified().get(token).filter(|grant| grant.expires_at > now) {
+            return Ok(grant.clone());
+        }
+        let grant = Arc::new(self.ring.verify(token, name, now)?);
+        let mut verified = verified();
+        if verified.len() >= VERIFIED_TOKENS_MAX {
+            verified.clear();
+        }
+        verified.insert(token.into(), grant.clone());
+        Ok(grant)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use towpath_model::token::{Claims, Key, Material, PrivateKey};
+
+    use super::*;
+
+    /// F09: a token that was verified before ends when its time is up.
+    #[test]
+    fn a_remembered_token_expires() {
+        let secret = random_secret();
+        let now = Timestamp::now();
+        let key =
+            Key { kid: "a".into(), material: Material::hs256(secret.clone()).unwrap(), created_at: now };
+        let project = Project::new(Record {
+            created_at: now,
+            keys: vec![key],
+            origins: vec![],
+            reader_secret: random_secret(),
+        });
+        let exp = u64::try_from(now.as_second()).unwrap() + 60;
+        let claims = serde_json::json!({ "sub": "shop", "scope": "write", "exp": exp });
+        let claims: Claims = serde_json::from_value(claims).unwrap();
+        let token = PrivateKey::Hs256(&secret).sign("a", &claims).unwrap();
+        let at = |seconds: i64| project.grant(&token, "shop", Timestamp::from_second(seconds).unwrap());
+        let end = i64::try_from(exp).unwrap();
+        assert!(Arc::ptr_eq(&at(end - 60).unwrap(), &at(end - 1).unwrap()), "it is remembered");
+        assert_eq!(at(end).unwrap_err(), Invalid::Expired);
+        assert_eq!(at(end + 1).unwrap_err(), Invalid::Expired);
     }
 }

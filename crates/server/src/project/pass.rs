@@ -13,6 +13,7 @@ use towpath_model::stream::name::StreamName;
 use towpath_model::token::{Action, Denied, Grant, Invalid};
 
 use super::{Auth, Project, Projects};
+use crate::stream::Fields;
 
 /// What a request may do.
 #[derive(Clone)]
@@ -25,7 +26,7 @@ pub(crate) enum Pass {
 
 /// A verified token, for as long as a request takes.
 pub(crate) struct Ticket {
-    grant: Grant,
+    grant: Arc<Grant>,
     project: String,
     at: Arc<Project>,
     projects: Projects,
@@ -43,21 +44,19 @@ pub(crate) enum Origins {
 
 impl Projects {
     /// Verifies whatever token a request for `project` carries.
-    pub(crate) fn admit(&self, project: &str, headers: &HeaderMap, auth: Auth) -> Result<Pass, Invalid> {
+    pub(crate) fn admit(&self, project: &str, fields: &impl Fields, auth: Auth) -> Result<Pass, Invalid> {
         let at = match (self.get(project), auth) {
             (Some(at), _) => at,
             (None, Auth::Local) => return Ok(Pass::Open),
             // The same answer as for a project that is there.
             (None, Auth::Required) => {
-                return Err(if headers.contains_key(AUTHORIZATION) {
-                    Invalid::Unverified
-                } else {
-                    Invalid::Missing
+                return Err(match fields.all(&AUTHORIZATION).next() {
+                    Some(_) => Invalid::Unverified,
+                    None => Invalid::Missing,
                 });
             }
         };
-        let token = bearer(headers)?;
-        let grant = at.ring.verify(token, project, Timestamp::now())?;
+        let grant = at.grant(bearer(fields)?, project, Timestamp::now())?;
         let ticket = Ticket { grant, project: project.to_owned(), at, projects: self.clone() };
         Ok(Pass::Token(Arc::new(ticket)))
     }
@@ -79,11 +78,11 @@ impl Projects {
     }
 }
 
-fn bearer(headers: &HeaderMap) -> Result<&str, Invalid> {
-    let mut values = headers.get_all(AUTHORIZATION).iter();
+fn bearer(fields: &impl Fields) -> Result<&str, Invalid> {
+    let mut values = fields.all(&AUTHORIZATION);
     let value = values.next().ok_or(Invalid::Missing)?;
-    let text = value.to_str().ok().filter(|_| values.next().is_none()).ok_or(Invalid::Unverified)?;
-    let (scheme, token) = text.split_once(' ').ok_or(Invalid::Unverified)?;
+    let text = std::str::from_utf8(value).ok().filter(|_| values.next().is_none());
+    let (scheme, token) = text.and_then(|text| text.split_once(' ')).ok_or(Invalid::Unverified)?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim()).ok_or(Invalid::Unverified)
 }
 

@@ -11,26 +11,27 @@ use towpath_model::stream::json;
 use towpath_model::stream::name::StreamName;
 use towpath_model::stream::offset::Offset;
 use towpath_model::stream::producer::Producer;
+use towpath_model::token::Action;
 use towpath_streams::{Append, Messages};
 
 use super::fanout::{Endpoint, PublishOutcome};
-use super::headers::{self, Cors};
+use super::headers;
 use super::refusal::{self, Refusal};
 use super::request::{self, Fields, header, is_true};
-use super::{Answer, Streams, empty};
+use super::{Answer, Asked, Streams, empty};
 use crate::body::Body;
 use crate::limits::SEQ_BYTES_MAX;
 use crate::metrics;
 use crate::upload::Upload;
 
 /// An append as it was asked for, ready to be made or refused.
-pub(crate) struct Wish {
+pub(crate) struct AppendRequest {
     name: StreamName,
     append: Result<Append, Refusal>,
 }
 
-/// An append that was made.
-pub(crate) struct Done {
+/// The answer to an append that was made.
+pub(crate) struct AppendReply {
     published: PublishOutcome,
     has_data: bool,
     /// Whether its answer says how it went out.
@@ -48,55 +49,55 @@ impl Streams {
     /// Appends, and delivers to the sessions that follow. There is no way around the fan-out.
     pub(super) async fn publish(&self, name: StreamName, request: Request<Upload>) -> Answer {
         let (parts, body) = request.into_parts();
-        // A wish that is wrong is refused before its body is waited for.
-        wish(&parts.headers)?;
+        // Wrong fields are refused before the body is waited for.
+        fields_of(&parts.headers)?;
         let body = request::body(body, self.settings().body_bytes_max).await?;
-        let Wish { name, append } = self.wish(name, &parts.headers, body);
+        let append = read(&parts.headers, body)?;
         let endpoint = match parts.uri.path().contains("/publish/") {
             true => Endpoint::Publish,
             false => Endpoint::Append,
         };
-        let mut done = self.make(name, append?, endpoint).await?;
-        done.tells_fan_out |= endpoint == Endpoint::Publish;
-        Ok(done.answer())
+        let mut reply = self.make(name, append, endpoint).await?;
+        reply.tells_fan_out |= endpoint == Endpoint::Publish;
+        Ok(reply.response())
     }
 
-    /// Reads an append whose body is here.
-    pub(crate) fn wish(&self, name: StreamName, fields: &impl Fields, body: Bytes) -> Wish {
-        Wish { name, append: read(fields, body) }
+    /// Reads an append whose body is here, and checks the right to it.
+    pub(crate) fn append_request(
+        &self,
+        name: StreamName,
+        fields: &impl Fields,
+        body: Bytes,
+    ) -> AppendRequest {
+        let append = self.admit(&name.project, fields).and_then(|pass| {
+            pass.check(Action::Write(&name.id))?;
+            read(fields, body)
+        });
+        AppendRequest { name, append }
     }
 
     /// Makes it, or answers why not.
-    pub(crate) async fn commit(&self, Wish { name, append }: Wish) -> Result<Done, Response<Body>> {
-        let began = Instant::now();
-        let done = match append {
+    pub(crate) async fn append(&self, request: AppendRequest) -> Result<AppendReply, Box<Response<Body>>> {
+        let asked = Asked::new(metrics::Request { endpoint: "stream", method: "POST" }, headers::Cors::Quiet);
+        let AppendRequest { name, append } = request;
+        let reply = match append {
             Ok(append) => self.make(name, append, Endpoint::Append).await,
             Err(refusal) => Err(refusal),
         };
-        let status = done.as_ref().map_or_else(|refusal| refusal.status, Done::status);
-        if let Err(refusal) = &done {
-            self.0.metrics.http().refused(refusal.error);
-        }
-        let measured = metrics::Request { endpoint: "stream", method: "POST" };
-        self.0.metrics.request(measured, status.as_u16(), began.elapsed());
-        done.map_err(|refusal| {
-            let mut response = refusal.into_response();
-            Cors::Quiet.add_to(response.headers_mut());
-            response
-        })
+        self.finish(&asked, reply, AppendReply::status)
     }
 
-    async fn make(&self, name: StreamName, append: Append, endpoint: Endpoint) -> Result<Done, Refusal> {
+    async fn make(&self, name: StreamName, append: Append, endpoint: Endpoint) -> Result<AppendReply, Refusal> {
         let has_data = !append.messages.is_empty();
         let began = Instant::now();
         let published = self.fan_outs().publish(name, append, endpoint).await?;
         self.0.metrics.http().append_seconds.observe(began.elapsed().as_secs_f64());
         // An append to a stream nobody follows is answered in the protocol's own words alone.
-        Ok(Done { published, has_data, tells_fan_out: published.subscribers > 0 })
+        Ok(AppendReply { published, has_data, tells_fan_out: published.subscribers > 0 })
     }
 }
 
-impl Done {
+impl AppendReply {
     /// 204, but 200 for a producer's new data: that is how it tells new from duplicate.
     pub(crate) fn status(&self) -> StatusCode {
         let appended = &self.published.appended;
@@ -125,7 +126,7 @@ impl Done {
         headers::fixed(|name, value| put(name, Value::Text(value)));
     }
 
-    fn answer(&self) -> Response<Body> {
+    fn response(&self) -> Response<Body> {
         let mut response = empty(self.status());
         let out = response.headers_mut();
         self.fields(|name, value| {
@@ -144,11 +145,11 @@ impl Done {
 
 /// An append as its fields and its body ask for it.
 pub(super) fn read(fields: &impl Fields, body: Bytes) -> Result<Append, Refusal> {
-    with_body(wish(fields)?, header(fields, &CONTENT_TYPE)?, body)
+    with_body(fields_of(fields)?, header(fields, &CONTENT_TYPE)?, body)
 }
 
 /// Everything but the body.
-fn wish(fields: &impl Fields) -> Result<Append, Refusal> {
+fn fields_of(fields: &impl Fields) -> Result<Append, Refusal> {
     let producer = Producer::parse(
         header(fields, &headers::PRODUCER_ID)?,
         header(fields, &headers::PRODUCER_EPOCH)?,

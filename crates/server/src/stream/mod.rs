@@ -35,14 +35,14 @@ use towpath_streams::{Circuits, Error, Store};
 use crate::body::Body;
 use crate::budget::{Budget, Connection, Share};
 use crate::metrics::{self, Metrics};
-use crate::project::{Auth, Origins, Pass, Projects};
+use crate::project::{Origins, Pass, Projects};
 use crate::stop::Stop;
 use crate::upload::Upload;
-pub(crate) use append::{Done, Value, Wish};
+pub(crate) use append::{AppendReply, AppendRequest, Value};
 pub use fanout::FanOutSettings;
 use fanout::FanOuts;
-pub(crate) use live::{Event, Events};
 use live::Readers;
+pub(crate) use live::{Event, Events};
 use refusal::Refusal;
 pub(crate) use request::Fields;
 pub use settings::Settings;
@@ -78,6 +78,19 @@ pub(crate) struct Around {
     pub(crate) metrics: Metrics,
     pub(crate) circuits: Circuits,
     pub(crate) budget: Budget,
+}
+
+/// A request as it is counted, and what its answer says to pages of other origins.
+struct Asked {
+    measured: metrics::Request,
+    began: Instant,
+    cors: headers::Cors,
+}
+
+impl Asked {
+    fn new(measured: metrics::Request, cors: headers::Cors) -> Asked {
+        Asked { measured, began: Instant::now(), cors }
+    }
 }
 
 /// What every handler answers: a response, or a refusal that becomes one.
@@ -128,38 +141,55 @@ impl Streams {
 
     /// Answers one request.
     pub(crate) async fn answer(&self, place: Place, request: Request<Upload>) -> Response<Body> {
-        let began = Instant::now();
-        let measured = measured(&place, &request);
         let origins = self.0.projects.origins(place.project(), request.headers());
         let is_foreign = matches!(origins, Origins::Foreign);
-        let cors = headers::Cors::wanted(&request, origins);
+        let asked = Asked::new(measured(&place, &request), headers::Cors::wanted(&request, origins));
         let answer = match *request.method() {
             // Without a grant: the browser asks no further.
             Method::OPTIONS => Ok(headers::preflight()),
             _ if is_foreign => Err(Refusal::foreign(place.project())),
-            _ => match self.admit(&place, &request) {
+            _ => match self.pass(&place, &request) {
                 Ok(pass) => self.dispatch(place, pass, request).await,
                 Err(refusal) => Err(refusal),
             },
         };
-        if let Err(refusal) = &answer {
-            self.0.metrics.http().refused(refusal.error);
+        match self.finish(&asked, answer, Response::status) {
+            Ok(mut response) => {
+                asked.cors.add_to(response.headers_mut());
+                response
+            }
+            Err(refused) => *refused,
         }
-        let mut response = answer.unwrap_or_else(Refusal::into_response);
-        cors.add_to(response.headers_mut());
-        self.0.metrics.request(measured, response.status().as_u16(), began.elapsed());
-        response
+    }
+
+    /// Counts a request and how it was answered. A refusal becomes a response.
+    fn finish<T>(
+        &self,
+        asked: &Asked,
+        answer: Result<T, Refusal>,
+        status: fn(&T) -> StatusCode,
+    ) -> Result<T, Box<Response<Body>>> {
+        let code = answer.as_ref().map_or_else(|refusal| refusal.status, status);
+        self.0.metrics.request(asked.measured, code.as_u16(), asked.began.elapsed());
+        answer.map_err(|refusal| {
+            self.0.metrics.http().refused(refusal.error);
+            let mut response = refusal.into_response();
+            asked.cors.add_to(response.headers_mut());
+            Box::new(response)
+        })
     }
 
     /// The right a request comes with. Wakes of the reserved API bring a token of their own,
     /// and its public keys are public.
-    fn admit(&self, place: &Place, request: &Request<Upload>) -> Result<Pass, Refusal> {
-        if let Place::Reserved { rest, .. } = place
-            && subscription::brings_its_own_token(rest)
-        {
-            return Ok(Pass::Open);
+    fn pass(&self, place: &Place, request: &Request<Upload>) -> Result<Pass, Refusal> {
+        match place {
+            Place::Reserved { rest, .. } if subscription::brings_its_own_token(rest) => Ok(Pass::Open),
+            place => self.admit(place.project(), request.headers()),
         }
-        let admitted = self.0.projects.admit(place.project(), request.headers(), self.0.settings.auth);
+    }
+
+    fn admit(&self, project: &str, fields: &impl Fields) -> Result<Pass, Refusal> {
+        let admitted = self.0.projects.admit(project, fields, self.0.settings.auth);
         if let Err(invalid) = &admitted {
             self.0.metrics.http().not_let_in(invalid.word());
         }
@@ -207,11 +237,6 @@ impl Streams {
             Method::POST => self.append_batch(project, pass, request).await,
             _ => Err(Refusal::method("GET, POST, OPTIONS")),
         }
-    }
-
-    /// Whether a project takes requests without a token.
-    pub(crate) fn is_open(&self, project: &str) -> bool {
-        self.0.settings.auth == Auth::Local && self.0.projects.get(project).is_none()
     }
 
     fn fan_outs(&self) -> &FanOuts {

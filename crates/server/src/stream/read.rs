@@ -82,7 +82,8 @@ impl Streams {
             // What was appended meanwhile may be more: it is counted when it is sent.
             true => (self.store().read(name, start, bytes_max).await?, None),
             false => {
-                let (read, held) = unsent::read(self.store(), name, start, bytes_max, (&share, guess)).await?;
+                let (read, held) =
+                    unsent::read(self.store(), name, start, bytes_max, (&share, guess)).await?;
                 (read, Some(held))
             }
         };

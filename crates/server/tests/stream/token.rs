@@ -174,6 +174,26 @@ async fn a_connection_ends_with_its_token() {
     server.stop().await;
 }
 
+/// F09: a token is verified once and remembered, and still ends with its key: the next append on the same connection
+/// is refused.
+#[tokio::test]
+async fn a_remembered_token_ends_with_its_key() {
+    let server = Server::start().await;
+    let keys = closed(&server).await;
+    let token = keys.unbound("write");
+    let append = async || {
+        let request =
+            server.request(Method::POST, "/v1/app/stream/x").header("content-type", "application/json");
+        request.bearer_auth(&token).body("1").send().await.unwrap().status()
+    };
+    for _ in 0..3 {
+        assert_eq!(append().await, 204);
+    }
+    change(&server, "app", json!({ "change": "revoke", "kid": "k1" })).await;
+    assert_eq!(append().await, 401);
+    server.stop().await;
+}
+
 /// Pages behind a token are nobody else's, unless the URL holds the reader key.
 #[tokio::test]
 async fn private_pages_are_cached_only_where_nobody_finds_them() {
