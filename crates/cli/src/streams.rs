@@ -25,7 +25,7 @@ pub(crate) struct StreamSettings {
     stream_body_bytes_max: u32,
     /// About how much one read of a stream answers
     #[arg(long, global = true, env = "TOWPATH_STREAM_PAGE_BYTES_MAX", value_name = "BYTES",
-          default_value_t = 4 << 20, value_parser = clap::value_parser!(u32).range(1024..=256 << 20))]
+          default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(1024..=256 << 20))]
     stream_page_bytes_max: u32,
     /// How long a long poll waits for data
     #[arg(long, global = true, env = "TOWPATH_STREAM_LONG_POLL_MS", value_name = "MS",

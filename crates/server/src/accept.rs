@@ -9,6 +9,7 @@ use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
@@ -24,7 +25,7 @@ use crate::limits;
 use crate::stop::Stop;
 use crate::tls::Tls;
 
-/// Accepts until `shutdown`, then tells everybody to stop and waits for those who are busy.
+/// Accepts connections until `shutdown`, then tells them to stop and waits for requests in flight.
 pub(crate) async fn run(
     listener: TcpListener,
     front: Front,
@@ -73,11 +74,11 @@ pub(crate) async fn run(
     stop.now();
     connections.close();
     if tokio::time::timeout(limits::DRAIN_WAIT_MAX, connections.wait()).await.is_err() {
-        tracing::warn!(open = connections.len(), "ending connections that did not finish in time");
+        tracing::warn!(open = connections.len(), "closing connections that did not finish in time");
     }
 }
 
-/// Answers one question about health to somebody for whom there is no room, and 503 to any other.
+/// Answers `/health` on a connection above the limit, and 503 to any other request.
 async fn serve_health(stream: TcpStream, front: Front, tls: Option<Tls>, slot: ConnectionSlot) {
     let answering = async {
         let mut first = [0; 1];
@@ -114,8 +115,8 @@ where
     let _ = connection.serve_connection(TokioIo::new(io), service).await;
 }
 
-/// Too many connections: says so and hangs up. The answer fits the socket's empty buffer, so
-/// that nobody can hold the accept loop with it.
+/// Answers 503 and closes the connection. The answer fits the empty send buffer, so the client
+/// cannot block the accept loop.
 async fn refuse(mut stream: TcpStream) {
     let body = r#"{"error":"busy","detail":"too many connections; try again soon"}"#;
     let head = "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\nconnection: close";
@@ -133,9 +134,10 @@ struct ConnectionContext {
 }
 
 async fn serve(stream: TcpStream, context: ConnectionContext, tls: Option<Tls>) {
-    // Small answers must not wait for the acknowledgement of the one before.
+    // Small answers must not wait for the peer's acknowledgement of the previous one.
     let _ = stream.set_nodelay(true);
-    // Boxed here and below: those who do not come by need no room for it.
+    let _ = SockRef::from(&stream).set_tcp_notsent_lowat(limits::SEND_BUFFER_UNSENT_BYTES_MAX);
+    // Boxed here and below, so that the future of a plain connection stays small.
     if let Some(tls) = tls {
         return Box::pin(serve_secure(stream, context, tls)).await;
     }
@@ -156,7 +158,7 @@ async fn serve_secure(stream: TcpStream, context: ConnectionContext, tls: Tls) {
     Box::pin(serve_hyper(secure, is_http2, context)).await;
 }
 
-/// Answers requests to streams, then goes on as it was asked to.
+/// Answers requests to streams with our own HTTP/1.1, then hands over to hyper or follows a stream.
 async fn serve_http1(connection: Connection, context: ConnectionContext) {
     let Some(streams) = &context.front.streams else { return };
     match http1::serve(connection, streams, &context.front.hosts).await {
@@ -171,8 +173,8 @@ async fn serve_http1(connection: Connection, context: ConnectionContext) {
     }
 }
 
-/// Sends events, then answers the next request. A task of its own, and boxed, because it is small then: followers are
-/// many, and stay.
+/// Sends events, then answers the next request. A task of its own, and boxed, to keep it small: there are many
+/// followers, and they stay.
 async fn follow(mut both: Box<(Following, ConnectionContext)>) {
     if both.0.run().await.is_ok() {
         serve_http1_again(both).await;
@@ -184,16 +186,16 @@ fn serve_http1_again(both: Box<(Following, ConnectionContext)>) -> Pin<Box<dyn F
     Box::pin(serve_http1(following.into_connection(context.stop.clone()), context))
 }
 
-/// A peer that does not read is given up.
+/// A connection whose peer must take bytes within a time limit.
 fn bound(stream: TcpStream, front: &Front) -> WriteBound<TcpStream> {
     let given_up = front.metrics.http().slow_clients_dropped.clone();
     WriteBound::new(stream, limits::WRITE_WAIT_MAX, given_up)
 }
 
-/// Whether a connection opens with the preface of HTTP/2; `None` if it says nothing at all.
+/// Whether a connection begins with the preface of HTTP/2; `None` if the client sends nothing.
 ///
-/// Looking at the first bytes without taking them costs one system call a connection, and
-/// leaves HTTP/1.1 at half the memory of hyper-util's automatic connection.
+/// Peeking costs one system call per connection. hyper-util's automatic connection would need twice the memory
+/// for HTTP/1.1.
 async fn begins_with_http2(stream: &TcpStream) -> Option<bool> {
     let mut first = [0; 3];
     match tokio::time::timeout(limits::IDLE_WAIT_MAX, stream.peek(&mut first)).await {
@@ -202,7 +204,7 @@ async fn begins_with_http2(stream: &TcpStream) -> Option<bool> {
     }
 }
 
-/// Answers requests until the peer, its silence or the stop ends it.
+/// Answers requests with hyper until the peer closes, an idle time-out fires or the server stops.
 async fn serve_hyper<T>(io: T, is_http2: bool, context: ConnectionContext)
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -265,7 +267,7 @@ where
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, "a connection ended early");
+        tracing::debug!(%error, "connection ended early");
     }
 }
 
@@ -275,7 +277,7 @@ mod tests {
 
     /// S06: ten thousand followers are ten thousand of these.
     #[test]
-    fn who_follows_takes_little_room() {
+    fn a_follower_takes_little_memory() {
         fn bytes<A, R>(_: impl Fn(A) -> R) -> usize {
             size_of::<R>()
         }

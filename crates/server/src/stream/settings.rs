@@ -37,7 +37,7 @@ impl Default for Settings {
             long_poll: Duration::from_secs(20),
             sse_lifetime: Duration::from_secs(60),
             body_bytes_max: 8 * 1024 * 1024,
-            page_bytes_max: 4 * 1024 * 1024,
+            page_bytes_max: 1024 * 1024,
             live_readers_max: 10_000,
             streams_max: 1_000_000,
             public_url: None,

@@ -145,6 +145,7 @@ impl ReadPlan {
             while !rest.is_empty() && !collected.is_full() {
                 let (span, after) = split_span(rest);
                 let bytes = read_span(&stretch.segment, span)?;
+                collected.read_bytes += bytes.len();
                 for extent in span {
                     let block = block_of(&stretch.segment, span[0].at, &bytes, extent)?;
                     collected.add(extent.start, stretch.end, &block);
@@ -236,11 +237,13 @@ struct Collected {
     bytes_max: usize,
     parts: Vec<Messages>,
     bytes: usize,
+    /// How much was read from the segments: the parts are slices of that.
+    read_bytes: usize,
 }
 
 impl Collected {
     fn new(from: u64, to: u64, bytes_max: usize) -> Collected {
-        Collected { from, to, next: from, shift: 0, bytes_max, parts: Vec::new(), bytes: 0 }
+        Collected { from, to, next: from, shift: 0, bytes_max, parts: Vec::new(), bytes: 0, read_bytes: 0 }
     }
 
     /// Continues in offsets with another shift.
@@ -293,7 +296,13 @@ impl Collected {
         }
     }
 
-    fn into_batch(self) -> Batch {
+    fn into_batch(mut self) -> Batch {
+        // A slice keeps all that was read in memory: if that is much more than the batch, the batch is copied.
+        if let [only] = &mut self.parts[..]
+            && self.read_bytes > self.bytes + self.bytes / 8 + 1_024
+        {
+            only.data = Bytes::copy_from_slice(&only.data);
+        }
         Batch::join(Offset::new(self.from), self.parts)
     }
 }
