@@ -27,3 +27,23 @@ async fn a_public_address_needs_a_key() {
     server.terminate();
     server.wait_exit(Duration::from_secs(60)).await;
 }
+
+/// O03: a dashboard on a public address does not start with a password that can be guessed.
+#[test]
+fn a_public_dashboard_needs_a_strong_password() {
+    let place = Place::new();
+    let public = format!("0.0.0.0:{}", place.port);
+    place.ok(&["project", "add", "shop"]);
+    for (admin, viewer, named) in [
+        ("secret", "correct horse battery", "TOWPATH_ADMIN_PASSWORD"),
+        ("correct horse battery", "aaaaaaaaaaaaaaaa", "TOWPATH_VIEWER_PASSWORD"),
+    ] {
+        let mut serve = place.command(&["serve", "--listen", &public]);
+        serve.env("DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none");
+        serve.env("TOWPATH_ADMIN_PASSWORD", admin).env("TOWPATH_VIEWER_PASSWORD", viewer);
+        let refused = serve.output().unwrap();
+        let why = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && why.contains(named), "{why}");
+        assert!(!why.contains("ready at"), "{why}");
+    }
+}

@@ -1,8 +1,12 @@
 //! Who may look and who may act.
 
+use std::time::Duration;
+
 use reqwest::header::{COOKIE, HOST, LOCATION, ORIGIN, SET_COOKIE};
 use reqwest::{Method, RequestBuilder};
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use towpath_dashboard::{Access, Cookies, Secret};
 use towpath_model::job_state::JobState;
 use uuid::Uuid;
@@ -261,4 +265,22 @@ async fn a_page_elsewhere_cannot_act() {
     assert_eq!(place.database.queue_paused().await.unwrap().len(), 0);
     assert_eq!(post().header(ORIGIN, place.origin()).form(&form).send().await.unwrap().status(), 303);
     assert_eq!(place.database.queue_paused().await.unwrap().len(), 1);
+}
+
+/// S06: a login form whose body does not arrive is refused after a time limit, and its connection is closed.
+#[tokio::test]
+async fn a_login_that_does_not_arrive_is_refused() {
+    let place = Place::guarded().await;
+    let mut slow = TcpStream::connect(place.server.address()).await.unwrap();
+    let head = "POST /ui/login HTTP/1.1\r\nhost: localhost\r\n\
+        content-type: application/x-www-form-urlencoded\r\ncontent-length: 100\r\n\r\n";
+    slow.write_all(format!("{head}password=").as_bytes()).await.unwrap();
+    // With nothing else to do, a paused clock goes straight to the next time-out.
+    tokio::time::pause();
+    let mut answer = String::new();
+    let read = tokio::time::timeout(Duration::from_secs(600), slow.read_to_string(&mut answer)).await;
+    read.expect("the time limit on bodies did not fire").unwrap();
+    tokio::time::resume();
+    assert!(answer.starts_with("HTTP/1.1 4"), "{answer}");
+    place.server.stop().await;
 }
