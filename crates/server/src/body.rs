@@ -1,4 +1,4 @@
-//! The body of an answer: nothing, a few shared pieces, or events that keep coming.
+//! The body of an answer: empty, a few shared pieces, or events without end.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -10,7 +10,7 @@ use crate::budget::{Held, Share};
 use crate::stream::Events;
 use crate::unsent::{Lost, Unsent};
 
-/// What is sent. Pieces are shared with the store and with other clients, never copied.
+/// The body of an answer. Pieces are shared with the store and with other clients.
 pub(crate) enum Body {
     /// Nothing.
     Empty,
@@ -18,16 +18,16 @@ pub(crate) enum Body {
     Piece(Bytes),
     /// A JSON page: `[`, the values, `]`.
     Array(Array),
-    /// A page of a stream, as long as its reader takes it.
+    /// A page of a stream, which can be let go and read again.
     Page(Box<Unsent>),
-    /// Events until the stream, the client or the server ends it, and what hyper has not taken of the last one.
+    /// Events until the stream, the client or the server ends, and what hyper has not taken of the last one.
     Events(Box<Events>, Option<Box<Unsent>>),
-    /// Whatever the other pages answer with, and the room it takes if it is large.
+    /// An answer of the router, and the memory it holds if it is large.
     Other(axum::body::Body, Option<Box<(Share, Held)>>),
 }
 
-/// A piece of a body whose length nobody knows, as HTTP/1.1 sends it: its length, the bytes, a line's end.
-/// It is made once for all who get it, and goes out in one write.
+/// A chunk in the chunked coding of HTTP/1.1: its length, the bytes, a line end. It is rendered once for all
+/// readers and sent with one write.
 #[derive(Debug, Clone)]
 pub(crate) struct Chunk(Bytes);
 
@@ -35,7 +35,7 @@ pub(crate) struct Chunk(Bytes);
 const CHUNK_HEAD_BYTES: usize = 10;
 
 impl Chunk {
-    /// What `write` writes into the buffer it gets, which has room for `bytes`.
+    /// A chunk of what `write` writes into a buffer with room for `bytes`.
     pub(crate) fn write(bytes: usize, write: impl FnOnce(&mut Vec<u8>)) -> Chunk {
         let mut out = Vec::with_capacity(CHUNK_HEAD_BYTES + bytes + 2);
         out.resize(CHUNK_HEAD_BYTES, b'0');
@@ -48,7 +48,7 @@ impl Chunk {
         Chunk(Bytes::from(out).slice(begin..))
     }
 
-    /// A chunk that was taken apart by [`Chunk::into_wire`].
+    /// The chunk that [`Chunk::into_wire`] gave.
     pub(crate) fn from_wire(wire: Bytes) -> Chunk {
         Chunk(wire)
     }
@@ -58,7 +58,7 @@ impl Chunk {
         self.0
     }
 
-    /// What it carries.
+    /// The data without its framing.
     pub(crate) fn into_data(self) -> Bytes {
         let begin = self.0.iter().position(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         self.0.slice(begin..self.0.len() - 2)
@@ -198,7 +198,7 @@ fn poll_events(
     }
 }
 
-/// The data of an answer that has its room, which is free when the data has been sent.
+/// The data of a large answer; its memory is free when hyper has sent it.
 fn given(frame: Frame<Bytes>, held: &mut Option<Box<(Share, Held)>>) -> Frame<Bytes> {
     match (frame.into_data(), held.take().map(|held| *held)) {
         (Ok(data), Some((share, held))) => Frame::data(share.give(data, held)),
@@ -208,7 +208,7 @@ fn given(frame: Frame<Bytes>, held: &mut Option<Box<(Share, Held)>>) -> Frame<By
 }
 
 fn no_room() -> axum::Error {
-    axum::Error::new("readers hold all the memory there is for them")
+    axum::Error::new("the memory for readers is used up")
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! What is held in memory for readers, and how much there may be of it.
+//! The memory budget of readers.
 //!
-//! A reader that asks and does not read leaves its answer with us. Whatever is held like that is taken from
-//! two pools: the server's and its project's. Who finds no room waits for it, and holds nothing meanwhile. Answers of a
-//! few kilobytes are not counted: they are part of what a connection costs.
+//! The answer to a reader that does not read stays in our memory. It is counted in two pools: the server's and
+//! the project's. A read that finds no room in them waits, and holds nothing meanwhile. Answers of a few kilobytes are
+//! not counted: they are part of the cost of a connection.
 //!
-//! A connection that carries many requests has a bound of its own. Nobody waits for it, because answers that are not
-//! read would hold up the one that is: half of it is for pages and larger pieces, as many as fit, and half for two
+//! A connection that carries many requests has a limit of its own. Nothing waits for it, because answers that are not
+//! read would block the one that is: half of it is for pages and larger pieces, as many as fit, and half for two
 //! small pieces of every answer.
 
 use std::collections::{BTreeMap, HashMap};
@@ -23,14 +23,14 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::limits;
 use crate::metrics::ReaderNumbers;
 
-/// How much may be held for readers.
+/// The limits of the memory of readers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReaderLimits {
-    /// For all of them.
+    /// For all readers.
     pub server_bytes_max: usize,
-    /// For those of one project.
+    /// For the readers of one project.
     pub project_bytes_max: usize,
-    /// For those on one connection.
+    /// For the readers on one connection.
     pub connection_bytes_max: usize,
 }
 
@@ -51,19 +51,19 @@ pub(crate) struct Budget(Arc<Inner>);
 struct Inner {
     limits: ReaderLimits,
     server: Pool,
-    /// For pages and APIs, which readers of streams must not be able to take away.
+    /// For the dashboard and the API, which readers of streams must not block.
     others: Arc<Pool>,
     projects: Mutex<HashMap<Arc<str>, Weak<Pool>>>,
     numbers: ReaderNumbers,
 }
 
-/// Room, counted in units of [`UNIT_BYTES`].
+/// Memory, counted in units of [`UNIT_BYTES`].
 struct Pool {
     room: Arc<Semaphore>,
     units: u32,
     /// Wakes readers that have stopped when the pool becomes tight.
     tight: Notify,
-    /// How many wait for room.
+    /// How many reads wait for room.
     waiting: AtomicUsize,
 }
 
@@ -100,7 +100,7 @@ impl Pool {
     }
 }
 
-/// Counts somebody who waits for room until it is dropped.
+/// A read that waits for room, counted until it is dropped.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl Waiting<'_> {
@@ -132,14 +132,14 @@ impl Budget {
         self.0.limits.connection_bytes_max.min(self.0.limits.project_bytes_max)
     }
 
-    /// A piece of an answer for somebody else who sends it. h2 keeps one, and takes the next: so many fit into the half
-    /// of a connection's bound that is theirs.
+    /// The smallest piece of an answer that is given to hyper. Two of them for each stream of HTTP/2 fit into half of a
+    /// connection's limit.
     pub(crate) fn piece_bytes(&self) -> usize {
         let each = self.0.limits.connection_bytes_max / 2 / limits::HTTP2_STREAMS_MAX as usize / 2;
         each.clamp(limits::SMALL_ANSWER_BYTES, limits::PIECE_BYTES)
     }
 
-    /// The share of a project's readers.
+    /// The share of the readers of a project.
     pub(crate) fn project(&self, project: &Arc<str>, connection: Option<Arc<Connection>>) -> Share {
         let mut projects = self.0.projects.lock().unwrap_or_else(PoisonError::into_inner);
         let known = projects.get(project).and_then(Weak::upgrade);
@@ -155,7 +155,7 @@ impl Budget {
         Share { budget: self.clone(), own, connection, whose: Whose::Project }
     }
 
-    /// The share of everything that is no stream.
+    /// The share of the dashboard and the API.
     pub(crate) fn others(&self) -> Share {
         Share { budget: self.clone(), own: self.0.others.clone(), connection: None, whose: Whose::Others }
     }
@@ -169,7 +169,7 @@ impl Budget {
     }
 }
 
-/// Who asks for room.
+/// The pools that pay for an answer.
 #[derive(Clone)]
 pub(crate) struct Share {
     budget: Budget,
@@ -186,12 +186,12 @@ enum Whose {
 
 impl Share {
     fn pools(&self) -> impl Iterator<Item = &Pool> {
-        // The narrower first: who waits for its own project does not stand in anybody else's way.
+        // The project's first: waiting for it must not hold room of the server.
         let server = (self.whose == Whose::Project).then_some(&self.budget.0.server);
         std::iter::once(&*self.own).chain(server)
     }
 
-    /// The least that is given to hyper at once.
+    /// The smallest piece that is given to hyper.
     pub(crate) fn piece_bytes(&self) -> usize {
         self.budget.piece_bytes()
     }
@@ -206,7 +206,7 @@ impl Share {
         Ok(held)
     }
 
-    /// Room for so many bytes, as soon as there is some; `None` if there was none for too long.
+    /// Waits for room for so many bytes; `None` after [`limits::READER_WAIT_MAX`].
     pub(crate) async fn hold(&self, bytes: usize) -> Option<Held> {
         if let Some(held) = self.try_hold(bytes) {
             return Some(held);
@@ -238,17 +238,17 @@ impl Share {
         Held { permits, bytes, is_kept: false, numbers, pool: self.own.clone() }
     }
 
-    /// Whether others wait for room now.
+    /// Whether reads wait for room now.
     fn is_wanted(&self) -> bool {
         self.pools().any(|pool| pool.waiting.load(Ordering::Relaxed) > 0)
     }
 
-    /// Whether others may soon have to wait.
+    /// Whether reads may soon have to wait: less than half of a pool is free.
     pub(crate) fn is_tight(&self) -> bool {
         self.pools().any(Pool::is_tight)
     }
 
-    /// Waits until others may soon have to wait.
+    /// Waits until less than half of a pool is free.
     pub(crate) async fn becomes_tight(&self) {
         let (mut own, mut server) =
             (pin!(self.own.tight.notified()), pin!(self.budget.0.server.tight.notified()));
@@ -263,13 +263,13 @@ impl Share {
         }
     }
 
-    /// Bytes that hyper sends: their room is free when the last of them is dropped.
+    /// Bytes for hyper to send. Their room is free when hyper drops them.
     pub(crate) fn give(&self, bytes: Bytes, held: Held) -> Bytes {
         Outstanding::default().give(self, bytes, held)
     }
 }
 
-/// The pieces of one answer that hyper has and has not sent, of which there are two at most.
+/// The pieces of one answer that hyper has not sent yet, of which there are two at most.
 #[derive(Default)]
 pub(crate) struct Outstanding {
     pieces: Arc<Pieces>,
@@ -282,7 +282,7 @@ struct Pieces {
     waker: AtomicWaker,
 }
 
-/// One piece less when this is dropped.
+/// One piece, counted until it is dropped.
 struct Piece(Arc<Pieces>);
 
 impl Drop for Piece {
@@ -293,8 +293,8 @@ impl Drop for Piece {
 }
 
 impl Outstanding {
-    /// Waits until another piece may be given, and says how long it may be: twice as long whenever the reader has taken
-    /// all of the last ones, if others do not need the room.
+    /// Waits until another piece may be given, and answers its length: it doubles whenever the reader has taken all
+    /// pieces before, unless the memory is tight.
     pub(crate) fn poll_piece_bytes(&mut self, cx: &mut Context<'_>, share: &Share) -> Poll<usize> {
         self.pieces.waker.register(cx.waker());
         let count = self.pieces.count.load(Ordering::Acquire);
@@ -310,7 +310,7 @@ impl Outstanding {
         Poll::Ready(self.piece_bytes)
     }
 
-    /// Bytes that hyper sends: their room is free when the last of them is dropped.
+    /// Bytes for hyper to send. Their room is free when hyper drops them.
     pub(crate) fn give(&self, share: &Share, bytes: Bytes, held: Held) -> Bytes {
         self.pieces.count.fetch_add(1, Ordering::AcqRel);
         let ticket = share.connection.as_ref().map(|connection| connection.register(share, bytes.len()));
@@ -319,14 +319,14 @@ impl Outstanding {
     }
 }
 
-/// Room that is taken. It is free again when this is dropped.
+/// Room that is in use. It is free again when this is dropped.
 pub(crate) struct Held {
     permits: Vec<OwnedSemaphorePermit>,
     bytes: usize,
     /// Whether its connection counts it.
     is_kept: bool,
     numbers: ReaderNumbers,
-    /// A project's pool is known as long as something of it is held.
+    /// Keeps the project's pool while room of it is in use.
     pool: Arc<Pool>,
 }
 
@@ -335,7 +335,7 @@ impl Held {
         self.bytes
     }
 
-    /// A part of it, which is free on its own.
+    /// Splits off a part, which is freed separately.
     pub(crate) fn split(&mut self, bytes: usize) -> Held {
         let bytes = bytes.min(self.bytes);
         let units = bytes.div_ceil(UNIT_BYTES);
@@ -345,7 +345,7 @@ impl Held {
         Held { permits, bytes, is_kept: self.is_kept, numbers: self.numbers.clone(), pool: self.pool.clone() }
     }
 
-    /// Gives back what is not needed.
+    /// Frees all but so many bytes.
     pub(crate) fn shrink(&mut self, bytes: usize) {
         let spare = self.bytes.saturating_sub(bytes);
         for permit in &mut self.permits {
@@ -380,10 +380,10 @@ impl AsRef<[u8]> for Given {
     }
 }
 
-/// A connection that may carry many requests, and what its client has not taken of what it was given.
+/// A connection that may carry many requests, and the pieces its client has not taken.
 ///
-/// Over HTTP/2 a client can stop reading one answer and keep the connection alive by others, so looking at the
-/// socket does not tell.
+/// An HTTP/2 client can stop reading one answer and keep the connection alive with others, so the socket does not show
+/// which one stalls.
 pub(crate) struct Connection {
     kept: Pool,
     given: Mutex<Untaken>,
@@ -395,10 +395,10 @@ struct Untaken {
     by_number: BTreeMap<u64, Deadline>,
 }
 
-/// When a piece must have been taken.
+/// When the client must have taken a piece.
 struct Deadline {
     at: Instant,
-    /// When, if others wait for room.
+    /// The same if other reads wait for room.
     at_if_wanted: Instant,
     share: Share,
 }
@@ -469,7 +469,7 @@ mod tests {
         Budget::new(limits, ReaderNumbers::default())
     }
 
-    /// S08: a project and the server each have their bound, and what is dropped is free again.
+    /// S08: a project and the server each have their limit, and what is dropped is free again.
     #[test]
     fn every_pool_has_its_bound() {
         let budget = budget();
@@ -492,7 +492,7 @@ mod tests {
         assert_eq!(budget.0.numbers.held.get(), 0);
     }
 
-    /// S08: what does not fit a connection is not kept there, and nobody waits for it.
+    /// S08: what does not fit the limit of a connection is not kept, and nothing waits for it.
     #[test]
     fn a_connection_keeps_what_fits() {
         let budget = budget();
@@ -507,14 +507,14 @@ mod tests {
         assert!(share.keep(hold(20 * KIB)).is_ok());
     }
 
-    /// S08: who finds no room waits for it, and hears so when it does not come.
+    /// S08: a read that finds no room waits for it, and is told when there is none in time.
     #[tokio::test(start_paused = true)]
-    async fn who_finds_no_room_waits() {
+    async fn a_read_without_room_waits() {
         let budget = budget();
         let share = budget.project(&Arc::from("one"), None);
         let held = share.try_hold(60 * KIB).unwrap();
         assert!(share.is_tight());
-        assert!(share.hold(KIB).await.is_none(), "nobody gave any back");
+        assert!(share.hold(KIB).await.is_none(), "no room was freed");
         let waiting = tokio::spawn({
             let share = share.clone();
             async move { share.hold(KIB).await.is_some() }
@@ -522,14 +522,14 @@ mod tests {
         tokio::task::yield_now().await;
         drop(held);
         assert!(waiting.await.unwrap());
-        assert!(share.hold(KIB * KIB).await.is_some(), "what is larger than everything takes everything");
+        assert!(share.hold(KIB * KIB).await.is_some(), "what is larger than the pool takes all of it");
         assert_eq!(budget.0.numbers.held.get(), 0);
     }
 
-    /// S08: a client that leaves a piece untaken is cut, whatever else it does on its connection; sooner when
-    /// others wait for the room.
+    /// S08: a client that does not take a piece is disconnected, whatever else it does on its connection; sooner when
+    /// other reads wait for room.
     #[tokio::test(start_paused = true)]
-    async fn what_is_not_taken_is_found() {
+    async fn a_piece_that_is_not_taken_is_found() {
         let budget = budget();
         let connection = budget.connection();
         let share = budget.project(&Arc::from("one"), Some(connection.clone()));
@@ -552,7 +552,7 @@ mod tests {
             async move { share.hold(KIB).await.is_some() }
         });
         connection.stalled().await;
-        assert!(began.elapsed() < limits::READER_WAIT_MAX, "it is cut while the other waits");
+        assert!(began.elapsed() < limits::READER_WAIT_MAX, "it ends while the other read waits");
         waiting.abort();
     }
 

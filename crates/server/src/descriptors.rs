@@ -1,35 +1,35 @@
-//! File descriptors: every connection is one, and so is every file, every connection to the database.
+//! File descriptors: connections, files and database connections share one limit.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::limits;
 
-/// Raises the soft limit of this process to the hard one, and answers how many descriptors it may have.
-/// Without it a login shell's 1,024 is all a server gets.
+/// Raises the soft limit of this process to the hard limit, and answers the limit.
+/// Otherwise a server started from a login shell has 1,024.
 pub fn raise() -> Option<u64> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum {
-        // A kernel that refuses leaves the limit as it was, which is what counts below.
+        // If the kernel refuses, the limit stays as it was; it is read again below.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     }
     getrlimit(Resource::Nofile).current
 }
 
-/// How many connections there may be, of so many that are wanted: some descriptors are kept for everything else.
+/// The number of connections the limit allows, at most `wanted`: some descriptors are reserved for everything else.
 pub(crate) fn connections_max(wanted: usize) -> usize {
     let allowed = getrlimit(Resource::Nofile).current.and_then(|limit| usize::try_from(limit).ok());
     let fitting = allowed.map_or(wanted, |allowed| wanted.min(beside_files(allowed)));
     if fitting < wanted {
         tracing::warn!(
-            "connections_max is {wanted} and this process may have {} file descriptors, so {fitting} connections \
-             are let in; raise the limit (ulimit -n, LimitNOFILE)",
+            "connections_max is {wanted}, but this process may open only {} file descriptors: accepting {fitting} \
+             connections; raise the limit (ulimit -n, LimitNOFILE)",
             allowed.unwrap_or_default()
         );
     }
     fitting
 }
 
-/// What is left for connections of so many descriptors; of very few, half.
+/// What is left for connections of so many descriptors; at least half.
 fn beside_files(allowed: usize) -> usize {
     allowed.saturating_sub(limits::FILES_KEPT).max(allowed / 2).max(1)
 }
@@ -38,9 +38,9 @@ fn beside_files(allowed: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// S06: connections never take the descriptors that files and the database need.
+    /// S06: connections never use the descriptors that files and the database need.
     #[test]
-    fn some_descriptors_are_kept() {
+    fn some_descriptors_are_reserved() {
         assert_eq!(beside_files(1 << 20), (1 << 20) - limits::FILES_KEPT);
         assert_eq!(beside_files(1_024), 1_024 - limits::FILES_KEPT);
         assert_eq!(beside_files(256), 128);

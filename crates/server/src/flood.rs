@@ -1,8 +1,8 @@
-//! HTTP/2 frames that cost us and not their sender.
+//! Floods of HTTP/2 frames that carry no request.
 //!
-//! A peer may send PING, SETTINGS, PRIORITY, RST_STREAM, empty DATA or unknown frames for ever: each is read and most
-//! are answered. h2 bounds what such frames make it remember, not how many there are. So they are counted as they
-//! come, and a connection with too many of them is cut.
+//! A peer may send PING, SETTINGS, PRIORITY, RST_STREAM, empty DATA or unknown frames without end: each is read and
+//! most are answered. h2 limits the state they leave, not their number. So they are counted, and a connection with too
+//! many of them is closed.
 
 use std::io;
 use std::pin::Pin;
@@ -15,14 +15,14 @@ use tokio::time::Instant;
 use crate::io::ReadFilter;
 use crate::limits::{HTTP2_CONTROL_FRAMES_MAX, HTTP2_CONTROL_WINDOW};
 
-/// What a client says first.
+/// The preface that a client sends first.
 const PREFACE_BYTES: usize = 24;
 const FRAME_HEAD_BYTES: usize = 9;
 
 /// Counts the frames of an HTTP/2 connection as they are read.
 pub(crate) struct FrameCounter {
     frames: Frames,
-    /// Connections that were cut.
+    /// Connections that were closed.
     cut: Counter,
 }
 
@@ -32,9 +32,9 @@ impl FrameCounter {
     }
 }
 
-/// Follows the frames through bytes that come in any pieces.
+/// Parses frame headers from bytes that arrive in any pieces.
 struct Frames {
-    /// Bytes to pass over: the preface, or the payload of a frame.
+    /// Bytes to skip: the preface, or the payload of a frame.
     skip: usize,
     head: [u8; FRAME_HEAD_BYTES],
     read: usize,
@@ -47,7 +47,7 @@ impl Frames {
         Frames { skip: PREFACE_BYTES, head: [0; FRAME_HEAD_BYTES], read: 0, began: Instant::now(), count: 0 }
     }
 
-    /// Takes bytes; false if there were too many frames.
+    /// Reads bytes; false if there were too many frames.
     fn take(&mut self, mut bytes: &[u8]) -> bool {
         while !bytes.is_empty() {
             let skipped = self.skip.min(bytes.len());
@@ -61,7 +61,7 @@ impl Frames {
                 self.read = 0;
                 let [a, b, c, kind, ..] = self.head;
                 self.skip = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
-                if costs_only_us(kind, self.skip) && !self.count_one() {
+                if carries_no_request(kind, self.skip) && !self.count_one() {
                     return false;
                 }
             }
@@ -78,9 +78,8 @@ impl Frames {
     }
 }
 
-/// DATA, HEADERS, CONTINUATION and WINDOW_UPDATE are what requests are made of; all else is not, nor is DATA
-/// without any.
-fn costs_only_us(kind: u8, payload_bytes: usize) -> bool {
+/// DATA, HEADERS, CONTINUATION and WINDOW_UPDATE carry requests. All other frames do not, nor do empty ones.
+fn carries_no_request(kind: u8, payload_bytes: usize) -> bool {
     const DATA: u8 = 0;
     const HEADERS: u8 = 1;
     const WINDOW_UPDATE: u8 = 8;
@@ -118,7 +117,7 @@ mod tests {
         [vec![a, b, c, kind, 0, 0, 0, 0, 1], vec![7; payload]].concat()
     }
 
-    /// S06: frames are counted however they were cut, and those that carry requests are not.
+    /// S06: frames are counted in whatever pieces they arrive; those that carry requests are not counted.
     #[tokio::test(start_paused = true)]
     async fn floods_are_counted_in_any_pieces() {
         let (ping, data) = (frame(6, 8), frame(0, 1_000));
@@ -128,12 +127,12 @@ mod tests {
             let feed =
                 |frames: &mut Frames, bytes: &[u8]| bytes.chunks(piece).all(|piece| frames.take(piece));
             assert!(feed(&mut frames, &[0; PREFACE_BYTES]));
-            assert!(feed(&mut frames, &data.repeat(50)), "data is what it is for");
+            assert!(feed(&mut frames, &data.repeat(50)), "data carries requests");
             assert!(feed(&mut frames, &ping.repeat(most)));
             assert!(feed(&mut frames, &data.repeat(50)));
             assert!(!feed(&mut frames, &ping), "{piece}");
             tokio::time::advance(HTTP2_CONTROL_WINDOW * 2).await;
-            assert!(feed(&mut Frames { skip: 0, ..frames }, &ping), "later it is no flood");
+            assert!(feed(&mut Frames { skip: 0, ..frames }, &ping), "a new window begins");
         }
         for (kind, payload) in [(4, 6), (3, 4), (2, 5), (0, 0), (9, 0), (200, 3)] {
             let mut frames = Frames { skip: 0, ..Frames::new() };

@@ -1,8 +1,8 @@
-//! The front door: stream paths go straight to the streams, everything else to the router.
+//! Dispatch: stream paths go straight to the streams, everything else to the router.
 //!
 //! Streams are looked up before the router because they are the hot path, and because a
-//! stream's id may have any number of segments. Requests for another name than the server's are
-//! refused before either.
+//! stream's id may have any number of segments. Requests for another host name are refused before
+//! either.
 
 use std::convert::Infallible;
 use std::time::Instant;
@@ -27,10 +27,10 @@ use crate::stream::Streams;
 use crate::trace;
 use crate::upload::{Timely, Upload};
 
-/// Where a request comes from, for whoever answers it: an extension.
+/// The address of the client, as an extension of the request.
 pub(crate) use towpath_model::address::Client;
 
-/// What answers requests. Cheap to clone, once per connection.
+/// Answers requests. Cheap to clone, once per connection.
 #[derive(Clone)]
 pub(crate) struct Front {
     pub(crate) streams: Option<Streams>,
@@ -56,7 +56,7 @@ impl Front {
         Ok(safe(self.within_budget(self.route(request).await).await))
     }
 
-    /// An answer that is not small needs room until it has been sent.
+    /// A large answer holds memory until it has been sent.
     async fn within_budget(&self, response: axum::response::Response) -> Response<Body> {
         let bytes = response.body().size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok());
         let Some(bytes) = bytes.filter(|bytes| *bytes > SMALL_ANSWER_BYTES) else {
@@ -66,12 +66,12 @@ impl Front {
         match share.hold(bytes).await {
             Some(held) => response.map(|body| Body::Other(body, Some(Box::new((share, held))))),
             None => {
-                Front::busy("answers that nobody reads hold all the memory there is for them; try again soon")
+                Front::busy("the memory for answers is used up by clients that do not read them; try again soon")
             }
         }
     }
 
-    /// 503: come back.
+    /// 503 with `Retry-After`.
     pub(crate) fn busy(detail: &str) -> Response<Body> {
         let body = Json(json!({ "error": "busy", "detail": detail }));
         let response = (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "1")], body).into_response();
@@ -107,7 +107,7 @@ impl Front {
     }
 }
 
-/// With the fields that keep an answer from running as a page; the dashboard has its own.
+/// Adds the headers that keep an answer from running as a page; the dashboard sets its own.
 fn safe(mut response: Response<Body>) -> Response<Body> {
     for (name, value) in SAFE_FIELDS {
         response.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
@@ -115,13 +115,13 @@ fn safe(mut response: Response<Body>) -> Response<Body> {
     response
 }
 
-/// 421: whoever asked meant another server, or was made to think that this is theirs.
+/// 421: the request names another host, by mistake or by DNS rebinding.
 fn wrong_host(request: &Request<Incoming>) -> axum::response::Response {
     let said = request.headers().get(HOST).map(HeaderValue::as_bytes).unwrap_or_default();
     let said = String::from_utf8_lossy(said);
     let detail = format!(
-        "this server listens on loopback and answers as localhost, not as {said:?}; \
-         name other hosts with TOWPATH_HOSTS"
+        "this server listens on loopback and does not answer to the host {said:?}; \
+         list other host names in TOWPATH_HOSTS"
     );
     let body = Json(json!({ "error": "wrong_host", "detail": detail }));
     (StatusCode::MISDIRECTED_REQUEST, body).into_response()

@@ -1,8 +1,8 @@
-//! The names a server answers to.
+//! The host names a server answers to.
 //!
-//! A page on the web can make its own name mean 127.0.0.1 and then ask a server there as if it were its
-//! own (DNS rebinding). The `Host` header still says that name. So a server that listens on loopback, where
-//! no password or token may be needed, answers only to names of this machine and to those it was given.
+//! A web page can make its own host name resolve to 127.0.0.1 and then send requests to a server there (DNS
+//! rebinding). The `Host` header still has that name. So a server that listens on loopback, where requests may need
+//! no password or token, answers only to names of this machine and to configured names.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use crate::stream::Fields;
 /// The names. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) enum Hosts {
-    /// Any: others than this machine reach the address, and show who they are.
+    /// Any: the address is public, and requests are authenticated.
     Any,
-    /// Those of this machine, and these.
+    /// The names of this machine, and these.
     Local(Arc<[String]>),
 }
 
@@ -30,7 +30,7 @@ impl Hosts {
         }
     }
 
-    /// Whether it answers a request with these fields, and the authority of its target if it has one.
+    /// Whether the server answers a request with these fields and this authority of its target.
     pub(crate) fn allow(&self, fields: &impl Fields, authority: Option<&str>) -> bool {
         let Hosts::Local(names) = self else { return true };
         let mut said = fields.all(&HOST).chain(authority.map(str::as_bytes)).peekable();
@@ -44,7 +44,7 @@ impl Hosts {
     }
 }
 
-/// What every answer that is no page of the dashboard carries: it never runs as one, whatever it holds.
+/// The headers of every answer but pages of the dashboard: no browser runs it as a page, whatever it contains.
 pub(crate) const SAFE_FIELDS: [(HeaderName, &str); 2] =
     [(hyper::header::CONTENT_SECURITY_POLICY, "sandbox"), (hyper::header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
 
@@ -71,8 +71,8 @@ mod tests {
         for host in ["evil.example", "a.towpath.test", ""] {
             assert!(!allows(&local, &[host]), "{host}");
         }
-        assert!(!allows(&local, &[]), "a request must say whom it asks");
-        assert!(!allows(&local, &["localhost", "evil.example"]), "every one of them counts");
+        assert!(!allows(&local, &[]), "a request must name a host");
+        assert!(!allows(&local, &["localhost", "evil.example"]), "all of them must match");
         assert!(!local.allow(&HeaderMap::new(), Some("evil.example")));
         assert!(local.allow(&HeaderMap::new(), Some("localhost:4437")));
         let public = Hosts::new(Some("0.0.0.0:4437".parse().unwrap()), &[]);

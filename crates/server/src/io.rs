@@ -1,7 +1,7 @@
-//! A connection that gives up on a peer who does not read.
+//! I/O objects: a time limit on writes, and filters for reads.
 //!
-//! hyper bounds how long a request's head may take, but not how long a written byte may
-//! wait: a reader that stops reading would hold its pages for ever.
+//! hyper has a time limit for the head of a request, but none for writes: a reader that stops
+//! reading would hold its page for ever.
 
 use std::io;
 use std::pin::Pin;
@@ -13,14 +13,14 @@ use prometheus_client::metrics::counter::Counter;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// An I/O object whose writes fail when the peer takes nothing for `wait_max`.
+/// An I/O object whose writes fail when the peer takes no byte for `wait_max`.
 ///
 /// The timer exists only while a write waits, which on a healthy connection is never.
 pub(crate) struct WriteBound<T> {
     inner: T,
     wait_max: Duration,
     waiting: Option<Pin<Box<Sleep>>>,
-    /// Peers that were given up.
+    /// Peers that were disconnected.
     given_up: Counter,
 }
 
@@ -39,7 +39,7 @@ impl<T> WriteBound<T> {
             self.waiting.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + wait_max)));
         ready!(waiting.as_mut().poll(cx));
         self.given_up.inc();
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not read")))
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer takes no bytes")))
     }
 }
 
@@ -95,7 +95,7 @@ impl<T, F> Filtered<T, F> {
     }
 }
 
-/// What happens to the bytes that are read.
+/// A filter for the bytes that are read.
 pub(crate) trait ReadFilter {
     fn poll_read<T: AsyncRead + Unpin>(
         &mut self,
@@ -167,7 +167,7 @@ mod tests {
 
     /// S06: a reader that stops reading loses its connection.
     #[tokio::test(start_paused = true)]
-    async fn a_peer_that_does_not_read_is_given_up() {
+    async fn a_peer_that_does_not_read_is_disconnected() {
         let (_peer, ours) = tokio::io::duplex(16);
         let mut ours = WriteBound::new(ours, Duration::from_secs(30), Counter::default());
         let started = Instant::now();

@@ -1,7 +1,7 @@
-//! HTTP: everything that listens.
+//! The HTTP server.
 //!
-//! `run(listener, …)` serves until it is told to stop. The server keeps no truth in
-//! memory: kill it, and clients go on from the database and from their offsets.
+//! `run(listener, …)` serves until it is told to stop. The server keeps no state of its own:
+//! kill it, and clients go on from the database and from their offsets.
 
 mod accept;
 mod admission;
@@ -50,36 +50,36 @@ use stop::Stop;
 use stream::{Around, Streams};
 use tls::Tls;
 
-/// What the server needs. Each part may be missing; what needs it then answers 404.
+/// The configuration of the server. Each part may be missing; its routes then answer 404.
 #[derive(Clone, Default)]
 pub struct Config {
-    /// The database it answers from.
+    /// The database.
     pub database: Option<Database>,
-    /// The streams it serves, and how.
+    /// The stream store, and its settings.
     pub streams: Option<(Arc<dyn Store>, stream::Settings)>,
     /// Open connections; more are refused with 503. `None` is a default that fits a small
     /// machine.
     pub connections_max: Option<usize>,
-    /// How much may be held in memory for readers.
+    /// The memory limits of readers.
     pub readers: ReaderLimits,
-    /// Names besides those of this machine that a listener on loopback answers to.
+    /// Host names that a listener on loopback answers to, besides those of this machine.
     pub hosts: Vec<String>,
-    /// Connections from one address that is not this machine; `None` is a default for clients, and proxies of a
-    /// few hundred of them. 0 is as many as there may be.
+    /// Connections from one remote address; `None` is a default that fits clients, and proxies of a few hundred
+    /// clients. 0 is no limit.
     pub connections_per_address_max: Option<usize>,
-    /// Speaks TLS with this; `None` is plain HTTP.
+    /// The certificate for TLS; `None` is plain HTTP.
     pub tls: Option<Tls>,
-    /// Where everybody's numbers are, for `/metrics`.
+    /// The registry behind `/metrics`.
     pub metrics: Metrics,
-    /// The breakers of fan-outs, shared with who shows them.
+    /// The circuit breakers of fan-outs, shared with the dashboard.
     pub circuits: Circuits,
-    /// Who may read them there.
+    /// Who may read `/metrics`.
     pub metrics_access: Access,
-    /// Makes spans of requests to the API and of what they enqueue.
+    /// Traces requests to the API and the jobs they enqueue.
     pub tracer: Tracer,
-    /// The token that opens `/admin/v1/projects`; `None` leaves it closed.
+    /// The token for `/admin/v1/projects`; `None` disables it.
     pub admin_token: Option<String>,
-    /// Routes of others, at the root beside ours: the dashboard.
+    /// More routes at the root: the dashboard.
     pub pages: Option<Router>,
 }
 
@@ -96,7 +96,7 @@ pub async fn run(listener: TcpListener, config: Config, shutdown: CancellationTo
         }
         None => Ok(None),
     };
-    // Without its registry nobody knows who may do what: nothing is served then.
+    // Without the registry of projects no request can be authorised, so no stream is served.
     let (streams, projects) = match opened {
         Ok(opened) => opened.unzip(),
         Err(error) => {

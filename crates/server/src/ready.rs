@@ -8,13 +8,13 @@ use serde_json::json;
 
 use crate::{Config, limits};
 
-/// `GET /health`: 200 as long as the process answers at all.
+/// `GET /health`: 200 while the process answers.
 pub(crate) async fn health() -> impl IntoResponse {
     Json(json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION") }))
 }
 
-/// `GET /ready`: 200 when the database, if there is one, answers and its schema is ours,
-/// else 503 and why.
+/// `GET /ready`: 200 when the database, if there is one, answers and has the schema of this program,
+/// else 503 and the reason.
 pub(crate) async fn ready(State(config): State<Config>) -> impl IntoResponse {
     let Some(database) = &config.database else {
         return (StatusCode::OK, Json(json!({ "status": "ready" })));
@@ -28,7 +28,7 @@ pub(crate) async fn ready(State(config): State<Config>) -> impl IntoResponse {
     (StatusCode::SERVICE_UNAVAILABLE, Json(json!({ "status": "not_ready", "reason": problem })))
 }
 
-/// Anything else: says what there is.
+/// 404 for any other path.
 pub(crate) async fn not_found(uri: Uri) -> impl IntoResponse {
     let body = json!({ "error": "not_found", "detail": format!("there is nothing at {}; see /health and /ready", uri.path()) });
     (StatusCode::NOT_FOUND, Json(body))

@@ -1,14 +1,14 @@
-//! Telling connections that the server stops.
+//! Tells connections that the server stops.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-/// The end of serving, as connections see it. Cheap to clone.
+/// Whether the server stops. Cheap to clone.
 ///
-/// A connection that is busy asks the flag, which costs nothing; one that rests is woken by
-/// the token. The flag goes up first, so that whoever was woken finds it up.
+/// A busy connection reads the flag, which costs nothing; an idle one is woken by the token.
+/// The flag is set first, so that a connection that was woken finds it set.
 #[derive(Clone, Default)]
 pub(crate) struct Stop {
     flag: Arc<AtomicBool>,

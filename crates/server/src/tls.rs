@@ -9,24 +9,24 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{self, ServerConfig};
 
-/// What a server needs to speak TLS. Cheap to clone.
+/// A server's TLS configuration. Cheap to clone.
 #[derive(Clone)]
 pub struct Tls(TlsAcceptor);
 
-/// Why TLS cannot be spoken.
+/// Why TLS cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file cannot be read, or holds something else.
+    /// A file cannot be read, or has other content.
     #[error("cannot read {what} from {path}: {source}; it must be PEM")]
     File {
-        /// What was looked for.
+        /// What was expected.
         what: &'static str,
-        /// Where.
+        /// The file.
         path: String,
-        /// What was wrong.
+        /// The cause.
         source: rustls::pki_types::pem::Error,
     },
-    /// The certificate and the key do not belong together, or are of no use.
+    /// The certificate and the key do not match, or cannot be used.
     #[error("the certificate and the key cannot be used: {0}")]
     Unusable(#[from] rustls::Error),
 }

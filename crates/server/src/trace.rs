@@ -1,4 +1,4 @@
-//! The trace of a request: the parent it came with, and its own span if anybody exports.
+//! The trace of a request: its parent, and its own span if spans are exported.
 
 use std::convert::Infallible;
 
@@ -10,7 +10,7 @@ use towpath_trace::{Side, Span, Tracer};
 
 const TRACEPARENT: &str = "traceparent";
 
-/// What whatever a request causes names as its parent. Handlers take it as an argument.
+/// The parent of everything a request causes. Handlers take it as an argument.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Trace(pub(crate) Option<TraceParent>);
 
@@ -22,7 +22,7 @@ impl<S: Sync> FromRequestParts<S> for Trace {
     }
 }
 
-/// Begins the span of a request to our API, below the parent it names. A malformed one is none.
+/// Begins the span of an API request below the parent it names. A malformed parent is ignored.
 pub(crate) fn begin(tracer: &Tracer, endpoint: &str, headers: &HeaderMap) -> (Span, Trace) {
     let given = headers.get(TRACEPARENT).and_then(|value| value.to_str().ok()?.parse().ok());
     let span = tracer.span(Side::Server, given, || endpoint.to_owned());
@@ -30,7 +30,7 @@ pub(crate) fn begin(tracer: &Tracer, endpoint: &str, headers: &HeaderMap) -> (Sp
     (span, Trace(parent))
 }
 
-/// Says how a request went, and ends its span.
+/// Records the status of a request and ends its span.
 pub(crate) fn end(mut span: Span, status: u16) {
     span.set("http.response.status_code", i64::from(status));
     if status >= 500 {

@@ -1,4 +1,4 @@
-//! The body of a request: there already, or still coming.
+//! The body of a request: read already, or still arriving.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -9,21 +9,21 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::limits::BODY_WAIT_MAX;
 
-/// What a client sends.
+/// The body of a request.
 #[derive(Debug)]
 pub(crate) enum Upload {
-    /// All of it.
+    /// Read already.
     Here(Bytes),
-    /// It comes piece by piece.
+    /// Read piece by piece.
     Coming(Incoming),
 }
 
-/// Why a body broke off.
+/// Why reading a body failed.
 #[derive(Debug, thiserror::Error)]
 #[error("the body did not arrive in time")]
 pub(crate) struct Late;
 
-/// A body that breaks off when it takes too long, whoever reads it: nobody can forget to look at the clock.
+/// A body with a time limit, whoever reads it.
 pub(crate) struct Timely {
     body: Incoming,
     ends_at: Instant,
