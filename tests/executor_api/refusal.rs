@@ -199,7 +199,7 @@ async fn bad_bodies_are_refused_with_the_reason() {
     let many = json!({"jobs": vec![json!({"job_kind": "resize"}); 1001]}).to_string();
     for (verb, body, status, part) in [
         ("claim", "", 400, "EOF"),
-        ("claim", "[]", 400, "not right"),
+        ("claim", "[]", 400, "invalid body"),
         ("claim", r#"{"limitt": 1}"#, 400, "limitt"),
         ("enqueue", &deep, 400, "deeper than 64"),
         ("enqueue", &large, 413, "262144"),

@@ -65,9 +65,9 @@ impl Front {
         let share = self.budget.others();
         match share.hold(bytes).await {
             Some(held) => response.map(|body| Body::Other(body, Some(Box::new((share, held))))),
-            None => {
-                Front::busy("the memory for answers is used up by clients that do not read them; try again soon")
-            }
+            None => Front::busy(
+                "the memory for answers is used up by clients that do not read them; try again soon",
+            ),
         }
     }
 

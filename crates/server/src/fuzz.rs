@@ -1,5 +1,5 @@
-//! What must hold for any bytes from outside: the targets of `./dev fuzz`, and of the test that replays their
-//! kept inputs.
+//! Properties that must hold for any input: the targets of `./dev fuzz`, and of the test that replays their
+//! saved inputs.
 
 pub use crate::http1::fuzz::{append, http1};
 

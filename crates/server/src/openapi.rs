@@ -1,7 +1,7 @@
-//! `GET /api/openapi.json`: what this server answers, as an OpenAPI 3.1 document.
+//! `GET /api/openapi.json`: the OpenAPI 3.1 document of this server.
 //!
-//! The document is `openapi.json`, written by hand, because it says more than types do. Tests hold
-//! it to the routes there are, and `tests/openapi` sends what it allows to a running server.
+//! The document is `openapi.json`, written by hand, because it says more than types do. Tests compare
+//! it with the routes, and `tests/openapi` sends the requests it allows to a running server.
 
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::IntoResponse;
@@ -48,7 +48,7 @@ mod tests {
         paths.collect()
     }
 
-    /// A server with all its parts, on a database and a store of its own.
+    /// A server with all its parts, on its own database and store.
     async fn whole(directory: &tempfile::TempDir, db: &TestDb) -> Config {
         let path = directory.path().join("streams");
         let open = tokio::task::spawn_blocking(|| Embedded::open(embedded::Config::new(path)));
@@ -61,13 +61,13 @@ mod tests {
         }
     }
 
-    /// Every path the router knows, in the words of the router itself: it has no other way to tell.
+    /// Every path of the router, from its debug output: it has no other list.
     fn routed(config: &Config) -> BTreeSet<String> {
         let (store, _) = config.streams.clone().unwrap();
         let projects = Projects::open(store).unwrap();
         let told = format!("{:?}", router(config.clone(), Some(projects), CancellationToken::new()));
         let quoted = told.split("RouteId(").filter_map(|part| part.split_once("): \"")?.1.split('"').next());
-        // What catches everything else shows up as these two.
+        // The fallback shows up as these two.
         let fallback = ["/", "/{*__private__axum_fallback}"];
         quoted.filter(|path| !fallback.contains(path)).map(str::to_owned).collect()
     }
@@ -118,13 +118,13 @@ mod tests {
         let running = tokio::spawn(run(listener, config, shutdown.clone()));
         let http = reqwest::Client::new();
         for (path, methods) in documented {
-            // Nothing here is traced: the answer names what there is instead.
+            // TRACE is not supported: the response lists the allowed methods.
             let url = format!("http://{address}{}", filled(&path));
             let asked = http.request(Method::TRACE, url).bearer_auth(ADMIN).send().await.unwrap();
             assert_eq!(asked.status(), 405, "{path}");
             let allowed =
                 asked.headers()["allow"].to_str().unwrap().split(',').map(|word| word.trim().to_owned());
-            // Asking ahead and looking are part of reading.
+            // OPTIONS and HEAD are part of GET.
             let plain = |method: &String| !["HEAD", "OPTIONS"].contains(&method.as_str());
             assert_eq!(
                 methods.into_iter().filter(plain).collect::<BTreeSet<_>>(),
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(document()["info"]["version"], env!("CARGO_PKG_VERSION"));
     }
 
-    /// What it refers to is there, and what is there is referred to.
+    /// Every reference has a definition, and every definition is referred to.
     #[test]
     fn its_references_lead_somewhere() {
         let document = document();

@@ -1,7 +1,7 @@
 //! The events a consumer may see, `GET /api/v1/events`, read with the token of an executor (R05).
 //!
-//! The consumer keeps its position: it asks for what came after it, and may wait for more.
-//! The database decides what it sees, at every look anew: a row of its own, unmuted.
+//! The consumer keeps its position: it asks for events after it, and may wait for more.
+//! The database decides at every poll which events it sees: those of its own subscriptions, unmuted.
 
 mod read;
 mod waiting;
@@ -16,7 +16,7 @@ use towpath_db::Database;
 use crate::jobs::wake::{For, Wake};
 use waiting::Waiting;
 
-/// What the calls share.
+/// Shared state of the calls.
 #[derive(Clone)]
 pub(crate) struct Events {
     database: Database,

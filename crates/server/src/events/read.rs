@@ -1,4 +1,4 @@
-//! `GET /api/v1/events?after=POSITION&limit=&wait=&as=`: a page, at once or as soon as there is one.
+//! `GET /api/v1/events?after=POSITION&limit=&wait=&as=`: a page, at once or when there is one.
 
 use std::time::Duration;
 
@@ -21,14 +21,14 @@ use crate::limits;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Asked {
-    /// The last position the consumer has dealt with; none for what comes from now on.
+    /// The last position the consumer has handled; absent for new events only.
     after: Option<i64>,
     #[serde(default = "hundred")]
     limit: i32,
     /// Seconds.
     #[serde(default)]
     wait: u64,
-    /// As which recipient, where the executor may be several.
+    /// The recipient, if the executor has several.
     r#as: Option<String>,
 }
 
@@ -36,7 +36,7 @@ fn hundred() -> i32 {
     100
 }
 
-/// The holder of a token that opens something right now.
+/// The holder of a valid token.
 pub(crate) struct Reader {
     hash: TokenHash,
     scope: TokenScope,
@@ -58,12 +58,12 @@ pub(crate) async fn read(
 ) -> Result<impl IntoResponse, Error> {
     let Query(asked) = asked.map_err(|error| Error::Invalid(error.body_text()))?;
     if !(1..=limits::EVENTS_PER_PAGE_MAX).contains(&asked.limit) {
-        return Err(Error::Invalid(format!("limit must lie between 1 and {}", limits::EVENTS_PER_PAGE_MAX)));
+        return Err(Error::Invalid(format!("limit must be between 1 and {}", limits::EVENTS_PER_PAGE_MAX)));
     }
     let wait = Duration::from_secs(asked.wait);
     if wait > limits::EVENTS_WAIT_MAX {
         let most = limits::EVENTS_WAIT_MAX.as_secs();
-        return Err(Error::Invalid(format!("wait must lie between 0 and {most}; ask again instead")));
+        return Err(Error::Invalid(format!("wait must be between 0 and {most}; read again to wait longer")));
     }
     let page = match wait.is_zero() {
         true => look(&events, &reader, &asked, asked.after).await?,
@@ -72,15 +72,15 @@ pub(crate) async fn read(
     Ok(([(header::CACHE_CONTROL, "no-store")], Json(page)))
 }
 
-/// Looks, sleeps until something may have come, and looks again, until there is an event or the time
-/// is over. What was looked through in vain is behind the answer's position.
+/// Polls until there is an event or the time limit is reached, and sleeps between polls until notified. The position of the
+/// answer is behind the events that were skipped.
 async fn follow(events: &Events, reader: &Reader, asked: &Asked, wait: Duration) -> Result<EventPage, Error> {
     let _place = events.waiting.enter(reader.scope.token_id)?;
     let deadline = tokio::time::Instant::now() + wait;
     let mut woken = events.wake.subscribe();
     let mut after = asked.after;
     loop {
-        // Before the look: a wake-up between a look and the sleep is not lost.
+        // Before the poll, so that a notification between the poll and the sleep is not lost.
         woken.borrow_and_update();
         let looked = tokio::time::Instant::now();
         let page = look(events, reader, asked, after).await?;
@@ -103,8 +103,8 @@ async fn follow(events: &Events, reader: &Reader, asked: &Asked, wait: Duration)
     }
 }
 
-/// One look. The database checks the token and the subscriptions each time, so that what was taken
-/// away while a call waited is not shown any more.
+/// One poll. The database checks the token and the subscriptions each time, so that rights revoked while a call
+/// waited have no effect any more.
 async fn look(
     events: &Events,
     reader: &Reader,

@@ -1,4 +1,4 @@
-//! How many reads wait, and whose: one token's mistake does not turn the others away.
+//! Counts waiting reads by token, so that one faulty client does not block the others.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use crate::limits;
 #[derive(Default)]
 pub(crate) struct Waiting(Mutex<HashMap<TokenId, usize>>);
 
-/// A place among the waiting, given up when dropped.
+/// A waiting read, counted until it is dropped.
 pub(crate) struct Place {
     waiting: Arc<Waiting>,
     token: TokenId,
@@ -21,11 +21,11 @@ impl Waiting {
     pub(crate) fn enter(self: &Arc<Self>, token: TokenId) -> Result<Place, Error> {
         let mut places = self.places();
         if places.values().sum::<usize>() >= limits::EVENTS_WAITING_MAX {
-            return Err(Error::Busy("too many reads of events wait here already; read without wait".into()));
+            return Err(Error::Busy("too many reads of events are waiting; read without wait".into()));
         }
         let own = places.entry(token).or_default();
         if *own >= limits::EVENTS_WAITING_PER_TOKEN_MAX {
-            return Err(Error::Busy(format!("{own} reads of this token wait already; one is enough")));
+            return Err(Error::Busy(format!("{own} reads of this token are waiting already; one is enough")));
         }
         *own += 1;
         Ok(Place { waiting: self.clone(), token })

@@ -1,4 +1,4 @@
-//! Answers as bytes.
+//! Writes responses as bytes.
 
 use std::cell::Cell;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,18 +11,18 @@ use jiff::Timestamp;
 use crate::body::Body;
 use crate::stream::{AppendReply, Value};
 
-/// How the end of a body is told.
+/// How a response marks the end of its body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Framing {
-    /// There is none.
+    /// No body.
     Nothing,
-    /// Its length was said.
+    /// By its length.
     Length,
-    /// Piece by piece, each with its length.
+    /// In the chunked coding.
     Chunks,
 }
 
-/// Writes the answer to an append that was made.
+/// Writes the response to an append.
 pub(super) fn put_append(out: &mut Vec<u8>, reply: &AppendReply) {
     let status = reply.status();
     put_status(out, status);
@@ -37,7 +37,7 @@ pub(super) fn put_append(out: &mut Vec<u8>, reply: &AppendReply) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes the head of any answer.
+/// Writes the head of a response.
 pub(super) fn put_head(out: &mut Vec<u8>, response: &Response<Body>, is_head: bool) -> Framing {
     let status = response.status();
     put_status(out, status);
@@ -80,7 +80,7 @@ fn put_field(out: &mut Vec<u8>, name: &HeaderName, value: &[u8]) {
 /// `Sun, 06 Nov 1994 08:49:37 GMT`
 type Date = [u8; 29];
 
-/// The time as HTTP says it, made once a second on every thread.
+/// The time in the format of HTTP, formatted once a second on every thread.
 fn date() -> Date {
     thread_local! {
         static LAST: Cell<(u64, Date)> = const { Cell::new((0, [0; 29])) };

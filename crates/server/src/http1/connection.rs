@@ -1,4 +1,4 @@
-//! One connection: bytes in, bytes out, and how long to wait for either.
+//! One connection: reads, writes, and their time limits.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -27,21 +27,21 @@ use crate::stop::Stop;
 use crate::stream::{AppendReply, Events, Streams};
 use crate::unsent::Unsent;
 
-/// The connection is over: the client left, was silent for too long, or the server stops.
+/// The connection has ended: the client closed it, a time limit fired, or the server stops.
 pub(crate) struct Gone;
 
-/// Why a body is not there.
+/// Why a body was not read.
 pub(super) enum Unread {
     Late,
     Gone,
 }
 
-/// The two directions of a connection.
+/// The socket and its buffers.
 struct Wire {
     stream: TcpStream,
     input: BytesMut,
     output: Vec<u8>,
-    /// Peers that do not read, all together.
+    /// Peers that were disconnected because they did not read.
     given_up: Counter,
 }
 
@@ -49,16 +49,15 @@ pub(crate) struct Connection {
     wire: Wire,
     stop: Stop,
     stopped: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// Rings when the connection may have rested for too long. It is moved on when it rings,
-    /// not with every request: arming a timer costs more than asking the clock.
+    /// Fires when the connection may have been idle for too long. It is set again when it fires,
+    /// not with every request: setting a timer costs more than reading the clock.
     alarm: Pin<Box<Sleep>>,
-    rests_since: Instant,
-    /// Whether `stopped` and `alarm` know whom to wake.
+    idle_since: Instant,
+    /// Whether `stopped` and `alarm` have this task's waker.
     armed: bool,
 }
 
-/// A connection whose answer keeps coming. It may do so for hours, with thousands of others: it keeps no
-/// more than that takes.
+/// A connection that follows a stream. There may be thousands, for hours, so it is kept small.
 pub(crate) struct Following {
     wire: Wire,
     events: Box<Events>,
@@ -78,17 +77,17 @@ impl Connection {
             stopped: Box::pin(stop.set()),
             stop,
             alarm: Box::pin(sleep_until(now + IDLE_WAIT_MAX)),
-            rests_since: now,
+            idle_since: now,
             armed: false,
         }
     }
 
-    /// What was read and not yet taken.
+    /// Bytes that were read and not parsed yet.
     pub(super) fn input(&self) -> &[u8] {
         &self.wire.input
     }
 
-    /// Drops bytes that were understood.
+    /// Drops bytes that were parsed.
     pub(super) fn take(&mut self, bytes: usize) {
         self.wire.input.advance(bytes);
     }
@@ -103,18 +102,18 @@ impl Connection {
 
     /// Waits for bytes of a request.
     pub(super) async fn read(&mut self) -> Result<(), Gone> {
-        let Connection { wire: Wire { stream, input, .. }, stop, stopped, alarm, rests_since, armed } = self;
+        let Connection { wire: Wire { stream, input, .. }, stop, stopped, alarm, idle_since, armed } = self;
         input.reserve(READ_BYTES);
         if input.is_empty() {
-            *rests_since = Instant::now();
+            *idle_since = Instant::now();
         }
         let mut is_first = true;
         poll_fn(|cx| {
             if let Poll::Ready(read) = pin!(stream.read_buf(input)).poll(cx) {
                 return Poll::Ready(if matches!(read, Ok(1..)) { Ok(()) } else { Err(Gone) });
             }
-            // Whoever wakes this task without bytes is the alarm or the stop. The first look
-            // cannot have been woken by them, unless they rang while it was busy.
+            // A wake-up without bytes comes from the alarm or the stop. The first poll is not one,
+            // unless they fired while the connection was busy.
             let rang = alarm.is_elapsed() || stop.is_set();
             if *armed && is_first && !rang {
                 is_first = false;
@@ -125,7 +124,7 @@ impl Connection {
                 return Poll::Ready(Err(Gone));
             }
             while alarm.as_mut().poll(cx).is_ready() {
-                let until = *rests_since + IDLE_WAIT_MAX;
+                let until = *idle_since + IDLE_WAIT_MAX;
                 if Instant::now() >= until {
                     return Poll::Ready(Err(Gone));
                 }
@@ -152,7 +151,7 @@ impl Connection {
         timeout(BODY_WAIT_MAX, read).await.unwrap_or(Err(Unread::Late))
     }
 
-    /// Says that the body did not come, and ends.
+    /// Answers that the body did not arrive in time, and ends.
     pub(super) async fn answer_late(&mut self, streams: &Streams) -> Result<(), Gone> {
         let mut response = streams.slow_body();
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -175,7 +174,8 @@ impl Connection {
         }
     }
 
-    /// Answers with what `work` comes to, unless the client leaves before. Events come back, to be followed.
+    /// Sends the response of `work`, unless the client closes the connection before. Events are returned, to be
+    /// followed.
     pub(super) async fn answer(
         &mut self,
         is_head: bool,
@@ -196,7 +196,7 @@ impl Connection {
         match (framing, response.into_body()) {
             (Framing::Nothing, _) => self.wire.send(&[]).await?,
             (Framing::Chunks, Body::Events(events, _)) => return Ok(Some(events)),
-            // Streams answer with no other body of unknown length.
+            // No other body of a stream's response has an unknown length.
             (Framing::Chunks, _) => return Err(Gone),
             (Framing::Length, Body::Page(page)) => Box::pin(self.wire.send_unsent(*page)).await?,
             (Framing::Length, mut body) => {
@@ -213,10 +213,10 @@ impl Connection {
 }
 
 impl Following {
-    /// Sends pieces as they come. When there are no more, the connection is ready for the next request.
+    /// Sends events as they come. At their end the connection is ready for the next request.
     ///
-    /// What waits for a socket is boxed: most take a message at once, and thousands who rest here do not need
-    /// the room.
+    /// The future that waits for a socket is boxed: most sockets take a message at once, and thousands of idle
+    /// followers do not need its memory.
     pub(crate) async fn run(&mut self) -> Result<(), Gone> {
         while poll_fn(|cx| self.poll_pieces(cx)).await? {
             let rest = std::mem::take(&mut self.rest);
@@ -228,7 +228,7 @@ impl Following {
         Box::pin(self.wire.send(&[b"0\r\n\r\n"])).await
     }
 
-    /// Sends pieces until there are no more, or, if that is true, until the socket takes no more.
+    /// Sends events until there are no more (false) or the socket takes no more (true).
     fn poll_pieces(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, Gone>> {
         let Following { wire, events, rest } = self;
         loop {
@@ -250,8 +250,8 @@ impl Following {
 }
 
 impl Wire {
-    /// Looks after `work`, and notices when nobody waits for its result any more. What the
-    /// client sends meanwhile is kept, up to a bound.
+    /// Polls `work`, and notices when the client closes the connection. What the client sends
+    /// meanwhile is kept, up to a limit.
     fn poll_while_here<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -272,7 +272,7 @@ impl Wire {
         Poll::Pending
     }
 
-    /// It may be long until the next piece: buffers are not kept.
+    /// Frees the buffers: it may be long until the next event.
     fn drop_buffers(&mut self) {
         self.output = Vec::new();
         if self.input.is_empty() {
@@ -280,7 +280,7 @@ impl Wire {
         }
     }
 
-    /// Sends what the socket takes of a piece without waiting, if there is nothing to send before it.
+    /// Sends what the socket takes of a piece without waiting, unless the head must be sent first.
     fn send_at_once(&mut self, piece: &mut Bytes) -> Result<(), Gone> {
         if !self.output.is_empty() {
             return Ok(());
@@ -306,7 +306,6 @@ impl Wire {
                 Ok(0) => return Err(Gone),
                 Ok(written) => IoSlice::advance_slices(&mut left, written),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    // A peer that takes no byte for so long has gone, and holds memory.
                     match Box::pin(timeout(WRITE_WAIT_MAX, stream.writable())).await {
                         Ok(Ok(())) => {}
                         Ok(Err(_)) => return Err(Gone),
@@ -350,7 +349,8 @@ impl Wire {
         Ok(())
     }
 
-    /// Waits until the socket takes bytes again. Meanwhile the bytes are let go as soon as others need their room.
+    /// Waits until the socket takes bytes again. Meanwhile the unsent bytes are let go when other readers need the
+    /// memory.
     async fn wait_for_reader(&self, unsent: &mut Unsent) -> Result<(), Gone> {
         let let_go = async {
             sleep(READER_PAUSE_MAX).await;
@@ -368,7 +368,7 @@ impl Wire {
     }
 }
 
-/// What is not empty of `pieces`, ready to be written; no more than there are slices.
+/// The pieces that are not empty, as slices for one write.
 fn gather<'a, 'p>(
     slices: &'a mut [IoSlice<'p>],
     pieces: impl Iterator<Item = &'p [u8]>,
@@ -381,7 +381,7 @@ fn gather<'a, 'p>(
     &mut slices[..count]
 }
 
-/// Writes what the socket takes, in one system call.
+/// Writes what the socket takes, with one system call.
 fn write(stream: &TcpStream, slices: &[IoSlice<'_>]) -> io::Result<usize> {
     match slices {
         [one] => stream.try_write(one),

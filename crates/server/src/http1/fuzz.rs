@@ -1,5 +1,5 @@
-//! Our own HTTP/1.1: how the bytes of a connection were cut must make no difference, and nobody else may read
-//! another request out of them.
+//! Our own HTTP/1.1 parser: the way in which bytes arrive must make no difference, and no other parser may read
+//! another request in them.
 
 use bytes::Bytes;
 use hyper::Request;
@@ -8,7 +8,7 @@ use super::head::{Head, Read, read, room};
 use crate::stream;
 use crate::upload::Upload;
 
-/// Larger bodies are hyper's; here it is small, so that the fuzzer finds the place.
+/// Larger bodies go to hyper; small here, so that the fuzzer reaches the limit.
 const BODY_BYTES_MAX: usize = 64;
 
 /// How reading a connection ended.
@@ -27,15 +27,15 @@ struct Seen {
     end: End,
 }
 
-/// A byte that says how the connection is cut, and its bytes.
+/// The first byte is the size of the pieces; the rest are the bytes of the connection.
 pub fn http1(data: &[u8]) {
     let Some((step, input)) = data.split_first() else { return };
     let at_once = seen(&[input]);
     let pieces: Vec<&[u8]> = input.chunks(usize::from(*step).max(1)).collect();
-    assert_eq!(seen(&pieces), at_once, "cutting made a difference");
+    assert_eq!(seen(&pieces), at_once, "the pieces made a difference");
 }
 
-/// Reads a connection whose bytes come in pieces.
+/// Parses a connection whose bytes arrive in pieces.
 fn seen(pieces: &[&[u8]]) -> Seen {
     let mut seen = Seen { requests: vec![], left: 0, end: End::More };
     let mut buffer = Vec::new();
@@ -80,14 +80,14 @@ fn shown(request: &Request<Upload>, body: &[u8]) -> String {
     format!("{} {} {:?} {body:?}", request.method(), request.uri(), request.headers())
 }
 
-/// Reads a head line by line, as a careless proxy would: it must come to the same length of the body.
+/// Parses a head line by line, as a careless proxy would: it must find the same body length.
 fn plainly(head: &[u8], ours: &Head<'_>) {
     let text = String::from_utf8_lossy(head);
     let mut lengths = vec![];
     for line in text.split('\n').skip(1) {
         let (name, value) = line.split_once(':').unwrap_or((line, ""));
         let name = name.trim().to_ascii_lowercase();
-        assert_ne!(name, "transfer-encoding", "a body in chunks was taken for another");
+        assert_ne!(name, "transfer-encoding", "a chunked body was accepted");
         if name == "content-length" {
             lengths.push(value.trim().parse::<usize>().ok());
         }
@@ -95,12 +95,12 @@ fn plainly(head: &[u8], ours: &Head<'_>) {
     match lengths[..] {
         [] => assert_eq!(ours.body_bytes, 0),
         [Some(length)] => assert_eq!(ours.body_bytes, length),
-        _ => panic!("a doubtful length was taken: {lengths:?}"),
+        _ => panic!("an ambiguous length was accepted: {lengths:?}"),
     }
 }
 
-/// A query, a line's end, header fields, an empty line, a body: what an append says must not depend on who read
-/// its head, our own loop or hyper.
+/// The input is a query, a line end, header fields, an empty line and a body. An append must mean the same, whether our
+/// own loop or hyper parsed its head.
 pub fn append(data: &[u8]) {
     let (line, rest) = cut(data, b"\n");
     if let Ok(line) = std::str::from_utf8(line) {
@@ -110,9 +110,9 @@ pub fn append(data: &[u8]) {
     let input = [b"POST /v1/stream/a HTTP/1.1\r\n", fields, b"\r\n\r\n"].concat();
     let mut fields = room();
     let Read::Whole(head) = read(&input, &mut fields) else { return };
-    let request = head.request(Bytes::new()).expect("a head of ours is a request for everybody");
+    let request = head.request(Bytes::new()).expect("a head we accept is a valid request");
     let (ours, others) = (stream::fuzz::append(&head, body), stream::fuzz::append(request.headers(), body));
-    assert_eq!(ours, others, "the two readings differ");
+    assert_eq!(ours, others, "the two parsers differ");
 }
 
 fn cut<'a>(data: &'a [u8], at: &[u8]) -> (&'a [u8], &'a [u8]) {

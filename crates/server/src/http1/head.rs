@@ -1,4 +1,4 @@
-//! A request's head, if it is one of ours.
+//! Parses the head of a request, if it is one that our own loop handles.
 
 use bytes::Bytes;
 use httparse::{EMPTY_HEADER, Header, Status};
@@ -11,41 +11,41 @@ use crate::limits::OWN_HEAD_BYTES_MAX;
 use crate::stream::Fields;
 use crate::upload::Upload;
 
-/// Fields in a request; clients send about ten.
+/// Header fields of a request; clients send about ten.
 const FIELDS_MAX: usize = 48;
 
-/// Room for the fields of one request.
+/// Storage for the fields of one request.
 pub(super) fn room<'a>() -> [Header<'a>; FIELDS_MAX] {
     [EMPTY_HEADER; FIELDS_MAX]
 }
 
-/// How far a request has come.
+/// The result of parsing.
 pub(super) enum Read<'a> {
-    /// Bytes are missing.
+    /// The head is not complete.
     More,
-    /// Hyper understands it, or refuses it better.
+    /// For hyper, which handles it or refuses it.
     NotOurs,
-    /// The head is here.
+    /// The head is complete.
     Whole(Head<'a>),
 }
 
-/// A head, as it lies in the buffer.
+/// A parsed head, which borrows the buffer.
 pub(super) struct Head<'a> {
     pub(super) method: Method,
     pub(super) path: &'a str,
     target: &'a str,
     fields: &'a [Header<'a>],
-    /// How long it is.
+    /// Its length.
     pub(super) bytes: usize,
-    /// How long the body behind it is.
+    /// The length of the body behind it.
     pub(super) body_bytes: usize,
 }
 
-/// Reads the head that `input` begins with.
+/// Parses the head at the beginning of `input`.
 pub(super) fn read<'a>(input: &'a [u8], fields: &'a mut [Header<'a>]) -> Read<'a> {
     let mut request = httparse::Request::new(fields);
     let bytes = match request.parse(input) {
-        // What would be hyper's if it came in parts is hyper's when it comes at once.
+        // The limit is the same whether a head arrives in one piece or in several.
         Ok(Status::Complete(bytes)) if bytes <= OWN_HEAD_BYTES_MAX => bytes,
         Ok(Status::Partial) if input.len() < OWN_HEAD_BYTES_MAX => return Read::More,
         Ok(Status::Complete(_) | Status::Partial) | Err(_) => return Read::NotOurs,
@@ -62,12 +62,11 @@ pub(super) fn read<'a>(input: &'a [u8], fields: &'a mut [Header<'a>]) -> Read<'a
     Read::Whole(Head { method, path, target, fields: request.headers, bytes, body_bytes })
 }
 
-/// How long the body is, if nothing about it is special: one length or none, and nothing
-/// that asks for another way of talking. Anything doubtful is not for this parser to judge.
+/// The length of the body, if the request has at most one plain Content-Length and no field that changes
+/// the framing or the protocol. `None` for anything else: hyper decides.
 fn body_bytes(fields: &[Header<'_>]) -> Option<usize> {
     let mut length = None;
     for Header { name, value } in fields {
-        // The first letter and the length tell all but a few fields apart.
         let is = |known: &HeaderName| name.eq_ignore_ascii_case(known.as_str());
         if is(&CONTENT_LENGTH) {
             let text = std::str::from_utf8(value).ok()?;
@@ -88,7 +87,7 @@ fn body_bytes(fields: &[Header<'_>]) -> Option<usize> {
 }
 
 impl Head<'_> {
-    /// The request as every other handler takes it.
+    /// The request in the form that all other handlers take.
     pub(super) fn request(&self, body: Bytes) -> Option<Request<Upload>> {
         let mut request = Request::new(Upload::Here(body));
         *request.method_mut() = self.method.clone();
@@ -116,7 +115,7 @@ mod tests {
 
     use super::*;
 
-    /// Pieces that requests are made of, good and bad.
+    /// Fragments of requests, valid and invalid.
     fn piece() -> impl Strategy<Value = Vec<u8>> {
         let known = prop::sample::select(vec![
             "POST ",
@@ -149,8 +148,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes, nothing panics; a head that is ours ends where it says, is a request for every other
-        /// handler too, and reads the same with anything behind it.
+        /// No input panics. A head that is accepted has the right length, is a valid request for every other
+        /// handler, and parses the same with any bytes behind it.
         #[test]
         fn any_bytes_are_read_or_left(pieces in prop::collection::vec(piece(), 0..24), behind in piece()) {
             let input = pieces.concat();
@@ -189,7 +188,7 @@ mod tests {
         }
     }
 
-    /// Two servers must never disagree about where a request ends.
+    /// Two parsers must never disagree about where a request ends.
     #[test]
     fn only_plain_requests_are_ours() {
         let with = |field: &str| format!("POST /a?b=c HTTP/1.1\r\nhost: x\r\n{field}\r\n\r\n");

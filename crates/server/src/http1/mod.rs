@@ -1,9 +1,9 @@
-//! HTTP/1.1 for streams, without a framework in between.
+//! HTTP/1.1 for streams, without a framework.
 //!
-//! An append costs little more than its system calls, if nothing is hashed, boxed or moved
-//! around it (docs/decisions/0008). So this loop reads plain requests to streams itself. It
-//! understands exactly what it needs; whatever else comes, another path, a body in chunks, a
-//! wish to close, goes to hyper with the connection and every byte that was read of it.
+//! An append costs little more than its system calls if nothing is hashed, boxed or moved
+//! around it (docs/decisions/0008). So this loop handles plain requests to streams itself. Anything
+//! else (another path, a chunked body, `Connection: close`) goes to hyper, with the connection and
+//! every byte that was read from it.
 
 mod answer;
 mod connection;
@@ -26,28 +26,28 @@ use connection::Unread;
 pub(crate) use connection::{Connection, Following};
 use head::{Head, Read};
 
-/// A connection that hyper has to go on with, and what was read of it.
+/// A connection for hyper, and the bytes that were read from it.
 pub(crate) struct HandedOver {
     pub(crate) stream: TcpStream,
     pub(crate) read: Bytes,
 }
 
-/// How it goes on with a connection.
+/// What happens next with a connection.
 pub(crate) enum Next {
-    /// Not at all.
+    /// It has ended.
     Gone,
-    /// With hyper.
+    /// hyper takes it over.
     HandedOver(HandedOver),
-    /// With an answer that keeps coming.
+    /// It follows a stream.
     Following(Following),
 }
 
-/// Begins with a new connection.
+/// Wraps a new connection.
 pub(crate) fn begin(stream: TcpStream, streams: &Streams, stop: Stop) -> Connection {
     Connection::new(stream, stop, streams.slow_clients_dropped())
 }
 
-/// Answers requests to streams until the connection ends or something else is asked.
+/// Answers requests to streams until the connection ends or another request comes.
 pub(crate) async fn serve(mut connection: Connection, streams: &Streams, hosts: &Hosts) -> Next {
     let body_bytes_max = streams.body_bytes_max().min(OWN_BODY_BYTES_MAX);
     loop {
@@ -66,7 +66,7 @@ pub(crate) async fn serve(mut connection: Connection, streams: &Streams, hosts: 
             Asked::Other { bytes, place, request } => {
                 connection.take(bytes);
                 let is_head = request.method() == Method::HEAD;
-                // Boxed: thousands of followers rest in this loop without needing its room.
+                // Boxed, to keep the future of an idle connection small.
                 match connection.answer(is_head, Box::pin(streams.answer(place, *request))).await {
                     Ok(Some(events)) => return Next::Following(connection.follow(events)),
                     answered => answered.map(drop),
@@ -79,11 +79,11 @@ pub(crate) async fn serve(mut connection: Connection, streams: &Streams, hosts: 
     }
 }
 
-/// What a request comes to, and how many bytes it took.
+/// A parsed request, and its length.
 enum Asked {
-    /// Its head is not complete.
+    /// The head is not complete.
     More,
-    /// Its body is not.
+    /// The body is not complete.
     Body {
         bytes: usize,
     },
@@ -115,7 +115,7 @@ fn of_head((streams, hosts): (&Streams, &Hosts), head: &Head<'_>, input: &[u8]) 
     if !hosts.allow(head, None) {
         return Asked::NotOurs;
     }
-    // A page that asks is judged, and answered in its own way: not here.
+    // Requests of web pages need CORS, which the short path does not have.
     let from_a_page = head.all(&ORIGIN).next().is_some();
     let Some(body) = input.get(head.bytes..bytes) else { return Asked::Body { bytes } };
     let body = Bytes::copy_from_slice(body);

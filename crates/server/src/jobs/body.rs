@@ -1,4 +1,4 @@
-//! Reading a body: bounded in size, in time and in depth.
+//! Reads a body, with limits on size, time and depth.
 
 use axum::body::{Body, Bytes};
 use http_body_util::LengthLimitError;
@@ -8,23 +8,25 @@ use super::Error;
 use crate::limits;
 use crate::upload::Late;
 
-/// The body as `T`. Fields that mean nothing are refused: they are slips.
+/// The body as `T`. Unknown fields are refused: they are mistakes.
 pub(crate) async fn read<T: DeserializeOwned>(body: Body, bytes_max: usize) -> Result<T, Error> {
     let bytes = bytes(body, bytes_max).await?;
-    // Payloads are passed on unparsed, so the parser's own bound does not see into them.
+    // Payloads are passed on unparsed, so the parser's own depth limit does not apply to them.
     if depth(&bytes) > limits::JSON_DEPTH_MAX {
-        return Err(Error::Malformed(format!("the body is nested deeper than {}", limits::JSON_DEPTH_MAX)));
+        return Err(Error::Malformed(format!(
+            "the body is nested deeper than {} levels",
+            limits::JSON_DEPTH_MAX
+        )));
     }
-    serde_json::from_slice(&bytes)
-        .map_err(|error| Error::Malformed(format!("the body is not right: {error}")))
+    serde_json::from_slice(&bytes).map_err(|error| Error::Malformed(format!("invalid body: {error}")))
 }
 
-/// The body as it came.
+/// The raw body.
 pub(crate) async fn bytes(body: Body, bytes_max: usize) -> Result<Bytes, Error> {
     axum::body::to_bytes(body, bytes_max).await.map_err(|error| match error {
         error if is_because_of::<LengthLimitError>(&error) => Error::TooLarge(bytes_max),
         error if is_because_of::<Late>(&error) => Error::TooSlow,
-        error => Error::Malformed(format!("the body broke off: {error}")),
+        error => Error::Malformed(format!("the body ended early: {error}")),
     })
 }
 
@@ -39,8 +41,8 @@ fn is_because_of<E: std::error::Error + 'static>(error: &axum::Error) -> bool {
     false
 }
 
-/// How deep brackets nest outside of strings. Right for JSON; for anything else the
-/// parser has the last word.
+/// The nesting depth of brackets outside of strings. Exact for JSON; the parser refuses
+/// anything else.
 fn depth(bytes: &[u8]) -> usize {
     let (mut now, mut most, mut in_string, mut escaped) = (0_usize, 0, false, false);
     for byte in bytes {

@@ -1,4 +1,4 @@
-//! Who calls: the token of a request, checked before its body is read.
+//! The caller: the token of a request, checked before its body is read.
 
 use axum::extract::FromRequestParts;
 use axum::http::header::AUTHORIZATION;
@@ -9,21 +9,21 @@ use towpath_db::job::LeaseOwner;
 
 use super::{Error, Jobs};
 
-/// The name of a worker process, for people who look at leases.
+/// The header with the name of a worker process, shown with its leases.
 const WORKER_HEADER: &str = "towpath-worker";
-/// What a process that gives no name is called.
+/// The name of a process that sends none.
 const WORKER_DEFAULT: &str = "http";
-/// Longer names help nobody.
+/// The longest name of a process.
 const WORKER_CHARS_MAX: usize = 64;
 
-/// The holder of a token that opens something right now.
+/// The holder of a valid token.
 pub(crate) struct Caller {
     pub(crate) hash: TokenHash,
     pub(crate) scope: TokenScope,
-    /// Under whose name leases are taken and given back.
+    /// The owner of the caller's leases.
     ///
-    /// The token's id is part of it, and only the server writes it: whatever worker name a
-    /// client chooses, it cannot spell the owner of another token's lease.
+    /// It contains the token's id, which only the server writes: no worker name that a client
+    /// chooses can match the owner of another token's lease.
     pub(crate) owner: LeaseOwner,
 }
 
@@ -39,14 +39,14 @@ impl FromRequestParts<Jobs> for Caller {
 }
 
 impl Caller {
-    /// The kinds to claim: those asked for, if the token has them all, else all it has.
+    /// The kinds to claim: the requested ones, if the token has them all; by default all it has.
     pub(crate) fn kinds(&self, asked: Option<Vec<String>>) -> Result<Option<Vec<String>>, Error> {
         let (Some(asked), Some(own)) = (&asked, &self.scope.kinds) else {
             return Ok(asked.or_else(|| self.scope.kinds.clone()));
         };
         match asked.iter().find(|kind| !own.contains(kind)) {
             Some(kind) => Err(Error::NotAuthorised(format!(
-                "this token of {} does not open the kind {kind}; it opens {}",
+                "this token of {} does not cover the kind {kind}; it covers {}",
                 self.scope.executor_id,
                 own.join(", ")
             ))),
@@ -55,7 +55,7 @@ impl Caller {
     }
 }
 
-/// The token of a request and what it opens.
+/// The token of a request and its rights.
 pub(crate) async fn authenticated(
     parts: &Parts,
     database: &Database,
@@ -82,7 +82,7 @@ fn worker(parts: &Parts) -> Result<&str, Error> {
     let plain = |c: char| c.is_ascii_alphanumeric() || ".-_:".contains(c);
     if name.is_empty() || name.len() > WORKER_CHARS_MAX || !name.chars().all(plain) {
         return Err(Error::Invalid(format!(
-            "{WORKER_HEADER} is a name of at most {WORKER_CHARS_MAX} letters, digits, and . - _ :"
+            "{WORKER_HEADER} must be a name of at most {WORKER_CHARS_MAX} letters, digits, and . - _ :"
         )));
     }
     Ok(name)

@@ -1,4 +1,4 @@
-//! `claim`, which may wait for a job to come.
+//! `claim`, which may wait for a job.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -43,7 +43,7 @@ pub(crate) struct Claimed {
     jobs: Vec<Job>,
 }
 
-/// A job and the two numbers that every later call about it takes: `job_id`, `attempt`.
+/// A job, with the `job_id` and `attempt` that every later call about it takes.
 #[derive(Debug, Serialize)]
 struct Job {
     job_id: JobId,
@@ -61,13 +61,13 @@ struct Job {
     actor: String,
     run_id: Option<Uuid>,
     created_at: Timestamp,
-    /// The span that wanted it, for whoever makes one of the attempt.
+    /// The span that enqueued it, as the parent of the attempt's span.
     traceparent: Option<TraceParent>,
     lease_until: Timestamp,
 }
 
-/// What is claimed each time a waiting claim looks. Owned, because a look outlives its
-/// client if it must.
+/// What a waiting claim asks the database for. Owned, because the query may outlive its
+/// client.
 #[derive(Clone)]
 struct Look {
     database: Database,
@@ -78,7 +78,7 @@ struct Look {
     lease: Option<Duration>,
 }
 
-/// Due jobs under a lease, at once or as soon as one comes; none when the time is over.
+/// Claims due jobs, at once or when one arrives; answers none after the time limit.
 pub(crate) async fn claim(
     State(jobs): State<Jobs>,
     caller: Caller,
@@ -86,12 +86,14 @@ pub(crate) async fn claim(
 ) -> Result<Json<Claimed>, Error> {
     let asked: Asked = body::read(body, limits::JOB_BODY_BYTES_MAX).await?;
     if !(1..=limits::CLAIM_JOBS_MAX).contains(&asked.limit) {
-        return Err(Error::Invalid(format!("limit must lie between 1 and {}", limits::CLAIM_JOBS_MAX)));
+        return Err(Error::Invalid(format!("limit must be between 1 and {}", limits::CLAIM_JOBS_MAX)));
     }
     let wait = Duration::from_secs(asked.wait_seconds);
     if wait > limits::CLAIM_WAIT_MAX {
         let most = limits::CLAIM_WAIT_MAX.as_secs();
-        return Err(Error::Invalid(format!("wait_seconds must lie between 0 and {most}; ask again instead")));
+        return Err(Error::Invalid(format!(
+            "wait_seconds must be between 0 and {most}; claim again to wait longer"
+        )));
     }
     let look = Look {
         database: jobs.database.clone(),
@@ -113,7 +115,7 @@ pub(crate) async fn claim(
     Ok(Json(Claimed { jobs: found.into_iter().map(Job::from).collect() }))
 }
 
-/// Looks, sleeps until something may have come, and looks again, until there is a job.
+/// Polls until there is a job, and sleeps between polls until notified.
 async fn wait_for_jobs(
     jobs: &Jobs,
     caller: &Caller,
@@ -122,7 +124,7 @@ async fn wait_for_jobs(
 ) -> Result<Vec<ClaimedJob>, Error> {
     let mut woken = jobs.wake.subscribe();
     while !jobs.shutdown.is_cancelled() {
-        // Before the look: a wake-up between a look and the sleep is not lost.
+        // Before the poll, so that a notification between the poll and the sleep is not lost.
         let wake_up = *woken.borrow_and_update();
         let found = look_in_turn(jobs, caller, look, place, wake_up).await?;
         if !found.is_empty() {
@@ -137,8 +139,8 @@ async fn wait_for_jobs(
     Ok(vec![])
 }
 
-/// Claims that want the same take turns, and one that found nothing answers for the others:
-/// a wake-up costs one look per executor, however many of its claims wait.
+/// Equal claims take turns, and one that found nothing answers for the others: a notification
+/// costs one poll per executor, however many of its claims wait.
 async fn look_in_turn(
     jobs: &Jobs,
     caller: &Caller,
@@ -150,7 +152,7 @@ async fn look_in_turn(
     if turn.is_some_and(|last| last.wake_up == wake_up && last.at.elapsed() < limits::CLAIM_POLL * 3 / 4) {
         return Ok(vec![]);
     }
-    // A token that was revoked while it waited gets no job any more.
+    // A token that was revoked meanwhile gets no job.
     jobs.database.executor_token_check(&caller.hash).await.map_err(|error| match error {
         towpath_db::Error::NotAuthorised(detail) => Error::Unauthenticated(detail),
         other => other.into(),
@@ -171,8 +173,8 @@ async fn look_in_turn(
 }
 
 impl Look {
-    /// Claims in a task of its own: if the client hangs up while the database answers, what
-    /// it would have got goes back into the queue at once instead of when the lease ends.
+    /// Claims in a separate task: if the client disconnects while the database answers, its jobs
+    /// are released at once instead of when the lease expires.
     async fn now(&self) -> Result<Vec<ClaimedJob>, Error> {
         let (send, receive) = oneshot::channel();
         let look = self.clone();
@@ -219,10 +221,10 @@ impl From<ClaimedJob> for Job {
     }
 }
 
-/// What claims that take turns have in common: the executor and the kinds.
-type Wish = (String, Option<Vec<String>>);
+/// What equal claims have in common: the executor and the kinds.
+type ClaimKey = (String, Option<Vec<String>>);
 
-/// The last look that found nothing, under the wake-up it came after.
+/// The last poll that found nothing, and the notification before it.
 #[derive(Clone, Copy)]
 struct FoundNothing {
     wake_up: u64,
@@ -231,39 +233,39 @@ struct FoundNothing {
 
 type Turn = Arc<tokio::sync::Mutex<Option<FoundNothing>>>;
 
-/// The claims that wait: how many, whose, and for what.
+/// The waiting claims, by token and by what they claim.
 #[derive(Default)]
 pub(crate) struct Waiting(Mutex<Places>);
 
 #[derive(Default)]
 struct Places {
     by_token: HashMap<TokenId, usize>,
-    by_wish: HashMap<Wish, Turn>,
+    by_key: HashMap<ClaimKey, Turn>,
 }
 
-/// A place among the waiting, given up when dropped.
+/// A waiting claim, counted until it is dropped.
 struct Place {
     waiting: Arc<Waiting>,
     token: TokenId,
-    wish: Wish,
+    key: ClaimKey,
     turn: Turn,
 }
 
 impl Waiting {
-    fn enter(self: &Arc<Self>, token: TokenId, wish: Wish) -> Result<Place, Error> {
+    fn enter(self: &Arc<Self>, token: TokenId, key: ClaimKey) -> Result<Place, Error> {
         let mut places = self.places();
         if places.by_token.values().sum::<usize>() >= limits::CLAIMS_WAITING_MAX {
-            return Err(Error::Busy("too many claims wait here already; claim without wait_seconds".into()));
+            return Err(Error::Busy("too many claims are waiting; claim without wait_seconds".into()));
         }
         let own = places.by_token.entry(token).or_default();
         if *own >= limits::CLAIMS_WAITING_PER_TOKEN_MAX {
             return Err(Error::Busy(format!(
-                "{own} claims of this token wait already; claim more jobs at once instead"
+                "{own} claims of this token are waiting already; claim more jobs per call instead"
             )));
         }
         *own += 1;
-        let turn = places.by_wish.entry(wish.clone()).or_default().clone();
-        Ok(Place { waiting: self.clone(), token, wish, turn })
+        let turn = places.by_key.entry(key.clone()).or_default().clone();
+        Ok(Place { waiting: self.clone(), token, key, turn })
     }
 
     fn places(&self) -> std::sync::MutexGuard<'_, Places> {
@@ -280,9 +282,9 @@ impl Drop for Place {
                 places.by_token.remove(&self.token);
             }
         }
-        // The map's own and this one: nobody else waits for the same.
+        // One reference of the map and this one: no other claim waits for the same.
         if Arc::strong_count(&self.turn) == 2 {
-            places.by_wish.remove(&self.wish);
+            places.by_key.remove(&self.key);
         }
     }
 }

@@ -28,14 +28,14 @@ pub(crate) struct Job {
     source_ref: Option<String>,
     target_ref: Option<String>,
     payload_ref: Option<String>,
-    /// Passed on as it was written: numbers keep all their digits.
+    /// Passed on unparsed: numbers keep all their digits.
     payload_json: Option<Box<RawValue>>,
     priority: Option<i32>,
     scheduled_at: Option<Timestamp>,
     max_attempts: Option<i32>,
     idempotency_key: Option<String>,
     run_id: Option<Uuid>,
-    /// From the request's header, not its body.
+    /// From the header of the request, not its body.
     #[serde(skip_deserializing, skip_serializing_if = "Option::is_none")]
     traceparent: Option<TraceParent>,
 }
@@ -46,7 +46,7 @@ struct Many {
     jobs: Vec<Job>,
 }
 
-/// One job: 201 with its id, 200 if an unfinished job has its key.
+/// One job: 201 with its id, 200 if an unfinished job has its idempotency key.
 pub(crate) async fn enqueue(
     State(jobs): State<Jobs>,
     caller: Caller,
@@ -65,7 +65,7 @@ pub(crate) async fn enqueue(
     Ok((status, Json(told(answer))))
 }
 
-/// Many jobs: 200 with an answer for each, in their order; refused ones say why.
+/// Many jobs: 200 with a result for each, in order; refused ones have an error.
 pub(crate) async fn enqueue_many(
     State(jobs): State<Jobs>,
     caller: Caller,
@@ -74,7 +74,7 @@ pub(crate) async fn enqueue_many(
 ) -> Result<Json<Value>, Error> {
     let mut many: Many = body::read(body, limits::JOBS_BODY_BYTES_MAX).await?;
     if many.jobs.is_empty() || many.jobs.len() > limits::JOBS_PER_CALL_MAX {
-        return Err(Error::Invalid(format!("jobs must be 1 to {} jobs", limits::JOBS_PER_CALL_MAX)));
+        return Err(Error::Invalid(format!("jobs must have 1 to {} entries", limits::JOBS_PER_CALL_MAX)));
     }
     let span = jobs.enqueue_span(trace, many.jobs.len(), || "many".to_owned());
     let parent = span.traceparent().or(trace.0);
@@ -90,7 +90,7 @@ pub(crate) async fn enqueue_many(
 }
 
 impl Jobs {
-    /// The span that every attempt of what is enqueued now has as its parent.
+    /// The parent span of every attempt of the jobs enqueued now.
     fn enqueue_span(&self, trace: Trace, jobs: usize, kind: impl Fn() -> String) -> Span {
         let mut span = self.tracer.span(Side::Producer, trace.0, || format!("enqueue {}", kind()));
         if span.is_on() {

@@ -1,18 +1,18 @@
-//! What goes wrong, as a status and `{error, detail}`. The one place that maps them.
+//! Errors as a status and `{error, detail}`: the one place that maps them.
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-/// A refusal on its way to the client.
+/// An error response.
 #[derive(Debug)]
 pub(crate) enum Error {
-    /// No token, or one that opens nothing.
+    /// No token, or an invalid one.
     Unauthenticated(String),
-    /// The token does not open this.
+    /// The token does not have this right.
     NotAuthorised(String),
-    /// The body is no JSON of ours.
+    /// The body is not the expected JSON.
     Malformed(String),
     /// The body is larger than this.
     TooLarge(usize),
@@ -20,9 +20,9 @@ pub(crate) enum Error {
     TooSlow,
     /// Too many claims wait already.
     Busy(String),
-    /// A value that does not fit.
+    /// A value is out of range.
     Invalid(String),
-    /// Whatever the database said.
+    /// An error of the database.
     Database(towpath_db::Error),
 }
 
@@ -86,12 +86,12 @@ impl Error {
             }
             Error::Database(error @ (Db::Unreachable(_) | Db::Postgres(_))) if is_passing(&error) => {
                 tracing::warn!(%error, "the database does not answer an executor");
-                let detail = "the database does not answer at the moment; try again".into();
+                let detail = "the database is not answering; try again".into();
                 (StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail)
             }
             Error::Database(error) => {
                 tracing::error!(%error, "an executor's call failed");
-                let detail = "this failed here; the server's log says why".into();
+                let detail = "internal error; see the server's log".into();
                 (StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
             }
         }
@@ -104,7 +104,7 @@ fn is_bad_value(error: &towpath_db::Error) -> bool {
     sqlstate(error).is_some_and(|code| code.starts_with("22") || code.starts_with("54"))
 }
 
-/// A lost connection, a restart, a deadlock: the same call may succeed a moment later.
+/// A lost connection, a restart, a deadlock: a retry may succeed.
 fn is_passing(error: &towpath_db::Error) -> bool {
     sqlstate(error).is_none_or(|code| ["08", "40", "53", "57"].iter().any(|class| code.starts_with(class)))
 }
@@ -120,7 +120,7 @@ fn sqlstate(error: &towpath_db::Error) -> Option<&str> {
     }
 }
 
-/// A gate stays closed for a while; the rest passes quickly.
+/// `Retry-After`: a gate stays closed for a while, other causes pass quickly.
 fn retry_after(status: StatusCode, body: &Value) -> Option<&'static str> {
     (status == StatusCode::SERVICE_UNAVAILABLE).then_some(if body["error"] == "gate_closed" {
         "5"

@@ -1,5 +1,5 @@
-//! What the holder of a lease may say: start, extend, progress, ack, fail, release; and
-//! the heartbeat of its executor.
+//! The calls of a lease holder: start, extend, progress, ack, fail, release; and the
+//! heartbeat of its executor.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::caller::Caller;
 use super::{Error, Jobs, body};
 use crate::limits;
 
-/// Which attempt is meant. The owner is the token's, never the client's word.
+/// The attempt of a call. The owner comes from the token, never from the client.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Held {
@@ -39,7 +39,7 @@ impl HeldMany {
     async fn read(body: Body, caller: &Caller) -> Result<Vec<Lease>, Error> {
         let many: HeldMany = body::read(body, limits::JOB_BODY_BYTES_MAX).await?;
         if many.jobs.is_empty() || many.jobs.len() > limits::JOBS_PER_CALL_MAX {
-            return Err(Error::Invalid(format!("jobs must be 1 to {} jobs", limits::JOBS_PER_CALL_MAX)));
+            return Err(Error::Invalid(format!("jobs must have 1 to {} entries", limits::JOBS_PER_CALL_MAX)));
         }
         Ok(many.jobs.iter().map(|held| held.lease(caller)).collect())
     }
@@ -102,7 +102,7 @@ pub(crate) async fn start(
     Ok(Json(json!({ "job_id": held.job_id, "state": "in_progress" })))
 }
 
-/// Keeps the attempt for at least so many seconds from now.
+/// Extends the lease to at least so many seconds from now.
 pub(crate) async fn extend(
     State(jobs): State<Jobs>,
     caller: Caller,
@@ -114,7 +114,7 @@ pub(crate) async fn extend(
     Ok(Json(json!({ "job_id": job_id, "lease_until": lease.expires_at() })))
 }
 
-/// Stores how far the job is.
+/// Stores the progress of the job.
 pub(crate) async fn progress(
     State(jobs): State<Jobs>,
     caller: Caller,
@@ -133,7 +133,7 @@ pub(crate) async fn ack(State(jobs): State<Jobs>, caller: Caller, body: Body) ->
     Ok(Json(json!({ "job_id": held.job_id, "state": "succeeded" })))
 }
 
-/// The same for many; those that are not held any more are named and change nothing.
+/// The same for many; jobs whose lease was lost are listed and not changed.
 pub(crate) async fn ack_many(
     State(jobs): State<Jobs>,
     caller: Caller,
@@ -163,7 +163,7 @@ pub(crate) async fn fail(State(jobs): State<Jobs>, caller: Caller, body: Body) -
     }))
 }
 
-/// Gives back jobs that were claimed and not started, as if never claimed.
+/// Releases jobs that were claimed and not started, as if never claimed.
 pub(crate) async fn release(
     State(jobs): State<Jobs>,
     caller: Caller,
@@ -174,8 +174,8 @@ pub(crate) async fn release(
     Ok(Json(json!({ "released": ended, "lost": lost })))
 }
 
-/// The executor lives. One row per executor, whatever its processes are called: a name of
-/// the client's own choosing could be another executor's.
+/// The heartbeat of an executor. One row per executor, whatever its processes are called: a name
+/// that the client chooses could be another executor's.
 pub(crate) async fn heartbeat(
     State(jobs): State<Jobs>,
     caller: Caller,

@@ -1,4 +1,4 @@
-//! The executor API, `/api/v1/jobs` and `/api/v1/payloads`: work in any language, without a database login.
+//! The executor API, `/api/v1/jobs` and `/api/v1/payloads`: workers in any language, without a database login.
 //!
 //! Every call about jobs is a POST with a JSON body and `Authorization: Bearer <token>`. The path is
 //! the verb of the SQL function behind it; the database decides. A token stands for one
@@ -28,7 +28,7 @@ use wake::Wake;
 
 use crate::limits;
 
-/// What the calls share.
+/// Shared state of the calls.
 #[derive(Clone)]
 pub(crate) struct Jobs {
     database: Database,

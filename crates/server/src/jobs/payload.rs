@@ -1,7 +1,7 @@
 //! Stored payloads, `/api/v1/payloads`: the data that a job names instead of carrying it (Q25).
 //!
-//! Whoever may enqueue may store. Only the holder of a job's lease may read what the job names, so a reference
-//! alone opens nothing. Bodies are bytes, not JSON of ours; what was stored comes back as it came.
+//! A token that may enqueue may store. Only the holder of a job's lease may read the payload that the job names, so a
+//! reference alone gives no access. Bodies are bytes, returned as they were stored.
 
 use axum::Json;
 use axum::body::Body;
@@ -47,7 +47,7 @@ pub(crate) async fn put(
     Ok((StatusCode::CREATED, Json(json!({ "payload_ref": payload_ref.to_string() }))))
 }
 
-/// One of the few places for payloads in this server's memory.
+/// One of the few slots for payloads in this server's memory.
 fn admitted(jobs: &Jobs) -> Result<SemaphorePermit<'_>, Error> {
     let busy = "many payloads are on their way through this server; try again in a moment";
     jobs.payloads.try_acquire().map_err(|_| Error::Busy(busy.into()))
@@ -60,7 +60,7 @@ pub(crate) struct Holder {
     attempt: Attempt,
 }
 
-/// What a job that the caller holds names in `payload_ref`.
+/// The payload that a job leased by the caller names in `payload_ref`.
 pub(crate) async fn get(
     State(jobs): State<Jobs>,
     caller: Caller,
@@ -69,14 +69,17 @@ pub(crate) async fn get(
 ) -> Result<Response, Error> {
     let asked: PayloadRef = asked.parse().map_err(Error::Invalid)?;
     let Query(Holder { job_id, attempt }) = holder.map_err(|error| {
-        Error::Invalid(format!("{}; name the job that you hold and its attempt", error.body_text()))
+        Error::Invalid(format!("{}; send the id of a job you have leased and its attempt", error.body_text()))
     })?;
     let _permit = admitted(&jobs)?;
     let payload = jobs.database.job_payload(&caller.owner, (job_id, attempt)).await?;
     if payload.payload_ref != asked {
-        return Err(Error::NotAuthorised(format!("job {job_id} names {}, not {asked}", payload.payload_ref)));
+        return Err(Error::NotAuthorised(format!(
+            "job {job_id} refers to {}, not {asked}",
+            payload.payload_ref
+        )));
     }
-    // Stored by anybody: nothing in it may run here, and no cache may keep it.
+    // Untrusted content: a browser must not run it, and no cache may keep it.
     let headers = [
         (header::CONTENT_TYPE, payload.content_type),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),

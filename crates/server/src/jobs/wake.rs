@@ -1,7 +1,7 @@
-//! One listening connection for all calls that wait for jobs, one for those that wait for events.
+//! One LISTEN connection for all calls that wait for jobs, and one for those that wait for events.
 //!
-//! Opened when the first call waits, so that a server nobody works through has none. A
-//! wake-up is a hint for everybody; polling finds what it misses.
+//! Opened when the first call waits, so that an unused server has none. A notification is a hint
+//! for all waiting calls; polling finds what it misses.
 
 use std::sync::{Arc, OnceLock};
 
@@ -32,7 +32,7 @@ impl Wake {
         Wake { what, database, shutdown, woken: Arc::default() }
     }
 
-    /// Changes with every wake-up from now on.
+    /// Changes with every notification from now on.
     pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
         let woken = self.woken.get_or_init(|| {
             let woken = watch::Sender::new(0);

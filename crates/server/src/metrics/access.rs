@@ -1,4 +1,4 @@
-//! Who may read the numbers: kinds of jobs and how busy one is are nobody else's business.
+//! Who may read the metrics: they show job kinds and load, which are not public.
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use axum::Json;
@@ -10,17 +10,17 @@ use serde_json::json;
 /// Who may read `/metrics`.
 #[derive(Clone, Default)]
 pub enum Access {
-    /// Everybody who reaches the address.
+    /// All clients.
     #[default]
     Open,
-    /// Who sends this as a bearer token.
+    /// Clients with this bearer token.
     Token(String),
-    /// Nobody: the address can be reached from outside and there is no token.
+    /// None: the address is public and there is no token.
     Closed,
 }
 
 impl Access {
-    /// What whoever may not read hears.
+    /// The response to a client that may not read them.
     pub(super) fn refusal(&self, headers: &HeaderMap) -> Option<Response> {
         let token = match self {
             Access::Open => return None,
@@ -46,7 +46,7 @@ impl Access {
 mod tests {
     use super::*;
 
-    /// O05: with a token only its holder reads; without one on a public address, nobody.
+    /// O05: a token is required if there is one; on a public address without a token, metrics are disabled.
     #[test]
     fn only_the_holder_of_the_token_reads() {
         let status = |access: &Access, header: Option<&'static str>| {

@@ -1,4 +1,4 @@
-//! What the HTTP server counts: requests, connections, live readers, and whom it turned away.
+//! Metrics of the HTTP server: requests, connections, live readers and refusals.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use towpath_model::metrics::Register;
 
-/// What was asked for, in a few words.
+/// The labels of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct Request {
-    /// Which kind of path.
+    /// The kind of path.
     pub(crate) endpoint: &'static str,
-    /// One of the methods there are, or `other`.
+    /// A known method, or `other`.
     pub(crate) method: &'static str,
 }
 
@@ -30,7 +30,7 @@ struct Reason {
     reason: &'static str,
 }
 
-/// What is held for readers. Clones are one.
+/// Memory of readers. Clones share their values.
 #[derive(Clone, Default)]
 pub(crate) struct ReaderNumbers {
     pub(crate) held: Gauge,
@@ -54,12 +54,12 @@ impl ReaderNumbers {
     }
 }
 
-/// The numbers. Clones are one.
+/// The metrics. Clones share their values.
 #[derive(Clone)]
 pub(crate) struct Numbers {
     requests: Family<Answered, Counter>,
     seconds: Family<Request, Histogram, fn() -> Histogram>,
-    /// Time from an append that is understood to its answer: what a producer waits for.
+    /// Time from a parsed append to its response.
     pub(crate) append_seconds: Histogram,
     pub(crate) connections: Gauge,
     pub(crate) connections_refused: Counter,
@@ -141,12 +141,12 @@ impl Numbers {
         self.seconds.get_or_create(&request).observe(took.as_secs_f64());
     }
 
-    /// Somebody was not let in. The reason is one of our own words.
+    /// Counts a request that was not authorised, by a fixed reason.
     pub(crate) fn not_let_in(&self, reason: &'static str) {
         self.auth_failures.get_or_create(&Reason { reason }).inc();
     }
 
-    /// A request was refused with this word; those that are about limits are counted.
+    /// Counts a refused request, if its error code is about a limit.
     pub(crate) fn refused(&self, word: &'static str) {
         match word {
             "too_many" | "too_large" | "busy" | "disk_full" => {
@@ -158,12 +158,12 @@ impl Numbers {
     }
 }
 
-/// From a quarter of a millisecond to the longest wait, four times wider each.
+/// Buckets from a quarter of a millisecond to the longest wait, each four times the last.
 fn seconds() -> Histogram {
     Histogram::new([0.00025, 0.001, 0.004, 0.016, 0.064, 0.25, 1.0, 4.0, 16.0])
 }
 
-/// A method as a label: whatever somebody invents is one word.
+/// A method as a label: unknown ones are `other`.
 pub(crate) fn method(method: &hyper::Method) -> &'static str {
     match method.as_str() {
         "GET" => "GET",

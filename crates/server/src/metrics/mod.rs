@@ -1,10 +1,10 @@
-//! Numbers for monitoring, in the text form of Prometheus at `/metrics`.
+//! Metrics in the text format of Prometheus at `/metrics`.
 //!
-//! One registry for the whole process. A part of the program brings a struct of its own
-//! metrics, registers it once with [`Metrics::register`], and keeps the struct; numbers that
-//! somebody else holds (how many sessions, how far behind) are read when they are asked for,
-//! with [`Metrics::on_scrape`]. Labels are words from closed lists, or names of which so many
-//! have a series and the rest share one: no ids, no paths.
+//! One registry for the whole process. Each part of the program has a struct of metrics,
+//! registers it once with [`Metrics::register`], and keeps the struct. Values that other
+//! parts hold (number of sessions, lag) are read at each scrape, with [`Metrics::on_scrape`].
+//! Labels have values from fixed lists, or names of which a limited number have a series of their
+//! own and the rest share one: no ids, no paths.
 
 mod access;
 mod http;
@@ -36,7 +36,7 @@ use crate::hosts::Hosts;
 use crate::stop::Stop;
 use crate::{accept, limits, ready};
 
-/// The registry. Cheap to clone; all clones are one.
+/// The registry. Cheap to clone; clones share it.
 #[derive(Clone, Default)]
 pub struct Metrics(Arc<Inner>);
 
@@ -48,7 +48,7 @@ struct Inner {
 }
 
 impl Metrics {
-    /// A registry with the metrics of HTTP in it.
+    /// A registry with the metrics of HTTP.
     pub fn new() -> Metrics {
         let metrics = Metrics::default();
         metrics.register(|registry| metrics.0.http.register(registry));
@@ -62,19 +62,19 @@ impl Metrics {
         add(&mut Register { registry: registry.sub_registry_with_prefix("towpath"), described });
     }
 
-    /// Everything there is, with or without a value.
+    /// The descriptions of all metrics, with or without a value.
     pub fn described(&self) -> Vec<Described> {
         self.0.registry.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
     }
 
-    /// Runs before every answer of `/metrics`, to set gauges. Must not block.
+    /// Runs before every scrape, to set gauges. Must not block.
     pub fn on_scrape(&self, refresh: impl Fn() + Send + Sync + 'static) {
         self.0.refresh.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(refresh));
     }
 
-    /// Everything as text.
+    /// All metrics as text.
     pub fn text(&self) -> String {
-        // Before the refresh, so that nobody reads what is being set.
+        // Before the refresh, so that no other scrape reads half of it.
         let registry = self.0.registry.lock().unwrap_or_else(PoisonError::into_inner);
         for refresh in &*self.0.refresh.lock().unwrap_or_else(PoisonError::into_inner) {
             refresh();
@@ -85,7 +85,7 @@ impl Metrics {
         text
     }
 
-    /// What HTTP counts.
+    /// The metrics of HTTP.
     pub(crate) fn http(&self) -> &http::Numbers {
         &self.0.http
     }
@@ -96,12 +96,12 @@ impl Metrics {
     }
 }
 
-/// Registers what fan-outs and sessions count, without any: to know what there is.
+/// Registers the metrics of fan-outs and sessions without any, to list them.
 pub fn describe_streams(metrics: &Metrics) {
     crate::stream::describe(metrics);
 }
 
-/// Serves `/metrics` and `/health` alone, for roles without the HTTP server.
+/// Serves only `/metrics` and `/health`, for roles without the HTTP server.
 pub async fn run(listener: TcpListener, metrics: Metrics, access: Access, shutdown: CancellationToken) {
     let router = Router::new()
         .route("/health", get(ready::health))
@@ -114,7 +114,7 @@ pub async fn run(listener: TcpListener, metrics: Metrics, access: Access, shutdo
     accept::run(listener, front, connections, None, shutdown, Stop::default()).await;
 }
 
-/// `/metrics`, for whoever may ask.
+/// `/metrics`, for clients that may read it.
 pub(crate) fn router(metrics: Metrics, access: Access) -> Router {
     Router::new().route("/metrics", get(answer)).with_state((metrics, Arc::new(access)))
 }
@@ -133,9 +133,9 @@ mod tests {
 
     use super::*;
 
-    /// F10: requests are counted with their time, and others can add their own numbers.
+    /// F10: requests are counted with their time, and other parts can add metrics.
     #[test]
-    fn one_registry_holds_everybodys_numbers() {
+    fn one_registry_holds_all_metrics() {
         let metrics = Metrics::new();
         let gauge = Gauge::<i64>::default();
         metrics.register(|registry| registry.register("ducks", "Ducks on the water", gauge.clone()));

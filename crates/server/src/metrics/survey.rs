@@ -1,8 +1,8 @@
-//! The numbers of the database, looked at every few seconds while somebody asks for them.
+//! Metrics of the database, from a survey that runs every few seconds while they are scraped.
 //!
-//! A look happens beside `/metrics`, never in it: what is answered is the last look, and with the
-//! database gone its gauges are absent, not old. Looks are rarer the longer they take, so that
-//! monitoring stays a small part of what the database does.
+//! The survey runs in the background, never in a scrape: a scrape gets the last result, and without
+//! a database its gauges are absent, not stale. The longer a survey takes, the rarer it runs, so that
+//! monitoring stays a small part of the database's load.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,7 +21,7 @@ use towpath_model::metrics::Register;
 use super::Metrics;
 use crate::limits;
 
-/// The database's numbers and whoever looks at them.
+/// The metrics of the database and its survey.
 pub struct SurveyNumbers {
     database: Option<Database>,
     shared: Arc<Shared>,
@@ -32,7 +32,7 @@ struct Shared {
     gauges: Gauges,
 }
 
-/// The last look, and when somebody last asked.
+/// The last result, and the time of the last scrape.
 struct Last {
     seen: Option<(Survey, PostgresHealth)>,
     seconds: f64,
@@ -66,7 +66,7 @@ labels! {
     Outcome { outcome: &'static str }
 }
 
-/// No labels: a family of one, so that it can be absent.
+/// No labels: a family with one member, so that it can be absent.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Plain;
 
@@ -113,7 +113,7 @@ struct Gauges {
 }
 
 impl SurveyNumbers {
-    /// The numbers of this database; of none, only their names.
+    /// The metrics of this database; without one, only their names.
     pub fn new(metrics: &Metrics, database: Option<Database>) -> SurveyNumbers {
         let last = Last { seen: None, seconds: 0.0, failed: 0, up: false, asked_at: Instant::now() };
         let shared = Arc::new(Shared { last: Mutex::new(last), gauges: Gauges::default() });
@@ -123,7 +123,7 @@ impl SurveyNumbers {
         SurveyNumbers { database, shared }
     }
 
-    /// Looks until `shutdown`, while somebody asks.
+    /// Runs the survey until `shutdown`, while metrics are scraped.
     pub async fn run(self, shutdown: CancellationToken) {
         let Some(database) = &self.database else { return };
         let mut kinds = vec![];
@@ -133,7 +133,7 @@ impl SurveyNumbers {
                 let began = Instant::now();
                 let seen = look(database, &kinds).await;
                 let took = began.elapsed();
-                // A look that failed cost the database nothing.
+                // A failed survey cost the database nothing.
                 if let Some((survey, _)) = &seen {
                     kinds.clone_from(&survey.kinds);
                     rest = rest.max(took * limits::SURVEY_SHARE).min(limits::SURVEY_REST_MAX);
@@ -148,7 +148,7 @@ impl SurveyNumbers {
     }
 }
 
-/// One look, within a bound of time; none if it failed.
+/// One survey with a time limit; `None` if it failed.
 async fn look(database: &Database, kinds: &[String]) -> Option<(Survey, PostgresHealth)> {
     match tokio::time::timeout(limits::SURVEY_WAIT_MAX, database.survey(kinds)).await {
         Ok(Ok(seen)) => Some(seen),
@@ -173,7 +173,7 @@ impl Shared {
         last.seconds = took.as_secs_f64();
     }
 
-    /// Takes over what was seen last. Called under the registry's lock.
+    /// Sets the gauges to the last result. Called under the registry's lock.
     fn refresh(&self, pool: Option<&Database>) {
         let mut last = self.last();
         last.asked_at = Instant::now();
@@ -217,7 +217,7 @@ impl Gauges {
         }
     }
 
-    /// Those without labels.
+    /// The metrics without labels.
     fn plain(&self) -> [&Numbers<Plain>; 11] {
         [
             &self.kinds_paused,

@@ -1,8 +1,8 @@
-//! `/admin/v1/projects`: the registry over HTTP, for whoever can read the data directory.
+//! `/admin/v1/projects`: the registry over HTTP, for users who can read the data directory.
 //!
-//! The token is made at every start and written to a file there that only its owner reads;
-//! `towpath project` takes it from the file. No project's token opens this, and this token
-//! opens nothing else.
+//! Every start makes a new token and writes it to a file there that only the owner can read;
+//! `towpath project` reads it from the file. Tokens of projects do not work here, and this token
+//! works nowhere else.
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use axum::body::Body;
@@ -26,7 +26,7 @@ struct Admin {
     token: String,
 }
 
-/// The routes, behind the token.
+/// The routes, which require the token.
 pub(crate) fn router(projects: Projects, token: String) -> Router {
     let admin = Admin { projects, token };
     Router::new()
@@ -80,7 +80,7 @@ async fn mint(
     Ok(Json(json!({ "token": admin.projects.mint(&project, &mint)? })))
 }
 
-/// What may be wrong with a change: its body, or the change itself.
+/// Why a change is refused: its body, or the change itself.
 enum Refused {
     Body(error::Error),
     Change(ChangeError),

@@ -1,4 +1,4 @@
-//! Tokens for development and for operators: signed here, with the project's own secret.
+//! Makes tokens for development and for operators, signed with the project's own secret.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -12,21 +12,21 @@ use super::record::ChangeError;
 pub struct Mint {
     /// `read`, `write` or `manage`.
     pub scope: String,
-    /// How long it is good.
+    /// How long it is valid.
     pub seconds: u64,
-    /// Bound to these streams.
+    /// Limited to these streams.
     #[serde(default)]
     pub streams: Vec<String>,
-    /// Bound to this session.
+    /// Limited to this session.
     #[serde(default)]
     pub session: Option<String>,
-    /// Signed by this key; else by the newest one that can sign.
+    /// Signed with this key; by default with the newest one that can sign.
     #[serde(default)]
     pub kid: Option<String>,
 }
 
 impl Mint {
-    /// What it will say.
+    /// Its claims.
     pub fn claims(&self, project: &str) -> Result<Claims, ChangeError> {
         let invalid = |text: String| ChangeError::Invalid(text);
         Scope::parse(&self.scope).ok_or_else(|| {

@@ -1,11 +1,11 @@
-//! Projects: who may do what with the streams of each.
+//! Projects and their tokens.
 //!
-//! A project that is registered takes tokens, signed by one of its keys, and nothing else. One
-//! that is not is open to whoever reaches the server, which is why that must be this machine
-//! ([`Auth::Local`]); reachable from outside, it is closed ([`Auth::Required`]).
+//! Requests to a registered project need a token signed by one of its keys. A project that is not registered is
+//! open to all clients, so the server must listen on loopback only ([`Auth::Local`]); on a public address it
+//! is closed ([`Auth::Required`]).
 //!
-//! The registry lives in the store. Every change is durable before it is answered and in
-//! effect with the answer: open connections whose key is gone end.
+//! The registry is in the store. Every change is durable and in effect when it is answered: open connections
+//! whose key was revoked end.
 
 mod admin;
 mod mint;
@@ -28,16 +28,16 @@ pub(crate) use pass::{Keeping, Origins, Pass};
 use record::apply;
 pub use record::{Change, ChangeError, NewKey, Record, new_pair, random_secret};
 
-/// Where the registry is kept among the store's small values.
+/// The namespace of the registry among the store's small values.
 const NAMESPACE: &str = "project";
 
-/// Who needs a token.
+/// Which projects need a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Auth {
-    /// Registered projects; others are open to this machine.
+    /// Registered projects; others are open.
     #[default]
     Local,
-    /// Everybody.
+    /// All projects.
     Required,
 }
 
@@ -48,17 +48,17 @@ pub struct Projects(Arc<Inner>);
 struct Inner {
     store: Arc<dyn Store>,
     all: RwLock<HashMap<String, Arc<Project>>>,
-    /// Held while the registry changes, so that changes are made one after the other.
+    /// Held while the registry changes, so that changes do not overlap.
     changing: tokio::sync::Mutex<()>,
-    /// Counts changes, for connections that must end with their key.
+    /// Counts changes, for connections that end when their key is revoked.
     changes: watch::Sender<u64>,
 }
 
-/// One project, ready to judge requests.
+/// One project, ready to verify tokens.
 pub(crate) struct Project {
     pub(crate) record: Record,
     pub(crate) ring: Keyring,
-    /// What verified tokens grant. A project whose keys change is a new one, and remembers none.
+    /// The grants of verified tokens. A change of the keys makes a new `Project` with none.
     verified: Mutex<HashMap<Box<str>, Arc<Grant>>>,
 }
 
@@ -95,7 +95,7 @@ impl Projects {
         all.values().any(|project| !project.record.keys.is_empty())
     }
 
-    /// Makes one change, durably, and answers what the project is then.
+    /// Makes one change durably, and answers the new state.
     pub async fn change(&self, name: &str, change: Change) -> Result<Option<Record>, ChangeError> {
         let _one_at_a_time = self.0.changing.lock().await;
         let before = self.get(name).map(|project| project.record.clone());
@@ -125,7 +125,7 @@ impl Project {
         Arc::new(Project { record, ring, verified: Mutex::default() })
     }
 
-    /// What a token grants now.
+    /// Verifies a token, or finds it among those verified before.
     fn grant(&self, token: &str, name: &str, now: Timestamp) -> Result<Arc<Grant>, Invalid> {
         let verified = || self.verified.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(grant) = verified().get(token).filter(|grant| grant.expires_at > now) {

@@ -1,4 +1,4 @@
-//! The right with which a request came.
+//! The rights of a request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,11 +20,11 @@ use crate::stream::Fields;
 pub(crate) enum Pass {
     /// Anything: the project is open.
     Open,
-    /// What its token says.
+    /// What its token allows.
     Token(Arc<Ticket>),
 }
 
-/// A verified token, for as long as a request takes.
+/// A verified token, for the time of a request.
 pub(crate) struct Ticket {
     grant: Arc<Grant>,
     project: String,
@@ -32,23 +32,23 @@ pub(crate) struct Ticket {
     projects: Projects,
 }
 
-/// Which pages may read an answer.
+/// Which web pages may read a response.
 pub(crate) enum Origins {
-    /// Those of this origin, because it asked and may.
+    /// Pages of this origin, which sent the request and is allowed.
     One(HeaderValue),
     /// None.
     None,
-    /// None, nor may they ask: anybody's page would act as this machine.
+    /// None, and the request is refused: any web page could act as this machine.
     Foreign,
 }
 
 impl Projects {
-    /// Verifies whatever token a request for `project` carries.
+    /// Verifies the token of a request to `project`.
     pub(crate) fn admit(&self, project: &str, fields: &impl Fields, auth: Auth) -> Result<Pass, Invalid> {
         let at = match (self.get(project), auth) {
             (Some(at), _) => at,
             (None, Auth::Local) => return Ok(Pass::Open),
-            // The same answer as for a project that is there.
+            // The same answer as for a registered project.
             (None, Auth::Required) => {
                 return Err(match fields.all(&AUTHORIZATION).next() {
                     Some(_) => Invalid::Unverified,
@@ -61,8 +61,8 @@ impl Projects {
         Ok(Pass::Token(Arc::new(ticket)))
     }
 
-    /// Which pages may read answers of `project`: of an open one those that this machine serves, of a registered
-    /// one those it lists.
+    /// Which web pages may read responses of `project`: for an open one pages of this machine, for a registered
+    /// one those of its origins.
     pub(crate) fn origins(&self, project: &str, headers: &HeaderMap) -> Origins {
         let Some(origin) = headers.get(ORIGIN) else { return Origins::None };
         let Some(at) = self.get(project) else {
@@ -87,7 +87,7 @@ fn bearer(fields: &impl Fields) -> Result<&str, Invalid> {
 }
 
 impl Pass {
-    /// Whether it allows something.
+    /// Refuses an action that it does not allow.
     pub(crate) fn check(&self, action: Action<'_>) -> Result<(), Denied> {
         match self {
             Pass::Open => Ok(()),
@@ -95,7 +95,7 @@ impl Pass {
         }
     }
 
-    /// Waits until the token's time or its key has gone; for ever if there is none.
+    /// Waits until the token expires or its key is revoked; for ever without a token.
     pub(crate) async fn ended(self) {
         match self {
             Pass::Open => std::future::pending().await,
@@ -103,7 +103,7 @@ impl Pass {
         }
     }
 
-    /// The key to a stream's cached pages, for readers with a token.
+    /// The reader key of a stream's cached pages, for readers with a token.
     pub(crate) fn reader_key(&self, name: &StreamName) -> Option<String> {
         match self {
             Pass::Open => None,
@@ -111,7 +111,7 @@ impl Pass {
         }
     }
 
-    /// Who may keep pages of a stream, given the reader key in the URL.
+    /// Who may cache pages of a stream, given the reader key in the URL.
     pub(crate) fn keeping(&self, name: &StreamName, given: Option<&str>) -> Keeping {
         match self {
             Pass::Open => Keeping::Shared,
@@ -123,12 +123,12 @@ impl Pass {
     }
 }
 
-/// Who may keep a page.
+/// Who may cache a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keeping {
-    /// Caches on the way too: nobody finds the page who was not let in.
+    /// Shared caches too: only clients with access know the URL.
     Shared,
-    /// The reader alone, and it must ask again.
+    /// The reader only, and it must revalidate.
     Own,
 }
 
@@ -143,7 +143,7 @@ impl Ticket {
     }
 
     async fn revoked(&self) {
-        // Before the keys are looked at, so that no change is missed.
+        // Before the keys are read, so that no change is missed.
         let mut changes = self.projects.0.changes.subscribe();
         loop {
             let there = self.projects.get(&self.project);

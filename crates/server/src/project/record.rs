@@ -1,4 +1,4 @@
-//! What is kept of a project, and how it changes.
+//! The stored record of a project, and its changes.
 
 use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
@@ -11,7 +11,7 @@ use towpath_streams::Error;
 
 /// Keys of one project: a rotation needs two, a careful one a few more.
 const KEYS_MAX: usize = 16;
-/// Origins of one project; each request with an origin is held against all of them.
+/// Origins of one project; each request with an origin is compared with all of them.
 const ORIGINS_MAX: usize = 64;
 
 /// One registered project.
@@ -23,12 +23,12 @@ pub struct Record {
     pub keys: Vec<Key>,
     /// Origins whose pages may read and write with a token; `*` is any.
     pub origins: Vec<String>,
-    /// What reader keys are made of.
+    /// The secret from which reader keys are derived.
     pub reader_secret: Secret,
 }
 
 impl Record {
-    /// What may be shown of it.
+    /// Its public fields.
     pub fn describe(&self, name: &str) -> Value {
         let keys: Vec<Value> = self
             .keys
@@ -50,12 +50,12 @@ pub enum Change {
         /// Its origins.
         origins: Vec<String>,
     },
-    /// Adds a key, which signs from now on; the others go on verifying.
+    /// Adds a key, which signs from now on; the others still verify.
     AddKey {
         /// The key.
         key: NewKey,
     },
-    /// Takes a key away: its tokens end at once.
+    /// Revokes a key: its tokens end at once.
     Revoke {
         /// Which one.
         kid: String,
@@ -65,9 +65,9 @@ pub enum Change {
         /// The new list.
         origins: Vec<String>,
     },
-    /// Makes new reader keys: cached pages are found no more.
+    /// Makes new reader keys, which invalidates cached pages.
     ReaderKey,
-    /// Forgets the project. Its streams stay.
+    /// Removes the registration. The streams stay.
     Remove,
 }
 
@@ -76,7 +76,7 @@ pub enum Change {
 pub struct NewKey {
     /// Its name.
     pub kid: String,
-    /// What verifies.
+    /// What verifies signatures.
     #[serde(flatten)]
     pub material: Material,
 }
@@ -84,13 +84,13 @@ pub struct NewKey {
 /// Why the registry did not change.
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
-    /// There is one.
+    /// The project is registered already.
     #[error("project {0} is registered already; see: towpath project keys {0}")]
     Exists(String),
-    /// There is none.
+    /// The project is not registered.
     #[error("project {0} is not registered; see: towpath project list")]
     Unknown(String),
-    /// There is no such key.
+    /// The project has no such key.
     #[error("project {project} has no key {kid}; see: towpath project keys {project}")]
     UnknownKey {
         /// The project.
@@ -98,10 +98,10 @@ pub enum ChangeError {
         /// The key.
         kid: String,
     },
-    /// The request makes no sense.
+    /// The change is invalid.
     #[error("{0}")]
     Invalid(String),
-    /// It could not be written.
+    /// The store failed.
     #[error(transparent)]
     Store(Error),
 }
@@ -113,7 +113,7 @@ pub fn random_secret() -> Secret {
     Secret::new(bytes)
 }
 
-/// A new Ed25519 pair: the private half in PKCS#8, and the key that a project keeps of it.
+/// A new Ed25519 pair: the private key in PKCS#8, and the public key for the project.
 pub fn new_pair() -> (Secret, Material) {
     let why = "the operating system gives random bytes";
     let pkcs8 = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).expect(why);
@@ -122,7 +122,7 @@ pub fn new_pair() -> (Secret, Material) {
     (Secret::new(pkcs8.as_ref()), Material::EdDsa { public })
 }
 
-/// What a project is after a change; `None` is not registered.
+/// The project after a change; `None` is not registered.
 pub(super) fn apply(
     name: &str,
     before: Option<Record>,
@@ -171,20 +171,20 @@ fn stamped(key: NewKey, others: &[Key], now: Timestamp) -> Result<Key, ChangeErr
     let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let invalid = |text: String| Err(ChangeError::Invalid(text));
     if kid.is_empty() || kid.len() > 64 || !kid.bytes().all(letter) {
-        return invalid("a key's name has letters, digits, -, _ and ., at most 64".to_owned());
+        return invalid("a key id may have letters, digits, -, _ and ., at most 64".to_owned());
     }
     if others.iter().any(|other| other.kid == kid) {
-        return invalid(format!("there is a key {kid} already; choose another name"));
+        return invalid(format!("key {kid} already exists; choose another id"));
     }
     if others.len() >= KEYS_MAX {
         return invalid(format!("a project has at most {KEYS_MAX} keys; revoke one first"));
     }
-    // Read again, because it may come from a request.
+    // Checked again, because it may come from a request.
     let material = match material {
         Material::Hs256 { secret } => Material::hs256(secret),
         Material::EdDsa { public } => Material::eddsa(public),
     };
-    let material = material.map_err(|bad| ChangeError::Invalid(format!("the key is not usable: {bad}")))?;
+    let material = material.map_err(|bad| ChangeError::Invalid(format!("the key cannot be used: {bad}")))?;
     Ok(Key { kid, material, created_at: now })
 }
 
@@ -201,7 +201,7 @@ fn check_origins(origins: &[String]) -> Result<(), ChangeError> {
         };
         if origin != "*" && !host.is_some_and(plain) {
             let text =
-                format!("{origin} is no origin; one looks like https://app.example.com, without a path");
+                format!("{origin} is not an origin; an example is https://app.example.com, without a path");
             return Err(ChangeError::Invalid(text));
         }
     }
@@ -246,7 +246,7 @@ mod tests {
         assert!(refused(added(), Change::AddKey { key: weak }).contains("32 bytes"));
         for origin in ["app.example.com", "https://", "https://a/b", "https://*.a", "ftp://a"] {
             let change = Change::Origins { origins: vec![origin.into()] };
-            assert!(refused(added(), change).contains("no origin"), "{origin}");
+            assert!(refused(added(), change).contains("not an origin"), "{origin}");
         }
         let fine = Change::Origins { origins: vec!["*".into(), "http://localhost:3000".into()] };
         assert!(apply("shop", added(), fine).is_ok());

@@ -24,21 +24,21 @@ use crate::limits::SEQ_BYTES_MAX;
 use crate::metrics;
 use crate::upload::Upload;
 
-/// An append as it was asked for, ready to be made or refused.
+/// An append that was parsed and authorised, or its refusal.
 pub(crate) struct AppendRequest {
     name: StreamName,
     append: Result<Append, Refusal>,
 }
 
-/// The answer to an append that was made.
+/// The reply to an append that was made.
 pub(crate) struct AppendReply {
     published: PublishOutcome,
     has_data: bool,
-    /// Whether its answer says how it went out.
+    /// Whether the reply has the headers of the fan-out.
     tells_fan_out: bool,
 }
 
-/// What a field of its answer says.
+/// The value of a header of the reply.
 pub(crate) enum Value {
     Text(&'static str),
     Offset(Offset),
@@ -46,10 +46,10 @@ pub(crate) enum Value {
 }
 
 impl Streams {
-    /// Appends, and delivers to the sessions that follow. There is no way around the fan-out.
+    /// Appends, and delivers to the sessions that follow: every append to a source fans out.
     pub(super) async fn publish(&self, name: StreamName, request: Request<Upload>) -> Answer {
         let (parts, body) = request.into_parts();
-        // Wrong fields are refused before the body is waited for.
+        // Invalid headers are refused before the body is read.
         fields_of(&parts.headers)?;
         let body = request::body(body, self.settings().body_bytes_max).await?;
         let append = read(&parts.headers, body)?;
@@ -62,7 +62,7 @@ impl Streams {
         Ok(reply.response())
     }
 
-    /// Reads an append whose body is here, and checks the right to it.
+    /// Parses an append whose body has been read, and authorises it.
     pub(crate) fn append_request(
         &self,
         name: StreamName,
@@ -76,7 +76,7 @@ impl Streams {
         AppendRequest { name, append }
     }
 
-    /// Makes it, or answers why not.
+    /// Makes an append, or refuses it.
     pub(crate) async fn append(&self, request: AppendRequest) -> Result<AppendReply, Box<Response<Body>>> {
         let asked = Asked::new(metrics::Request { endpoint: "stream", method: "POST" }, headers::Cors::Quiet);
         let AppendRequest { name, append } = request;
@@ -87,25 +87,30 @@ impl Streams {
         self.finish(&asked, reply, AppendReply::status)
     }
 
-    async fn make(&self, name: StreamName, append: Append, endpoint: Endpoint) -> Result<AppendReply, Refusal> {
+    async fn make(
+        &self,
+        name: StreamName,
+        append: Append,
+        endpoint: Endpoint,
+    ) -> Result<AppendReply, Refusal> {
         let has_data = !append.messages.is_empty();
         let began = Instant::now();
         let published = self.fan_outs().publish(name, append, endpoint).await?;
         self.0.metrics.http().append_seconds.observe(began.elapsed().as_secs_f64());
-        // An append to a stream nobody follows is answered in the protocol's own words alone.
+        // An append to a stream without sessions gets the headers of the protocol only.
         Ok(AppendReply { published, has_data, tells_fan_out: published.subscribers > 0 })
     }
 }
 
 impl AppendReply {
-    /// 204, but 200 for a producer's new data: that is how it tells new from duplicate.
+    /// 204, but 200 for new data of a producer: 204 tells it that the data was a duplicate.
     pub(crate) fn status(&self) -> StatusCode {
         let appended = &self.published.appended;
         let is_new = appended.producer.is_some() && !appended.is_duplicate && self.has_data;
         if is_new { StatusCode::OK } else { StatusCode::NO_CONTENT }
     }
 
-    /// Every field of its answer.
+    /// Every header of the reply.
     pub(crate) fn fields(&self, mut put: impl FnMut(HeaderName, Value)) {
         let appended = &self.published.appended;
         put(headers::NEXT_OFFSET, Value::Offset(appended.tail));
@@ -143,7 +148,7 @@ impl AppendReply {
     }
 }
 
-/// An append as its fields and its body ask for it.
+/// Parses an append from its headers and its body.
 pub(super) fn read(fields: &impl Fields, body: Bytes) -> Result<Append, Refusal> {
     with_body(fields_of(fields)?, header(fields, &CONTENT_TYPE)?, body)
 }
@@ -164,21 +169,22 @@ fn fields_of(fields: &impl Fields) -> Result<Append, Refusal> {
     })
 }
 
-/// It is kept with the stream, in memory.
+/// Checks the length: every stream keeps its last one in memory.
 pub(super) fn stream_seq(text: &str) -> Result<Arc<str>, Refusal> {
     match text.len() <= SEQ_BYTES_MAX {
         true => Ok(text.into()),
-        false => Err(Refusal::invalid(format!("Stream-Seq has at most {SEQ_BYTES_MAX} characters"))),
+        false => Err(Refusal::invalid(format!("Stream-Seq may have at most {SEQ_BYTES_MAX} characters"))),
     }
 }
 
 /// `If-Match` names the tail that the writer has seen.
 fn expected_tail(text: &str) -> Result<Offset, Refusal> {
     let bare = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text);
-    Offset::parse(bare).ok_or_else(|| Refusal::invalid("If-Match takes an offset, as in Stream-Next-Offset"))
+    Offset::parse(bare)
+        .ok_or_else(|| Refusal::invalid("If-Match must be an offset, as in Stream-Next-Offset"))
 }
 
-/// A body needs a type, except that closing needs no body and then no type either.
+/// A body needs a content type. Only a close may have no body.
 fn with_body(append: Append, content_type: Option<&str>, body: Bytes) -> Result<Append, Refusal> {
     if body.is_empty() {
         return match append.close {
@@ -191,7 +197,7 @@ fn with_body(append: Append, content_type: Option<&str>, body: Bytes) -> Result<
     Ok(Append { messages, content_type: Some(content_type), ..append })
 }
 
-/// A body as messages: values of JSON, else one.
+/// Splits a body into messages: one for each JSON value, else one.
 pub(super) fn messages(content_type: &ContentType, body: Bytes) -> Result<Messages, Refusal> {
     match content_type.mode() {
         Mode::Json => {

@@ -1,7 +1,7 @@
 //! `POST /v1/{project}/streams`: appends to many streams in one commit.
 //!
-//! Every append is decided on its own and answered in its place: one refusal does not
-//! undo the others, but all that are accepted become durable with one sync.
+//! Every append has its own result, in the order of the request: a refused one does not
+//! undo the others. All that are accepted become durable with one sync.
 
 use std::sync::Arc;
 
@@ -69,9 +69,9 @@ impl Streams {
     ) -> Answer {
         let body = request::body(request.into_body(), self.settings().body_bytes_max).await?;
         let batch: Batch<'_> = serde_json::from_slice(&body)
-            .map_err(|error| Refusal::invalid(format!("not a batch: {error}")))?;
+            .map_err(|error| Refusal::invalid(format!("invalid batch: {error}")))?;
         if batch.appends.len() > BATCH_MAX {
-            return Err(Refusal::invalid(format!("a batch has at most {BATCH_MAX} appends")));
+            return Err(Refusal::invalid(format!("a batch may have at most {BATCH_MAX} appends")));
         }
         let mut appends = Vec::with_capacity(batch.appends.len());
         for (index, item) in batch.appends.into_iter().enumerate() {
@@ -97,16 +97,16 @@ impl Streams {
 
 fn append(project: &str, item: Item<'_>) -> Result<(StreamName, Append), Refusal> {
     let name = StreamName::new(project, &item.stream);
-    let name = name.ok_or_else(|| Refusal::invalid("stream is not a stream's id"))?;
+    let name = name.ok_or_else(|| Refusal::invalid("stream is not a valid stream id"))?;
     let (default_type, data) = match (item.json, item.text, item.base64) {
         (Some(json), None, None) => ("application/json", Bytes::copy_from_slice(json.get().as_bytes())),
         (None, Some(text), None) => ("text/plain", text.into()),
         (None, None, Some(text)) => {
-            let bytes = STANDARD.decode(text).map_err(|_| Refusal::invalid("base64 is not base64"))?;
+            let bytes = STANDARD.decode(text).map_err(|_| Refusal::invalid("base64 is not valid base64"))?;
             ("application/octet-stream", bytes.into())
         }
         (None, None, None) if item.close => ("", Bytes::new()),
-        _ => return Err(Refusal::invalid("give one of json, text and base64")),
+        _ => return Err(Refusal::invalid("send one of json, text and base64")),
     };
     let content_type = item.content_type.as_deref().unwrap_or(default_type);
     let content_type = ContentType::parse(content_type);

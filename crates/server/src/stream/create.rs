@@ -22,7 +22,7 @@ use crate::upload::Upload;
 impl Streams {
     pub(super) async fn create(&self, name: StreamName, pass: &Pass, request: Request<Upload>) -> Answer {
         let (parts, body) = request.into_parts();
-        // Another server that keeps its sessions' streams here says so; see `fanout::remote`.
+        // Another server that keeps its sessions' streams here sends a header; see `fanout::remote`.
         if name.is_sessions() && !is_true(&parts.headers, &headers::SESSION_HOST) {
             return Err(Refusal::sessions_name(&name));
         }
@@ -41,7 +41,7 @@ impl Streams {
         Ok(response)
     }
 
-    /// A project that is full takes no new stream; one that is there may be created again.
+    /// Refuses a new stream in a project that has reached its limit. Creating an existing one again is fine.
     pub(super) fn refuse_one_more(&self, name: &StreamName) -> Result<(), Refusal> {
         let max = self.settings().streams_max;
         match self.store().count(&name.project) >= max && self.store().head(name).is_err() {
@@ -50,8 +50,8 @@ impl Streams {
         }
     }
 
-    /// A fork's body is of its origin's type unless it says otherwise. `[]` is a fine
-    /// beginning of a JSON stream.
+    /// The body of a fork has the content type of its origin by default. `[]` is a valid first body
+    /// of a JSON stream.
     fn first_messages(&self, shape: &Shape, body: Bytes) -> Result<Messages, Refusal> {
         if body.is_empty() {
             return Ok(Messages::default());
@@ -89,9 +89,9 @@ fn fork(name: &StreamName, headers: &HeaderMap) -> Result<Option<ForkPoint>, Ref
         };
     };
     let origin = StreamName::parse_reference(from)
-        .ok_or_else(|| Refusal::invalid("Stream-Forked-From is the path of a stream here"))?;
+        .ok_or_else(|| Refusal::invalid("Stream-Forked-From must be the path of a stream on this server"))?;
     if origin.project != name.project {
-        return Err(Refusal::invalid("a fork is in the project of its origin"));
+        return Err(Refusal::invalid("a fork must be in the project of its origin"));
     }
     let parse =
         |text| Offset::parse(text).ok_or_else(|| Refusal::invalid("Stream-Fork-Offset is not an offset"));
@@ -99,7 +99,7 @@ fn fork(name: &StreamName, headers: &HeaderMap) -> Result<Option<ForkPoint>, Ref
     let sub_offset = match sub_offset {
         None => 0,
         Some(text) => {
-            decimal(text).ok_or_else(|| Refusal::invalid("Stream-Fork-Sub-Offset is a whole number"))?
+            decimal(text).ok_or_else(|| Refusal::invalid("Stream-Fork-Sub-Offset must be a whole number"))?
         }
     };
     Ok(Some(ForkPoint { origin, offset, sub_offset }))

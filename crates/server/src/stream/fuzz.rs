@@ -1,4 +1,4 @@
-//! What an append and a query say, for the targets in `http1::fuzz`.
+//! Parses appends and queries for the targets in `http1::fuzz`.
 
 use bytes::Bytes;
 use towpath_model::stream::content_type::{ContentType, Mode};
@@ -9,7 +9,7 @@ use super::append::read;
 use super::request::{Fields, query};
 use crate::limits::SEQ_BYTES_MAX;
 
-/// An append as these fields and this body ask for it, or why not.
+/// The append in these headers and this body, or its refusal.
 pub(crate) fn append(fields: &impl Fields, body: &[u8]) -> String {
     let append = read(fields, Bytes::copy_from_slice(body));
     if let Ok(append) = &append {
@@ -18,7 +18,7 @@ pub(crate) fn append(fields: &impl Fields, body: &[u8]) -> String {
     format!("{append:?}")
 }
 
-/// S06: what was accepted is within its bounds, and holds every byte that was sent.
+/// S06: an accepted append is within its limits and has every byte that was sent.
 fn holds(append: &Append, body: &[u8]) {
     assert!(append.close || !append.messages.is_empty(), "an append of nothing");
     assert!(append.stream_seq.as_ref().is_none_or(|seq| seq.len() <= SEQ_BYTES_MAX));
@@ -30,7 +30,7 @@ fn holds(append: &Append, body: &[u8]) {
     assert_eq!(append.messages.ends.last().copied().unwrap_or(0) as usize, append.messages.data.len());
 }
 
-/// A parameter is what it says, whatever stands beside it.
+/// Other parameters do not change the value of one.
 pub(crate) fn parameters(line: &str) {
     let find = |text: &str| query(Some(text), "offset").map_err(|refusal| refusal.detail);
     let found = find(line);

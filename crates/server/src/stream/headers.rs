@@ -1,4 +1,4 @@
-//! Header names of the protocol, and the headers every answer carries.
+//! Header names of the protocol, and the headers of every response.
 
 use hyper::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
@@ -58,14 +58,14 @@ const ALLOWED: &str = "authorization, content-type, if-match, if-none-match, las
     stream-retain-seconds, stream-retain-bytes, producer-id, producer-epoch, producer-seq";
 const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
-/// Whether an answer speaks to pages of other origins.
+/// The CORS headers of a response.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Cors {
-    /// To the one that asked; caches must tell others apart.
+    /// Allows the origin of the request; `Vary` for caches.
     One(HeaderValue),
-    /// To none; caches must tell others apart.
+    /// Allows none; `Vary` for caches.
     Listed,
-    /// Nobody asked, and nobody keeps it.
+    /// None: the request has no origin, and the response is not cached.
     Quiet,
 }
 
@@ -93,14 +93,14 @@ impl Cors {
     }
 }
 
-/// What every answer about streams carries: stored bytes are shown, never run, whatever type their writer gave
-/// them (S09).
+/// The headers of every response about streams: a browser never runs stored bytes, whatever content type they have
+/// (S09).
 pub(super) fn fixed(mut put: impl FnMut(HeaderName, &'static str)) {
     SAFE_FIELDS.into_iter().for_each(|(name, value)| put(name, value));
     put(RESOURCE_POLICY, "cross-origin");
 }
 
-/// What a browser asks before it asks. Whom it may tell is [`Cors`]'s business.
+/// The response to a CORS preflight. [`Cors`] adds the allowed origin.
 pub(super) fn preflight() -> Response<Body> {
     let mut response = super::empty(StatusCode::NO_CONTENT);
     let headers = response.headers_mut();

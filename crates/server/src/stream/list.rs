@@ -1,4 +1,4 @@
-//! `GET /v1/{project}/streams?prefix=`: what streams there are.
+//! `GET /v1/{project}/streams?prefix=`: lists streams.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ impl Streams {
             None => LIST_MAX,
             Some(text) => match text.parse() {
                 Ok(limit @ 1..=LIST_MAX) => limit,
-                _ => return Err(Refusal::invalid(format!("limit is a number from 1 to {LIST_MAX}"))),
+                _ => return Err(Refusal::invalid(format!("limit must be a number from 1 to {LIST_MAX}"))),
             },
         };
         let prefix = query(text, "prefix")?.unwrap_or_default();

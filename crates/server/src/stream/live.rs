@@ -1,4 +1,4 @@
-//! Live reading: server-sent events, and how many may read live at once.
+//! Live reads: server-sent events, and the limit on concurrent live readers.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -30,7 +30,7 @@ use crate::stop::Stop;
 use crate::unsent::{Source, Unsent};
 
 impl Streams {
-    /// `live=sse`: events until the stream ends, the client leaves, or its time is up.
+    /// `live=sse`: events until the stream ends, the client disconnects, or the connection's lifetime is over.
     pub(super) fn events(
         &self,
         (name, share): (StreamName, Share),
@@ -44,7 +44,7 @@ impl Streams {
         let follower = self.store().follow(&name, start)?;
         let mode = head.content_type.mode();
         let beat = match head.expiry {
-            // A reader that stays keeps a short life alive.
+            // An open reader keeps renewing a sliding expiry.
             Expiry::Sliding { seconds } => {
                 Duration::from_millis(seconds * 500).max(Duration::from_millis(500))
             }
@@ -88,20 +88,20 @@ pub(crate) struct Events {
     streams: Streams,
     name: StreamName,
     id: StreamId,
-    /// Whose budget pays for what the client does not take.
+    /// The memory budget that pays for unsent events.
     share: Share,
     /// The last data event.
     last: Event,
     follower: Follower,
-    /// At least this cursor: beyond whatever the client sent.
+    /// The lowest cursor to send: greater than the one the client sent.
     cursor: u64,
     beat: Duration,
-    /// Set once for many messages: arming a timer for each would cost more than sending it.
+    /// Set once for many messages: setting a timer costs more than sending a message.
     alarm: Pin<Box<Sleep>>,
     ends_at: Instant,
     stop: Stop,
     stopped: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// Whether `alarm` and `stopped` know whom to wake.
+    /// Whether `alarm` and `stopped` have this task's waker.
     armed: bool,
     /// The end of the reader's token, if it needed one.
     ended: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
@@ -112,16 +112,16 @@ pub(crate) struct Events {
 /// What is sent next.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// A first sign of life, if there is nothing else to send.
+    /// A first control event, if there is no data to send.
     Start,
-    /// Whatever comes.
+    /// New data.
     Follow,
     /// Nothing.
     Done,
 }
 
 impl Events {
-    /// The next event, or some that belong together.
+    /// The next event, or a data event with its control event.
     pub(crate) fn poll_events(&mut self, cx: &mut Context<'_>) -> Poll<Option<Chunk>> {
         if let Some(ended) = &mut self.ended
             && ended.as_mut().poll(cx).is_ready()
@@ -155,9 +155,9 @@ impl Events {
         })
     }
 
-    /// Nothing came: is it time for a sign of life, or to end? The alarm and the stop are told
-    /// once whom to wake; after that a look at each is enough, so that a message to thousands
-    /// of followers does not arm thousands of timers.
+    /// No data: sends a control event or ends when it is time. The alarm and the stop get the waker
+    /// once and are only checked after that, so that a message to thousands of followers does not set
+    /// thousands of timers.
     fn poll_quiet(&mut self, cx: &mut Context<'_>) -> Poll<Option<Chunk>> {
         if self.stop.is_set() || (!self.armed && self.stopped.as_mut().poll(cx).is_ready()) {
             return Poll::Ready(None);
@@ -176,7 +176,7 @@ impl Events {
         Poll::Ready(Some(self.up_to_date()))
     }
 
-    /// The `rest` of what came last, in this form.
+    /// The unsent `rest` of the last event, in this form.
     pub(crate) fn unsent(&self, rest: &Bytes, form: fn(Chunk) -> Bytes) -> Unsent {
         let Events { streams, name, id, share, .. } = self;
         let source =
@@ -184,8 +184,8 @@ impl Events {
         Unsent::event(source, self.last, form, rest)
     }
 
-    /// A batch's data event and the control event that must follow it. Whoever keeps up gets
-    /// the same bytes as everybody else who does: they are made once.
+    /// The data event of a batch and the control event that must follow it. They are rendered once
+    /// for all followers that keep up.
     fn events_of(&mut self, batch: &Batch, up_to_date: bool, closed: bool) -> Chunk {
         let state = match (closed, up_to_date) {
             (true, _) => State::Closed,
@@ -227,7 +227,7 @@ impl Events {
     }
 }
 
-/// A data event and the control event behind it: everything it takes to make them again from what is stored.
+/// A data event and the control event behind it: all that is needed to render them again from stored bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Event {
     mode: Mode,
@@ -243,7 +243,7 @@ impl Event {
         (self.to.bytes() - self.from.bytes()) as usize
     }
 
-    /// About how long it is: base64 makes four bytes of three.
+    /// Its approximate length: base64 makes four bytes of three.
     pub(crate) fn bytes_guess(&self) -> usize {
         self.data_bytes() * 4 / 3 + 192
     }
@@ -256,7 +256,7 @@ impl Event {
     }
 }
 
-/// How many read live, by project.
+/// Counts live readers by project.
 pub(super) struct Readers {
     max: usize,
     counts: Arc<Mutex<HashMap<Arc<str>, usize>>>,
@@ -268,7 +268,7 @@ pub(super) struct Reader {
     counts: Arc<Mutex<HashMap<Arc<str>, usize>>>,
 }
 
-/// One reader by SSE, counted until it is dropped.
+/// One SSE reader, counted until it is dropped.
 struct Following(Gauge);
 
 impl Following {

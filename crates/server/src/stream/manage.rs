@@ -11,7 +11,7 @@ use super::{Answer, Streams, empty, headers, retention};
 use crate::project::Pass;
 
 impl Streams {
-    /// What is known of a stream. Looking does not renew its life.
+    /// The metadata of a stream. Does not renew a sliding expiry.
     pub(super) fn head(&self, name: &StreamName, pass: &Pass) -> Answer {
         let head = self.store().head(name)?;
         let mut response = empty(StatusCode::OK);

@@ -1,8 +1,8 @@
 //! The Durable Streams protocol over HTTP.
 //!
-//! Each file answers one kind of request: it reads headers with `towpath_model::stream`,
-//! asks the store, and writes the answer. What a stream may do is decided in the store's
-//! commit; nothing here remembers anything about a stream.
+//! Each file handles one kind of request: it parses headers with `towpath_model::stream`,
+//! calls the store, and writes the response. The store's commit decides what a stream may do;
+//! nothing here keeps state of a stream.
 
 mod append;
 mod batch;
@@ -50,7 +50,7 @@ use subscription::Subscriptions;
 #[cfg(test)]
 pub(crate) use subscription::template as woken_route;
 
-/// The streams as a service. Cheap to clone.
+/// The service for streams. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Streams(Arc<Inner>);
 
@@ -62,9 +62,9 @@ struct Inner {
     fan_outs: FanOuts,
     metrics: Metrics,
     budget: Budget,
-    /// Where this server is reached.
+    /// The URL of this server.
     base_url: String,
-    /// `None` if what is kept of them could not be read.
+    /// `None` if their stored state could not be read.
     subscriptions: Option<Subscriptions>,
     shutdown: CancellationToken,
     stop: Stop,
@@ -72,7 +72,7 @@ struct Inner {
 
 /// What streams share with the rest of the server.
 pub(crate) struct Around {
-    /// Where this server is reached, unless the settings know better.
+    /// The URL of this server, unless the settings name another.
     pub(crate) base_url: String,
     pub(crate) projects: Projects,
     pub(crate) metrics: Metrics,
@@ -80,7 +80,7 @@ pub(crate) struct Around {
     pub(crate) budget: Budget,
 }
 
-/// A request as it is counted, and what its answer says to pages of other origins.
+/// A request for the metrics, and the CORS headers of its response.
 struct Asked {
     measured: metrics::Request,
     began: Instant,
@@ -93,7 +93,7 @@ impl Asked {
     }
 }
 
-/// What every handler answers: a response, or a refusal that becomes one.
+/// The result of every handler: a response, or a refusal that becomes one.
 type Answer = Result<Response<Body>, Refusal>;
 
 impl Streams {
@@ -116,7 +116,7 @@ impl Streams {
                 Some(subscriptions)
             }
             Err(error) => {
-                tracing::error!(%error, "subscriptions are not available");
+                tracing::error!(%error, "subscriptions are unavailable");
                 None
             }
         };
@@ -145,7 +145,7 @@ impl Streams {
         let is_foreign = matches!(origins, Origins::Foreign);
         let asked = Asked::new(measured(&place, &request), headers::Cors::wanted(&request, origins));
         let answer = match *request.method() {
-            // Without a grant: the browser asks no further.
+            // A preflight needs no token. Without the CORS headers the browser stops here.
             Method::OPTIONS => Ok(headers::preflight()),
             _ if is_foreign => Err(Refusal::foreign(place.project())),
             _ => match self.pass(&place, &request) {
@@ -162,7 +162,7 @@ impl Streams {
         }
     }
 
-    /// Counts a request and how it was answered. A refusal becomes a response.
+    /// Counts a request with its status. A refusal becomes a response.
     fn finish<T>(
         &self,
         asked: &Asked,
@@ -179,8 +179,8 @@ impl Streams {
         })
     }
 
-    /// The right a request comes with. Wakes of the reserved API bring a token of their own,
-    /// and its public keys are public.
+    /// The rights of a request. Wakes of the reserved API have a token of their own, and its
+    /// public keys need none.
     fn pass(&self, place: &Place, request: &Request<Upload>) -> Result<Pass, Refusal> {
         match place {
             Place::Reserved { rest, .. } if subscription::brings_its_own_token(rest) => Ok(Pass::Open),
@@ -243,7 +243,7 @@ impl Streams {
         &self.0.fan_outs
     }
 
-    /// On whose account something is held for the reader who asked.
+    /// The memory budget that pays for the answer to a request.
     fn share(&self, project: &Arc<str>, request: &Request<Upload>) -> Share {
         self.0.budget.project(project, request.extensions().get::<Arc<Connection>>().cloned())
     }
@@ -252,7 +252,7 @@ impl Streams {
         &*self.0.store
     }
 
-    /// Where connections count peers that do not read.
+    /// Counts peers that were disconnected because they did not read.
     pub(crate) fn slow_clients_dropped(&self) -> Counter {
         self.0.metrics.http().slow_clients_dropped.clone()
     }
@@ -261,7 +261,7 @@ impl Streams {
         self.settings().body_bytes_max
     }
 
-    /// What is said when a body does not come.
+    /// The response to a body that did not arrive in time.
     pub(crate) fn slow_body(&self) -> Response<Body> {
         let mut response = Refusal::slow_body().into_response();
         headers::Cors::Quiet.add_to(response.headers_mut());
@@ -273,12 +273,12 @@ impl Streams {
     }
 }
 
-/// Registers what streams and their fan-outs count, without opening any.
+/// Registers the metrics of streams and fan-outs without opening any.
 pub(crate) fn describe(metrics: &Metrics) {
     fanout::describe(metrics);
 }
 
-/// A request as it is counted.
+/// The labels of a request in the metrics.
 fn measured(place: &Place, request: &Request<Upload>) -> metrics::Request {
     use towpath_model::session::Route;
     let is_live = || request.uri().query().is_some_and(|query| query.contains("live="));

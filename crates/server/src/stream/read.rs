@@ -1,4 +1,4 @@
-//! `GET`: catch up, or wait for what comes.
+//! `GET`: catch-up reads and live reads.
 
 use bytes::Bytes;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH};
@@ -64,7 +64,7 @@ impl Streams {
                 let share = self.share(&name.project, request);
                 self.events((name, share), pass, start, cursor.as_deref())
             }
-            (Some(_), _) => Err(Refusal::invalid("live is long-poll or sse")),
+            (Some(_), _) => Err(Refusal::invalid("live must be long-poll or sse")),
         }
     }
 
@@ -79,7 +79,7 @@ impl Streams {
         let bytes_max = self.page_bytes_max(&share);
         let guess = self.store().head(name)?.bytes_behind(start).min(bytes_max);
         let (read, held) = match guess <= SMALL_ANSWER_BYTES {
-            // What was appended meanwhile may be more: it is counted when it is sent.
+            // Data appended meanwhile may make it larger; then it is counted when it is sent.
             true => (self.store().read(name, start, bytes_max).await?, None),
             false => {
                 let (read, held) =
@@ -104,7 +104,7 @@ impl Streams {
         page.answer(request.headers())
     }
 
-    /// Answers as soon as there is something, or when the wait is over.
+    /// Answers when there is data or the time limit is reached.
     async fn long_poll(
         &self,
         name: &StreamName,
@@ -149,8 +149,8 @@ impl Streams {
 }
 
 impl Streams {
-    /// How much a page holds. While readers hold much, pages are short: a socket takes a short one at once, so that many
-    /// who do not read keep nobody waiting.
+    /// The size of a page. While memory is tight, pages are short: a socket takes a short one at once, so that readers
+    /// that do not read hold none.
     fn page_bytes_max(&self, share: &Share) -> usize {
         let most = if share.is_tight() { PIECE_BYTES } else { self.0.budget.page_bytes_max() };
         self.settings().page_bytes_max.min(most)
@@ -163,11 +163,11 @@ impl Streams {
 
 fn start(text: &str) -> Result<Start, Refusal> {
     Start::parse(text)
-        .ok_or_else(|| Refusal::invalid("offset is -1, now, or an offset from Stream-Next-Offset"))
+        .ok_or_else(|| Refusal::invalid("offset must be -1, now, or an offset from Stream-Next-Offset"))
 }
 
-/// An offset that the stream has not reached belongs to another life of its name. Answering
-/// with the tail would send the reader back without telling it.
+/// Refuses an offset beyond the tail: it is from a deleted stream of the same name. Answering with
+/// the tail would send the reader back without an error.
 pub(super) fn refuse_beyond(start: Start, tail: Offset) -> Result<(), Refusal> {
     match start {
         Start::At(offset) if offset > tail => Err(Refusal::beyond(tail)),
@@ -175,7 +175,7 @@ pub(super) fn refuse_beyond(start: Start, tail: Offset) -> Result<(), Refusal> {
     }
 }
 
-/// The cursor for an answer to somebody who sent `sent`.
+/// The cursor for a response to a client that sent `sent`.
 pub(super) fn next_cursor(sent: Option<&str>) -> u64 {
     cursor::next(Timestamp::now(), sent, fastrand::u64(..))
 }
@@ -186,7 +186,7 @@ enum End {
     Closed,
 }
 
-/// 204: the reader has everything.
+/// 204: the reader is up to date.
 fn nothing_new(at: Offset, end: End) -> hyper::Response<Body> {
     let mut response = empty(StatusCode::NO_CONTENT);
     let out = response.headers_mut();
@@ -200,7 +200,7 @@ fn nothing_new(at: Offset, end: End) -> hyper::Response<Body> {
     response
 }
 
-/// A page on its way out.
+/// A page to send.
 struct Page<'a> {
     life: u64,
     content_type: &'a ContentType,
@@ -212,13 +212,13 @@ struct Page<'a> {
     kind: Kind,
     keeping: Keeping,
     source: Source,
-    /// The room that was taken for the data, if it was.
+    /// The memory that was reserved for the data, if it was.
     held: Option<Held>,
 }
 
 enum Kind {
     CatchUp,
-    /// `offset=now`: only says where the tail is.
+    /// `offset=now`: only the offset of the tail.
     Now,
     LongPoll {
         cursor: u64,
@@ -252,7 +252,7 @@ impl Page<'_> {
         Ok(response)
     }
 
-    /// The data as it is sent. What is not small can be let go and read again.
+    /// The body. A large one can be let go and read again.
     fn body(&mut self) -> Body {
         let data = std::mem::take(&mut self.data);
         let mode = self.content_type.mode();
@@ -264,10 +264,10 @@ impl Page<'_> {
         Body::Page(Box::new(page(self.source.clone(), self.from, data, held)))
     }
 
-    /// A page that more data cannot change may be kept; the tail must be asked for again,
-    /// which is cheap with its tag. A long poll's answer is kept for its cursor's interval.
-    /// Where a token is needed, pages are the reader's alone, and it must ask again, unless the
-    /// URL holds the reader key: then nobody finds them in a cache who was not told.
+    /// A final page may be cached. The last page must be revalidated, which is cheap with its ETag. The
+    /// response to a long poll is cached for the interval of its cursor. With a token, pages are private
+    /// and must be revalidated, unless the URL has the reader key: then only clients that know the key
+    /// find them in a cache.
     fn caching(&self) -> HeaderValue {
         let is_final = !self.up_to_date || self.is_the_end;
         HeaderValue::from_static(match (&self.kind, self.keeping) {

@@ -1,4 +1,4 @@
-//! Refusals: from everything that can go wrong to a status, a word and what to do.
+//! Refusals: maps every error to a status, an error code and a message.
 
 use hyper::header::{
     ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
@@ -18,13 +18,13 @@ use super::headers;
 use crate::body::Body;
 use crate::unsent::Unread;
 
-/// A request that was not done, ready to be said.
+/// An error response.
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) status: StatusCode,
-    /// One word, for programs.
+    /// The error code, for programs.
     pub(super) error: &'static str,
-    /// A sentence, for people.
+    /// The message, for people.
     pub(super) detail: String,
     headers: Vec<(HeaderName, HeaderValue)>,
 }
@@ -45,14 +45,16 @@ impl Refusal {
 
     pub(super) fn sessions_name(name: &StreamName) -> Refusal {
         let detail = format!(
-            "{} is the name of a session's stream; subscribe makes sessions, a stream needs another name",
+            "{} is reserved for a session's stream; choose another name, or subscribe to create a session",
             name.id
         );
         Refusal::new(StatusCode::CONFLICT, "conflict", detail)
     }
 
     pub(super) fn beyond(tail: Offset) -> Refusal {
-        let detail = format!("the stream ends at {tail}; was it created anew? read it from -1");
+        let detail = format!(
+            "the offset is beyond the tail {tail}; the stream may have been recreated: read it from -1"
+        );
         Refusal::invalid(detail).with(headers::NEXT_OFFSET, headers::offset(tail))
     }
 
@@ -65,7 +67,7 @@ impl Refusal {
             .with(ALLOW, HeaderValue::from_static(allowed))
     }
 
-    /// A page of another machine asks about an open project.
+    /// A web page of another machine used an open project.
     pub(super) fn foreign(project: &str) -> Refusal {
         let detail = format!(
             "project {project} needs no token, so only pages from this machine may use it; register it with the \
@@ -75,7 +77,7 @@ impl Refusal {
     }
 
     pub(super) fn too_large(bytes_max: usize) -> Refusal {
-        let detail = format!("a body may have {bytes_max} bytes; send it in parts");
+        let detail = format!("the body is larger than {bytes_max} bytes; send it in parts");
         Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", detail)
     }
 
@@ -84,13 +86,14 @@ impl Refusal {
     }
 
     pub(super) fn no_room() -> Refusal {
-        let detail = "readers that do not read hold all the memory there is for them; try again soon";
+        let detail = "the memory for readers is used up by clients that do not read; try again soon";
         Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail)
             .with(RETRY_AFTER, HeaderValue::from_static("1"))
     }
 
     pub(super) fn too_many(what: &str, max: usize) -> Refusal {
-        let detail = format!("this project has its {max} {what} already; try again later or raise the limit");
+        let detail =
+            format!("this project has reached its limit of {max} {what}; try again later or raise the limit");
         Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_many", detail)
             .with(RETRY_AFTER, HeaderValue::from_static("1"))
     }
@@ -120,7 +123,7 @@ impl From<Unread> for Refusal {
     }
 }
 
-/// The one place where errors of the store become statuses.
+/// The one place that maps errors of the store to statuses.
 impl From<Error> for Refusal {
     fn from(error: Error) -> Refusal {
         let (status, word) = match &error {
@@ -177,13 +180,13 @@ fn append_detail(refusal: Append) -> String {
     match refusal {
         Append::Closed => "the stream is closed".to_owned(),
         Append::ContentType => "the stream has another content type".to_owned(),
-        Append::StaleEpoch { current_epoch } => format!("the producer is at epoch {current_epoch} already"),
-        Append::EpochNotFromZero => "a new epoch begins with Producer-Seq 0".to_owned(),
+        Append::StaleEpoch { current_epoch } => format!("the producer's epoch is already {current_epoch}"),
+        Append::EpochNotFromZero => "a new epoch must begin with Producer-Seq 0".to_owned(),
         Append::ProducerGap { expected, received } => {
-            format!("Producer-Seq {expected} is next, not {received}")
+            format!("expected Producer-Seq {expected}, received {received}")
         }
-        Append::StreamSeq => "Stream-Seq must be greater than every one before".to_owned(),
-        Append::TailMoved => "the tail is not where If-Match expects it".to_owned(),
+        Append::StreamSeq => "Stream-Seq must be greater than the last one".to_owned(),
+        Append::TailMoved => "the tail is not at the offset in If-Match".to_owned(),
     }
 }
 
@@ -199,7 +202,7 @@ fn with_producer(refusal: Refusal, why: Append) -> Refusal {
     }
 }
 
-/// No right at all: 401, and how to get one.
+/// No valid token: 401.
 impl From<InvalidToken> for Refusal {
     fn from(invalid: InvalidToken) -> Refusal {
         Refusal::new(StatusCode::UNAUTHORIZED, "unauthorized", invalid.detail())
@@ -207,7 +210,7 @@ impl From<InvalidToken> for Refusal {
     }
 }
 
-/// A right, but not this one: 403.
+/// A valid token without this right: 403.
 impl From<Denied> for Refusal {
     fn from(denied: Denied) -> Refusal {
         Refusal::new(StatusCode::FORBIDDEN, "forbidden", denied.detail())
@@ -224,9 +227,11 @@ impl From<expiry::Invalid> for Refusal {
     fn from(invalid: expiry::Invalid) -> Refusal {
         Refusal::invalid(match invalid {
             expiry::Invalid::Both => "send Stream-TTL or Stream-Expires-At, not both",
-            expiry::Invalid::Ttl => "Stream-TTL is a whole number of seconds without sign or leading zero",
+            expiry::Invalid::Ttl => {
+                "Stream-TTL must be a whole number of seconds without sign or leading zero"
+            }
             expiry::Invalid::ExpiresAt => {
-                "Stream-Expires-At is an RFC 3339 time such as 2030-01-01T00:00:00Z"
+                "Stream-Expires-At must be an RFC 3339 time such as 2030-01-01T00:00:00Z"
             }
         })
     }
@@ -235,10 +240,12 @@ impl From<expiry::Invalid> for Refusal {
 impl From<producer::Invalid> for Refusal {
     fn from(invalid: producer::Invalid) -> Refusal {
         Refusal::invalid(match invalid {
-            producer::Invalid::Incomplete => "Producer-Id, Producer-Epoch and Producer-Seq come together",
-            producer::Invalid::Id => "Producer-Id has 1 to 256 characters",
-            producer::Invalid::Epoch => "Producer-Epoch is a whole number below 2^53",
-            producer::Invalid::Seq => "Producer-Seq is a whole number below 2^53",
+            producer::Invalid::Incomplete => {
+                "send Producer-Id, Producer-Epoch and Producer-Seq together or not at all"
+            }
+            producer::Invalid::Id => "Producer-Id must have 1 to 256 characters",
+            producer::Invalid::Epoch => "Producer-Epoch must be a whole number below 2^53",
+            producer::Invalid::Seq => "Producer-Seq must be a whole number below 2^53",
         })
     }
 }
@@ -246,8 +253,8 @@ impl From<producer::Invalid> for Refusal {
 impl From<json_mode::Invalid> for Refusal {
     fn from(invalid: json_mode::Invalid) -> Refusal {
         Refusal::invalid(match invalid {
-            json_mode::Invalid::Syntax => "the body is not JSON",
-            json_mode::Invalid::Empty => "an empty array appends nothing",
+            json_mode::Invalid::Syntax => "the body is not valid JSON",
+            json_mode::Invalid::Empty => "the body is an empty array; an append needs at least one value",
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Reading requests: single headers, single query parameters, bounded bodies.
+//! Parses requests: single headers, single query parameters, bodies with a size limit.
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
@@ -11,9 +11,9 @@ use super::refusal::Refusal;
 use crate::limits;
 use crate::upload::Upload;
 
-/// The header fields of a request, however they were read.
+/// The header fields of a request, whichever parser read them.
 pub(crate) trait Fields {
-    /// Every value of that name.
+    /// All values of a field.
     fn all(&self, name: &HeaderName) -> impl Iterator<Item = &[u8]>;
 }
 
@@ -23,7 +23,7 @@ impl Fields for HeaderMap {
     }
 }
 
-/// A header's text; twice or not ASCII is refused.
+/// The text of a header. It is refused if it comes twice or is not ASCII.
 pub(super) fn header<'a>(fields: &'a impl Fields, name: &HeaderName) -> Result<Option<&'a str>, Refusal> {
     let mut values = fields.all(name);
     let Some(value) = values.next() else { return Ok(None) };
@@ -34,12 +34,12 @@ pub(super) fn header<'a>(fields: &'a impl Fields, name: &HeaderName) -> Result<O
     }
 }
 
-/// Whether `name` says `true` in any letter case. Other values count as absent.
+/// Whether the header is `true` in any letter case. Other values count as absent.
 pub(super) fn is_true(fields: &impl Fields, name: &HeaderName) -> bool {
     fields.all(name).next().is_some_and(|value| value.eq_ignore_ascii_case(b"true"))
 }
 
-/// One query parameter, decoded. Twice is refused; unknown ones are nobody's business.
+/// One query parameter, decoded. It is refused if it comes twice; unknown parameters are ignored.
 pub(super) fn query(text: Option<&str>, name: &str) -> Result<Option<String>, Refusal> {
     let pairs = text.unwrap_or_default().split('&').filter_map(|pair| {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -51,17 +51,16 @@ pub(super) fn query(text: Option<&str>, name: &str) -> Result<Option<String>, Re
             return Err(Refusal::invalid(format!("{name} must be given once")));
         }
         let plain = value.replace('+', " ");
-        let value =
-            decode(&plain).ok_or_else(|| Refusal::invalid(format!("{name} is not encoded properly")))?;
+        let value = decode(&plain)
+            .ok_or_else(|| Refusal::invalid(format!("{name} is not valid percent-encoding")))?;
         found = Some(value);
     }
     Ok(found)
 }
 
-/// Scheme and host as the client sees them, for URLs in answers; empty if it does not say.
+/// Scheme and host as the client sees them, for URLs in responses; empty without a host.
 ///
-/// `own` is where the server thinks it is; a proxy that ends TLS before it says so in
-/// `X-Forwarded-Proto`.
+/// `own` is the server's own URL; a proxy that terminates TLS sets `X-Forwarded-Proto`.
 pub(super) fn base_url(parts: &hyper::http::request::Parts, own: &str) -> String {
     let host = parts.headers.get(HOST).and_then(|host| host.to_str().ok());
     let Some(host) = host.or(parts.uri.authority().map(Authority::as_str)) else {
@@ -73,7 +72,7 @@ pub(super) fn base_url(parts: &hyper::http::request::Parts, own: &str) -> String
     format!("{scheme}://{host}")
 }
 
-/// The whole body, if it is not too large and comes in time.
+/// The whole body, if it is not too large and arrives in time.
 pub(super) async fn body(body: Upload, bytes_max: usize) -> Result<Bytes, Refusal> {
     let mut body = match body {
         Upload::Here(bytes) if bytes.len() > bytes_max => return Err(Refusal::too_large(bytes_max)),
@@ -100,7 +99,7 @@ pub(super) async fn body(body: Upload, bytes_max: usize) -> Result<Bytes, Refusa
     }
 }
 
-/// Reads on for a while: a client that is still sending does not hear an answer.
+/// Reads on for a while: a client that is still sending does not read the response.
 async fn discard(body: &mut Incoming) {
     let mut left = limits::DISCARD_BYTES_MAX;
     while let Some(Ok(frame)) = body.frame().await {
@@ -116,7 +115,7 @@ async fn collect(body: &mut Incoming, bytes_max: usize) -> Result<Option<Bytes>,
     let mut first = Bytes::new();
     let mut all = BytesMut::new();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| Refusal::invalid(format!("the body broke off: {error}")))?;
+        let frame = frame.map_err(|error| Refusal::invalid(format!("the body ended early: {error}")))?;
         let Ok(data) = frame.into_data() else { continue };
         if first.len() + all.len() + data.len() > bytes_max {
             return Ok(None);

@@ -1,5 +1,5 @@
-//! How long a stream's data is kept: `Stream-Retain-Seconds` and `Stream-Retain-Bytes`, at its creation and,
-//! by `PATCH`, at any time after.
+//! Retention of a stream: `Stream-Retain-Seconds` and `Stream-Retain-Bytes`, set when it is created and changed
+//! with `PATCH`.
 
 use hyper::header::{CACHE_CONTROL, HeaderMap, HeaderName};
 use hyper::{Request, StatusCode};
@@ -13,7 +13,7 @@ use super::{Answer, Streams, empty, headers};
 use crate::upload::Upload;
 
 impl Streams {
-    /// Changes the limits that are named. What is beyond them is dropped a little later.
+    /// Changes the given limits. Data beyond them is dropped soon after.
     pub(super) async fn retain(&self, name: StreamName, request: &Request<Upload>) -> Answer {
         let change = change(request.headers())?;
         if change == RetentionChange::default() {
@@ -29,7 +29,7 @@ impl Streams {
     }
 }
 
-/// What the headers want: a number, `none`, or nothing said.
+/// The value of a header: a number, `none`, or absent.
 pub(super) fn change(headers: &HeaderMap) -> Result<RetentionChange, Refusal> {
     Ok(RetentionChange {
         age_seconds: limit(headers, &headers::RETAIN_SECONDS)?,
@@ -43,12 +43,12 @@ fn limit(headers: &HeaderMap, name: &HeaderName) -> Result<Option<Option<u64>>, 
         Some("none") => Ok(Some(None)),
         Some(text) => match decimal(text).filter(|number| *number > 0) {
             Some(number) => Ok(Some(Some(number))),
-            None => Err(Refusal::invalid(format!("{name} is a whole number above zero, or none"))),
+            None => Err(Refusal::invalid(format!("{name} must be a whole number above zero, or none"))),
         },
     }
 }
 
-/// Says which limits there are.
+/// Adds the headers with the limits.
 pub(super) fn describe(out: &mut HeaderMap, retention: Retention) {
     for (name, limit) in
         [(headers::RETAIN_SECONDS, retention.age_seconds), (headers::RETAIN_BYTES, retention.bytes)]

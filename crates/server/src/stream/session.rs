@@ -1,4 +1,4 @@
-//! Sessions over HTTP: subscribe, unsubscribe, publish, look, touch, delete.
+//! Sessions over HTTP: subscribe, unsubscribe, publish, get, touch, delete.
 
 use std::sync::Arc;
 
@@ -175,7 +175,7 @@ fn describe(source: &Source) -> Value {
 async fn pair(request: Request<Upload>) -> Result<Pair, Refusal> {
     let body = request::body(request.into_body(), SESSION_BODY_BYTES_MAX).await?;
     serde_json::from_slice(&body).map_err(|error| {
-        Refusal::invalid(format!(r#"the body is {{"sessionId": …, "streamId": …}}: {error}"#))
+        Refusal::invalid(format!(r#"the body must be {{"sessionId": …, "streamId": …}}: {error}"#))
     })
 }
 
@@ -197,7 +197,7 @@ fn limit(text: Option<&str>) -> Result<usize, Refusal> {
         None => Ok(LIST_MAX),
         Some(text) => match text.parse() {
             Ok(limit @ 1..=LIST_MAX) => Ok(limit),
-            _ => Err(Refusal::invalid(format!("limit is a number from 1 to {LIST_MAX}"))),
+            _ => Err(Refusal::invalid(format!("limit must be a number from 1 to {LIST_MAX}"))),
         },
     }
 }

@@ -1,29 +1,29 @@
-//! What can be set about streams, with defaults that work.
+//! Settings of streams, with defaults.
 
 use std::time::Duration;
 
 use super::fanout::FanOutSettings;
 use crate::project::Auth;
 
-/// Bounds and waits of the stream routes.
+/// Limits and time limits of the stream routes.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// How long a long poll waits for data.
     pub long_poll: Duration,
-    /// How long one server-sent-events connection lasts before the client comes back. The
-    /// protocol suggests about a minute, so that caches can gather readers anew.
+    /// How long one server-sent-events connection lasts before the client reconnects. The
+    /// protocol suggests about a minute, so that caches can merge readers again.
     pub sse_lifetime: Duration,
     /// The largest body of one request.
     pub body_bytes_max: usize,
-    /// About how much one page holds; whole messages, at least one.
+    /// Approximate size of one page; whole messages, at least one.
     pub page_bytes_max: usize,
-    /// Live readers of one project at a time.
+    /// Concurrent live readers of one project.
     pub live_readers_max: usize,
     /// Streams of one project.
     pub streams_max: usize,
-    /// Where clients and webhook receivers reach this server; `None` is its own address.
+    /// The URL at which clients and webhook receivers reach this server; `None` is its own address.
     pub public_url: Option<String>,
-    /// Webhooks of subscriptions may go to this machine, by http. For development.
+    /// Webhooks of subscriptions may go to this machine over plain HTTP. For development.
     pub webhook_local: bool,
     /// Who needs a token.
     pub auth: Auth,

@@ -56,7 +56,7 @@ impl Subscriptions {
             true => json!({}),
             false => match serde_json::from_slice(&body) {
                 Ok(body) => body,
-                Err(_) => return Ok(invalid("the body is not JSON")),
+                Err(_) => return Ok(invalid("the body is not valid JSON")),
             },
         };
         match (route, &parts.method) {
@@ -168,7 +168,7 @@ impl Subscriptions {
         let mut state = entry.state.lock().await;
         let is_pull = matches!(state.subscription.config.kind, Kind::PullWake { .. });
         if is_pull == (action == Action::Callback) {
-            return Ok(invalid("this kind of subscription has no such action"));
+            return Ok(invalid("this type of subscription does not have this action"));
         }
         if action == Action::Claim {
             return self.claim(&entry, &mut state, body).await;
@@ -200,7 +200,7 @@ impl Subscriptions {
     /// A worker wants the wake; if nobody was woken yet but there is work, there is a wake.
     async fn claim(&self, entry: &Arc<Entry>, state: &mut State, body: &Value) -> Answer {
         let Some(worker) = body["worker"].as_str().filter(|worker| !worker.is_empty()) else {
-            return Ok(invalid("worker must be named"));
+            return Ok(invalid("worker is missing"));
         };
         if state.subscription.wake.is_none() {
             let grown = self.grown_in(&entry.key.project);
