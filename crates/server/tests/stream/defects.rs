@@ -148,7 +148,7 @@ async fn defect_6_no_stream_takes_the_name_of_a_session() {
         let refused = server.put(&path, "application/json", "").await;
         assert_eq!(refused.status(), 409, "{path}");
         let why: Value = refused.json().await.unwrap();
-        assert!(why["detail"].as_str().unwrap().contains("subscribe makes sessions"), "{why}");
+        assert!(why["detail"].as_str().unwrap().contains("choose another name"), "{why}");
         let fork = server.request(Method::PUT, &path).header("stream-forked-from", "/v1/app/stream/room");
         assert_eq!(fork.send().await.unwrap().status(), 409, "{path}");
         assert_eq!(server.get(&path).await.status(), 404, "{path}");
