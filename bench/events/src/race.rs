@@ -38,7 +38,7 @@ impl Race {
         call(&client, &format!("fn_route_worker_put('default', {}, 0)", self.roles)).await?;
         let mut roles = vec![];
         for _ in 0..self.roles {
-            roles.push(place.role(Config { runners: 1, ..Config::default() }).await?);
+            roles.push(place.role(Config { passes: 1, ..Config::default() }).await?);
         }
         let until_then = Instant::now() + Duration::from_secs(self.seconds);
         let naive = tokio::spawn(naive_cursor(place.client().await?, until_then));

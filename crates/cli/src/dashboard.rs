@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use towpath_dashboard::{Access, Config, Cookies, Secret, TestSender, Tested};
 use towpath_db::Database;
 use towpath_db::event::RouteTest;
-use towpath_route::webhook::{Sender, send_test};
+use towpath_route::webhook::{Client, send_test};
 use towpath_streams::{Circuits, Store};
 
 use crate::settings::Settings;
@@ -30,13 +30,13 @@ pub(crate) fn router(
             viewer: settings.viewer_password.as_ref().map(Secret::new),
         },
     };
-    let webhooks = Arc::new(Webhooks(Sender::new(crate::route::reach(settings))?));
+    let webhooks = Arc::new(Webhooks(Client::new(crate::route::reach(settings))?));
     let cookies = if streams::is_reached_by_tls(settings) { Cookies::Secure } else { Cookies::AsAsked };
     Ok(towpath_dashboard::router(Config { database, store, circuits, webhooks, access, cookies }, shutdown))
 }
 
-/// The sender of routes, for the pages.
-struct Webhooks(Sender);
+/// The client of routes, for the pages.
+struct Webhooks(Client);
 
 impl TestSender for Webhooks {
     fn send(&self, test: RouteTest) -> Pin<Box<dyn Future<Output = Tested> + Send + '_>> {

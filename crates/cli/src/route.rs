@@ -52,7 +52,7 @@ pub(crate) fn reach(settings: &Settings) -> Reach {
 pub(crate) fn config(settings: &Settings) -> Config {
     let route = &settings.route;
     Config {
-        runners: route.route_passes as usize,
+        passes: route.route_passes as usize,
         deliveries: route.webhook_concurrency as usize,
         poll: Duration::from_millis(route.route_poll_ms.into()),
         reach: reach(settings),

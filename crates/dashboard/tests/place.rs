@@ -11,7 +11,7 @@ use towpath_dashboard::{Access, Config, Cookies, Secret, TestSender, Tested};
 use towpath_db::Database;
 use towpath_db::event::RouteTest;
 use towpath_db::job::{Enqueued, NewJob};
-use towpath_route::webhook::{Reach, Sender, send_test};
+use towpath_route::webhook::{self, Reach, send_test};
 use towpath_streams::embedded::{self, Embedded};
 use towpath_streams::{Circuits, Store};
 use towpath_testkit::database::TestDb;
@@ -143,12 +143,12 @@ pub(crate) fn csrf(page: &str) -> String {
     rest.split('"').next().unwrap().to_owned()
 }
 
-/// The sender of routes, which may reach this machine.
-struct Webhooks(Sender);
+/// The client of routes, which may reach this machine.
+struct Webhooks(webhook::Client);
 
 impl Webhooks {
     fn local() -> Webhooks {
-        Webhooks(Sender::new(Reach { local: true, networks: vec![] }).unwrap())
+        Webhooks(webhook::Client::new(Reach { local: true, networks: vec![] }).unwrap())
     }
 }
 

@@ -7,12 +7,12 @@
 //! it anywhere: positions and cursors move in the database's own transactions, and leases
 //! of deliveries run out.
 
-mod deliver;
+mod webhook_sender;
 mod fail_point;
 mod limits;
 mod numbers;
 mod role;
-mod runner;
+mod route_worker;
 mod sequencer;
 mod set_aside;
 pub mod stream;

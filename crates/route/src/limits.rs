@@ -8,7 +8,7 @@ pub(crate) const SEQUENCE_MAX: i32 = 10_000;
 /// Between two looks for events that have no position, while there are some. A look that
 /// finds nothing costs the database a tenth of a millisecond.
 pub(crate) const POLL_DEFAULT: Duration = Duration::from_millis(10);
-/// An idle sequencer looks half as often: nobody waits longer than this for a position.
+/// An idle sequencer looks half as often: no event waits longer than this for its position.
 pub(crate) const POLL_IDLE: u32 = 2;
 /// After so many looks that found nothing, a sequencer counts as idle.
 pub(crate) const IDLE_LOOKS: u32 = 100;
@@ -16,18 +16,18 @@ pub(crate) const IDLE_LOOKS: u32 = 100;
 /// done again when the process is killed.
 pub(crate) const BATCH: i32 = 500;
 /// Route workers of one process unless told otherwise; two saturate two cores of a database.
-pub(crate) const RUNNERS_DEFAULT: usize = 2;
+pub(crate) const PASSES_DEFAULT: usize = 2;
 /// A look for events when nothing was heard: notifications may be missed or switched off.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Somebody else holds the cursor: it is free again after a pass, or when its holder died.
+/// Another worker holds the cursor: it is free again after a pass, or when its holder died.
 pub(crate) const BUSY_WAIT: Duration = Duration::from_millis(20);
 /// How long a list of the registered workers is believed.
 pub(crate) const WORKERS_EVERY: Duration = Duration::from_secs(5);
-/// Webhooks under way at once unless told otherwise. They mostly wait for the receiver.
+/// Webhooks in flight at once by default. They mostly wait for the receiver.
 pub(crate) const DELIVERIES_DEFAULT: usize = 64;
 /// The most claimed in one call: bodies are up to 64 KiB each.
 pub(crate) const CLAIM_MAX: usize = 100;
-/// Streams appended to side by side.
+/// Streams appended to in parallel.
 pub(crate) const STREAMS: i32 = 16;
 /// The lease of a stream. A batch of appends takes a fraction of it; it is not renewed.
 pub(crate) const STREAM_LEASE: Duration = Duration::from_secs(30);

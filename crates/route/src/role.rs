@@ -11,13 +11,12 @@ use towpath_db::job::LeaseOwner;
 use towpath_db::retry::grace_over;
 use towpath_model::metrics::Register;
 
-use crate::deliver::Deliver;
 use crate::numbers::Numbers;
-use crate::runner::Runner;
+use crate::route_worker::RouteWorker;
 use crate::sequencer::Sequencer;
-use crate::stream::{self, Streams};
+use crate::stream::{StreamSender, Streams};
 use crate::wake::Wake;
-use crate::webhook::Sender;
+use crate::webhook_sender::WebhookSender;
 use crate::{limits, webhook};
 
 /// How the role runs. The defaults work.
@@ -25,9 +24,9 @@ use crate::{limits, webhook};
 pub struct Config {
     /// The workers to run for; none: all that are registered.
     pub workers: Option<Vec<String>>,
-    /// Passes side by side; more than there are slices is of no use.
-    pub runners: usize,
-    /// Webhooks under way at once.
+    /// Passes in parallel; more than there are slices is of no use.
+    pub passes: usize,
+    /// Webhooks in flight at once.
     pub deliveries: usize,
     /// Between two looks for events that have no position.
     pub poll: Duration,
@@ -43,7 +42,7 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             workers: None,
-            runners: limits::RUNNERS_DEFAULT,
+            passes: limits::PASSES_DEFAULT,
             deliveries: limits::DELIVERIES_DEFAULT,
             poll: limits::POLL_DEFAULT,
             listen: true,
@@ -58,7 +57,7 @@ pub struct Role {
     database: Database,
     config: Config,
     wake: Arc<Wake>,
-    deliver: Arc<Deliver>,
+    webhooks: Arc<WebhookSender>,
     streams: Option<Arc<dyn Streams>>,
     numbers: Numbers,
 }
@@ -66,26 +65,26 @@ pub struct Role {
 impl Role {
     /// The role on this database.
     pub fn new(database: Database, config: Config) -> Result<Role, webhook::Error> {
-        let sender = Sender::new(config.reach.clone())?;
-        Ok(Role::with_sender(database, config, sender))
+        let client = webhook::Client::new(config.reach.clone())?;
+        Ok(Role::with_client(database, config, client))
     }
 
-    /// The role with a sender of one's own.
-    pub fn with_sender(database: Database, config: Config, sender: Sender) -> Role {
+    /// The role with another HTTP client for webhooks.
+    pub fn with_client(database: Database, config: Config, client: webhook::Client) -> Role {
         let wake = Arc::new(Wake::new());
         let numbers = Numbers::default();
         let host = nix::unistd::gethostname().unwrap_or_default();
         // Unique per start: an owner that comes back must not pass for its predecessor.
         let owner = format!("route@{}#{}", host.to_string_lossy(), uuid::Uuid::now_v7().simple());
-        let deliver = Arc::new(Deliver {
+        let webhooks = Arc::new(WebhookSender {
             database: database.clone(),
             wake: wake.clone(),
-            sender,
+            client,
             owner: LeaseOwner::new(owner),
             room: Arc::new(Semaphore::new(config.deliveries.max(1))),
             numbers: numbers.clone(),
         });
-        Role { database, config, wake, deliver, streams: None, numbers }
+        Role { database, config, wake, webhooks, streams: None, numbers }
     }
 
     /// Also delivers to these streams. Without, what routes have for streams waits.
@@ -101,15 +100,15 @@ impl Role {
 
     /// Works until `shutdown`, then ends its passes and lets webhooks under way finish.
     pub async fn run(self, shutdown: CancellationToken) {
-        tracing::info!(runners = self.config.runners, deliveries = self.config.deliveries, "routing events");
+        tracing::info!(passes = self.config.passes, deliveries = self.config.deliveries, "routing events");
         let sequencer = Sequencer { database: &self.database, wake: &self.wake, poll: self.config.poll };
-        let runner = || Runner {
+        let worker = || RouteWorker {
             database: &self.database,
             wake: &self.wake,
             only: self.config.workers.as_deref(),
             numbers: &self.numbers,
         };
-        let runners: Vec<Runner<'_>> = (0..self.config.runners.max(1)).map(|_| runner()).collect();
+        let workers: Vec<RouteWorker<'_>> = (0..self.config.passes.max(1)).map(|_| worker()).collect();
         let listening = async {
             if self.config.listen {
                 self.wake.listen(&self.database, &shutdown).await;
@@ -118,7 +117,7 @@ impl Role {
         let passes = async {
             tokio::join!(
                 sequencer.run(&shutdown),
-                join_all(runners.iter().map(|runner| runner.run(&shutdown))),
+                join_all(workers.iter().map(|worker| worker.run(&shutdown))),
                 listening,
             );
         };
@@ -132,8 +131,8 @@ impl Role {
         let appends = async {
             if let Some(streams) = self.streams.clone() {
                 let (database, wake, numbers) = (&self.database, &*self.wake, &self.numbers);
-                let owner = &self.deliver.owner;
-                stream::Sender { database, wake, owner, streams, numbers }.run(&shutdown).await;
+                let owner = &self.webhooks.owner;
+                StreamSender { database, wake, owner, streams, numbers }.run(&shutdown).await;
             }
         };
         let appends = async {
@@ -142,7 +141,7 @@ impl Role {
                 () = grace_over(&shutdown, limits::LAST_PASS_WAIT_MAX) => {}
             }
         };
-        let deliveries = self.deliver.clone().run(&shutdown, self.config.drain);
+        let deliveries = self.webhooks.clone().run(&shutdown, self.config.drain);
         tokio::join!(passes, appends, deliveries);
         tracing::info!("routed");
     }

@@ -42,12 +42,12 @@ impl Wake {
         self.deliveries.notify_one();
     }
 
-    /// Hears of deliveries to streams from now on.
+    /// Is notified of deliveries to streams from now on.
     pub(crate) fn hear_streams(&self) -> watch::Receiver<u64> {
         self.streams.subscribe()
     }
 
-    /// Hears of events from now on.
+    /// Is notified of events from now on.
     pub(crate) fn hear_events(&self) -> watch::Receiver<u64> {
         self.events.subscribe()
     }

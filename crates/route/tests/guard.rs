@@ -10,14 +10,14 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use towpath_db::event::FailureClass;
-use towpath_route::webhook::{Found, Lookup, Reach, Report, Request, Sender, send_once};
+use towpath_route::webhook::{Client, Found, Lookup, Reach, Report, Request, send_once};
 
 use crate::kit::Receiver;
 
 /// A key of the right form; nobody verifies it here.
 const KEY: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
-async fn send(sender: &Sender, url: &str) -> Report {
+async fn send(client: &Client, url: &str) -> Report {
     let (headers, keys) = (BTreeMap::new(), [KEY.to_owned()]);
     let request = Request {
         url,
@@ -28,12 +28,12 @@ async fn send(sender: &Sender, url: &str) -> Report {
         signing_keys: &keys,
         generation: 0,
     };
-    send_once(sender, &request).await
+    send_once(client, &request).await
 }
 
-/// A sender that looks names up in a script.
-fn guarded(reach: Reach, script: &Arc<Script>) -> Sender {
-    Sender::with_lookup(reach, &(script.clone() as Arc<dyn Lookup>)).unwrap()
+/// A client that looks names up in a script.
+fn guarded(reach: Reach, script: &Arc<Script>) -> Client {
+    Client::with_lookup(reach, &(script.clone() as Arc<dyn Lookup>)).unwrap()
 }
 
 /// Answers one list of addresses after the other; the last one for ever.
@@ -65,7 +65,7 @@ impl Lookup for Script {
 /// refused before anything is dialled.
 #[tokio::test]
 async fn no_form_of_a_private_address_is_dialled() {
-    let sender = Sender::new(Reach::default()).unwrap();
+    let client = Client::new(Reach::default()).unwrap();
     let forms = [
         // This machine, however it is written.
         "https://127.0.0.1/",
@@ -158,11 +158,11 @@ async fn no_form_of_a_private_address_is_dialled() {
     ];
     assert!(forms.len() >= 60, "{}", forms.len());
     for url in forms {
-        let failure = send(&sender, url).await.failure.expect(url);
+        let failure = send(&client, url).await.failure.expect(url);
         assert_eq!(failure.class, FailureClass::Forbidden, "{url}: {failure:?}");
     }
     for url in ["https://user:word@1.1.1.1/", "https:///", "https://[::1", "nonsense", ""] {
-        let failure = send(&sender, url).await.failure.expect(url);
+        let failure = send(&client, url).await.failure.expect(url);
         assert_eq!(failure.class, FailureClass::Setup, "{url}: {failure:?}");
     }
 }
@@ -173,8 +173,8 @@ async fn names_that_lead_inside_are_refused() {
     for address in
         ["127.0.0.1", "10.0.0.1", "169.254.169.254", "::1", "::ffff:10.0.0.1", "fd00::1", "64:ff9b::a00:1"]
     {
-        let sender = guarded(Reach::default(), &Script::new(&[&[address]]));
-        let failure = send(&sender, "https://innocent.example/").await.failure.unwrap();
+        let client = guarded(Reach::default(), &Script::new(&[&[address]]));
+        let failure = send(&client, "https://innocent.example/").await.failure.unwrap();
         assert_eq!(failure.class, FailureClass::Forbidden, "{address}: {failure:?}");
     }
 }
@@ -189,12 +189,12 @@ async fn a_name_that_changes_its_mind_is_refused() {
     let inside = Receiver::at(([127, 0, 0, 1], allowed.address.port()).into(), close).await;
     let reach = Reach { local: false, networks: vec!["127.0.0.2/32".parse().unwrap()] };
     let script = Script::new(&[&["127.0.0.2"], &["127.0.0.1"]]);
-    let sender = guarded(reach, &script);
+    let client = guarded(reach, &script);
     let url = format!("http://rebinding.example:{}/", allowed.address.port());
-    let first = send(&sender, &url).await;
+    let first = send(&client, &url).await;
     assert_eq!(first.failure, None);
     assert_eq!(first.outcome.address, Some(allowed.address.to_string()), "the address dialled is reported");
-    let second = send(&sender, &url).await;
+    let second = send(&client, &url).await;
     assert_eq!(second.failure.unwrap().class, FailureClass::Forbidden);
     assert_eq!(script.looks.load(Ordering::Relaxed), 2);
     assert_eq!((allowed.arrived().len(), inside.arrived().len()), (1, 0));
@@ -208,8 +208,8 @@ async fn only_the_allowed_addresses_of_a_name_are_dialled() {
     let inside = Receiver::at(([127, 0, 0, 1], allowed.address.port()).into(), ok).await;
     let reach = Reach { local: false, networks: vec!["127.0.0.2/32".parse().unwrap()] };
     let script = Script::new(&[&["127.0.0.1", "127.0.0.2", "::1"]]);
-    let sender = guarded(reach, &script);
-    let report = send(&sender, &format!("http://both.example:{}/", allowed.address.port())).await;
+    let client = guarded(reach, &script);
+    let report = send(&client, &format!("http://both.example:{}/", allowed.address.port())).await;
     assert_eq!(report.failure, None);
     assert_eq!((allowed.arrived().len(), inside.arrived().len()), (1, 0));
 }
@@ -224,8 +224,8 @@ async fn redirects_are_not_followed() {
             (StatusCode::from_u16(status).unwrap(), [("location", location.clone())]).into_response()
         };
         let outside = Receiver::new(answer).await;
-        let sender = Sender::new(Reach { local: true, networks: vec![] }).unwrap();
-        let report = send(&sender, &outside.url()).await;
+        let client = Client::new(Reach { local: true, networks: vec![] }).unwrap();
+        let report = send(&client, &outside.url()).await;
         assert_eq!(report.outcome.status_code, Some(status.into()));
         assert!(report.failure.unwrap().error.contains("redirects are not followed"));
     }
@@ -236,10 +236,10 @@ async fn redirects_are_not_followed() {
 #[tokio::test]
 async fn development_opens_this_machine_and_nothing_else() {
     let receiver = Receiver::content().await;
-    let sender = Sender::new(Reach { local: true, networks: vec![] }).unwrap();
-    assert_eq!(send(&sender, &receiver.url()).await.failure, None);
+    let client = Client::new(Reach { local: true, networks: vec![] }).unwrap();
+    assert_eq!(send(&client, &receiver.url()).await.failure, None);
     for url in ["http://10.0.0.1/", "http://169.254.169.254/", "http://1.1.1.1/", "https://192.168.1.1/"] {
-        let failure = send(&sender, url).await.failure.unwrap();
+        let failure = send(&client, url).await.failure.unwrap();
         assert_eq!(failure.class, FailureClass::Forbidden, "{url}: {failure:?}");
     }
 }
@@ -247,12 +247,12 @@ async fn development_opens_this_machine_and_nothing_else() {
 /// E08: failures of a connection are told apart, because the database treats them differently.
 #[tokio::test]
 async fn failures_of_a_connection_are_told_apart() {
-    let sender = Sender::new(Reach { local: true, networks: vec![] }).unwrap();
+    let client = Client::new(Reach { local: true, networks: vec![] }).unwrap();
     let plain = Receiver::content().await;
-    let tls = send(&sender, &plain.url().replace("http:", "https:")).await.failure.unwrap();
+    let tls = send(&client, &plain.url().replace("http:", "https:")).await.failure.unwrap();
     assert_eq!(tls.class, FailureClass::Tls, "{tls:?}");
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let refused = send(&sender, &format!("http://127.0.0.1:{port}/")).await.failure.unwrap();
+    let refused = send(&client, &format!("http://127.0.0.1:{port}/")).await.failure.unwrap();
     assert_eq!(refused.class, FailureClass::Connect, "{refused:?}");
     // Accepts and says nothing.
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -267,7 +267,7 @@ async fn failures_of_a_connection_are_told_apart() {
         signing_keys: &keys,
         generation: 0,
     };
-    let slow = send_once(&sender, &request).await.failure.unwrap();
+    let slow = send_once(&client, &request).await.failure.unwrap();
     assert_eq!(slow.class, FailureClass::Timeout, "{slow:?}");
 }
 
@@ -276,8 +276,8 @@ async fn failures_of_a_connection_are_told_apart() {
 async fn an_endless_answer_is_cut() {
     let answer = |_: usize, _: &_| (StatusCode::OK, "x\0é".repeat(1 << 20)).into_response();
     let receiver = Receiver::new(answer).await;
-    let sender = Sender::new(Reach { local: true, networks: vec![] }).unwrap();
-    let report = send(&sender, &receiver.url()).await;
+    let client = Client::new(Reach { local: true, networks: vec![] }).unwrap();
+    let report = send(&client, &receiver.url()).await;
     let kept = report.outcome.answer.unwrap();
     assert_eq!(kept.chars().count(), 2_000);
     assert!(!kept.contains('\0'), "PostgreSQL cannot keep it");

@@ -40,7 +40,7 @@ async fn events_of_one_key_become_jobs_in_order() {
     call(&db, "fn_route_worker_put('default', 4, 0)").await;
     let mut roles = vec![];
     for _ in 0..3 {
-        roles.push(Running::with(&db, Config { runners: 2, ..Config::default() }).await);
+        roles.push(Running::with(&db, Config { passes: 2, ..Config::default() }).await);
     }
     // A key has one writer, so that its order is known; every number is a commit of its own.
     let mut writers = vec![];

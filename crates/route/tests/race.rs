@@ -66,7 +66,7 @@ async fn sixteen_writers_four_roles() {
     call(&db, "fn_route_worker_put('default', 4, 0)").await;
     let mut roles = vec![];
     for _ in 0..4 {
-        roles.push(Running::with(&db, Config { runners: 1, ..Config::default() }).await);
+        roles.push(Running::with(&db, Config { passes: 1, ..Config::default() }).await);
     }
     let until_then = Instant::now() + Duration::from_secs(4);
     let naive = tokio::spawn(naive_cursor(db.client().await, until_then));

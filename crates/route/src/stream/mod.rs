@@ -63,7 +63,7 @@ pub enum Refused {
     Later(String),
 }
 
-pub(crate) struct Sender<'a> {
+pub(crate) struct StreamSender<'a> {
     pub(crate) database: &'a Database,
     pub(crate) wake: &'a Wake,
     pub(crate) owner: &'a LeaseOwner,
@@ -71,7 +71,7 @@ pub(crate) struct Sender<'a> {
     pub(crate) numbers: &'a Numbers,
 }
 
-impl Sender<'_> {
+impl StreamSender<'_> {
     pub(crate) async fn run(&self, shutdown: &CancellationToken) {
         let mut retry = Retry::of("delivering to streams");
         let mut heard = self.wake.hear_streams();

@@ -1,4 +1,4 @@
-//! Webhooks: one signed request to a receiver we do not trust, and what came of it.
+//! Webhooks: one signed request to a receiver we do not trust, and its result.
 //!
 //! The form is Standard Webhooks. Where a request may go is decided twice: by what the URL
 //! says, and by the address that its name leads to at the moment of dialling. Redirects are
@@ -24,14 +24,14 @@ pub use guard::{Forbidden, Found, Lookup, Reach, SystemLookup};
 use crate::limits;
 use guard::{Guarded, Scheme};
 
-/// Why a sender cannot be made.
+/// Why a client cannot be made.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot prepare to send webhooks: {0}")]
 pub struct Error(#[from] reqwest::Error);
 
 /// Sends webhooks. Cheap to clone.
 #[derive(Clone)]
-pub struct Sender {
+pub struct Client {
     https: reqwest::Client,
     http: reqwest::Client,
     reach: Arc<Reach>,
@@ -56,7 +56,7 @@ pub struct Request<'a> {
     pub generation: i32,
 }
 
-/// What came of a webhook, in the terms in which the database takes it.
+/// The result of a webhook, as the database takes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// What is known about the attempt.
@@ -65,14 +65,14 @@ pub struct Report {
     pub failure: Option<DeliveryFailure>,
 }
 
-impl Sender {
-    /// A sender that goes where `reach` allows.
-    pub fn new(reach: Reach) -> Result<Sender, Error> {
-        Sender::with_lookup(reach, &(Arc::new(SystemLookup) as Arc<dyn Lookup>))
+impl Client {
+    /// A client that goes where `reach` allows.
+    pub fn new(reach: Reach) -> Result<Client, Error> {
+        Client::with_lookup(reach, &(Arc::new(SystemLookup) as Arc<dyn Lookup>))
     }
 
-    /// A sender that looks names up in a way of one's own. The answers are judged all the same.
-    pub fn with_lookup(reach: Reach, lookup: &Arc<dyn Lookup>) -> Result<Sender, Error> {
+    /// A client with another name lookup. Its answers are checked too.
+    pub fn with_lookup(reach: Reach, lookup: &Arc<dyn Lookup>) -> Result<Client, Error> {
         let reach = Arc::new(reach);
         let client = |scheme: Scheme| {
             reqwest::Client::builder()
@@ -84,21 +84,21 @@ impl Sender {
                 .user_agent(concat!("towpath/", env!("CARGO_PKG_VERSION")))
                 .build()
         };
-        Ok(Sender { https: client(Scheme::Https)?, http: client(Scheme::Http)?, reach: reach.clone() })
+        Ok(Client { https: client(Scheme::Https)?, http: client(Scheme::Http)?, reach: reach.clone() })
     }
 }
 
-/// Sends one webhook and answers what came of it. Never an error: a failure is an answer too.
-pub async fn send_once(sender: &Sender, request: &Request<'_>) -> Report {
+/// Sends one webhook and returns its result. A failure is a result, never an error.
+pub async fn send_once(client: &Client, request: &Request<'_>) -> Report {
     let began = Instant::now();
     let mut outcome = DeliveryOutcome::default();
-    let failure = attempt(sender, request, &mut outcome).await.err();
+    let failure = attempt(client, request, &mut outcome).await.err();
     outcome.duration = began.elapsed();
     Report { outcome, failure }
 }
 
 /// Sends the made-up webhook of a route, as a real one would be sent.
-pub async fn send_test(sender: &Sender, test: &RouteTest) -> Report {
+pub async fn send_test(client: &Client, test: &RouteTest) -> Report {
     let request = Request {
         url: &test.url,
         webhook_id: &test.webhook_id,
@@ -108,22 +108,22 @@ pub async fn send_test(sender: &Sender, test: &RouteTest) -> Report {
         signing_keys: &test.signing_keys,
         generation: 0,
     };
-    send_once(sender, &request).await
+    send_once(client, &request).await
 }
 
 async fn attempt(
-    sender: &Sender,
+    client: &Client,
     request: &Request<'_>,
     outcome: &mut DeliveryOutcome,
 ) -> Result<(), DeliveryFailure> {
-    let (url, scheme) = guard::check(request.url, &sender.reach).map_err(|refusal| match refusal {
+    let (url, scheme) = guard::check(request.url, &client.reach).map_err(|refusal| match refusal {
         guard::Refusal::Unusable(words) => failed(FailureClass::Setup, words),
         guard::Refusal::Forbidden(forbidden) => failed(FailureClass::Forbidden, forbidden.to_string()),
     })?;
     let headers = headers(request).map_err(|words| failed(FailureClass::Setup, words))?;
     let client = match scheme {
-        Scheme::Https => &sender.https,
-        Scheme::Http => &sender.http,
+        Scheme::Https => &client.https,
+        Scheme::Http => &client.http,
     };
     let sending = client.post(url).timeout(request.timeout).headers(headers).body(request.body.to_owned());
     let mut response = sending.send().await.map_err(|error| from_reqwest(error, request.timeout))?;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use towpath_db::Database;
-use towpath_route::webhook::{Sender, send_test};
+use towpath_route::webhook::{Client, send_test};
 
 use super::known;
 use crate::output::{EXIT_FAILURES, Output};
@@ -18,8 +18,8 @@ pub(crate) async fn run(
     output: &Output,
 ) -> anyhow::Result<ExitCode> {
     let test = known(database.route_test(route).await, route, database).await?;
-    let sender = Sender::new(crate::route::reach(settings))?;
-    let report = progress::patience("waiting for the receiver", send_test(&sender, &test)).await;
+    let client = Client::new(crate::route::reach(settings))?;
+    let report = progress::patience("waiting for the receiver", send_test(&client, &test)).await;
     let failure = report.failure.as_ref();
     let data = json!({
         "route_name": route, "webhook_id": test.webhook_id, "url": test.url, "taken": failure.is_none(),

@@ -1,7 +1,7 @@
-//! The sender's loop: claims due webhooks, sends them side by side, records how each ended.
+//! The webhook sender: claims due webhooks, sends them in parallel, records how each ended.
 //!
 //! Nothing is claimed ahead: what is claimed is being sent. The lease is renewed while a
-//! receiver takes its time, and whoever lost it drops what it was doing.
+//! receiver takes its time; a sender that lost it stops.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,19 +20,19 @@ use towpath_db::{Database, Error};
 use crate::numbers::Numbers;
 use crate::set_aside::set_aside;
 use crate::wake::Wake;
-use crate::webhook::{self, Report, Request, Sender};
+use crate::webhook::{self, Report, Request};
 use crate::{fail_point, limits};
 
-pub(crate) struct Deliver {
+pub(crate) struct WebhookSender {
     pub(crate) database: Database,
     pub(crate) wake: Arc<Wake>,
-    pub(crate) sender: Sender,
+    pub(crate) client: webhook::Client,
     pub(crate) owner: LeaseOwner,
     pub(crate) room: Arc<Semaphore>,
     pub(crate) numbers: Numbers,
 }
 
-impl Deliver {
+impl WebhookSender {
     /// Delivers until `shutdown`, then waits for what is under way, for at most `drain`.
     pub(crate) async fn run(self: Arc<Self>, shutdown: &CancellationToken, drain: Duration) {
         let mut retry = Retry::of("delivering webhooks");
@@ -127,7 +127,7 @@ impl Deliver {
         };
         let began = Instant::now();
         let report = tokio::select! {
-            report = webhook::send_once(&self.sender, &request) => report,
+            report = webhook::send_once(&self.client, &request) => report,
             () = self.keep(&delivery.lease, lease) => {
                 tracing::info!(route = delivery.route_name, "a delivery took so long that another took over");
                 return;

@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use tokio_util::sync::CancellationToken;
-use towpath_db::event::{RoutePass, RouteWorker, Slice};
+use towpath_db::event::{self, RoutePass, Slice};
 use towpath_db::retry::{Retry, jittered};
 use towpath_db::{Database, Error};
 
@@ -14,7 +14,7 @@ use crate::numbers::Numbers;
 use crate::wake::Wake;
 use crate::{fail_point, limits};
 
-pub(crate) struct Runner<'a> {
+pub(crate) struct RouteWorker<'a> {
     pub(crate) database: &'a Database,
     pub(crate) wake: &'a Wake,
     /// The workers to run for; none: all there are.
@@ -30,7 +30,7 @@ enum Found {
     More,
 }
 
-impl Runner<'_> {
+impl RouteWorker<'_> {
     pub(crate) async fn run(&self, shutdown: &CancellationToken) {
         let mut retry = Retry::of("routing events");
         let mut heard = self.wake.hear_events();
@@ -131,7 +131,7 @@ fn look(pass: &RoutePass) -> Found {
 /// The registered workers, as they were a moment ago.
 #[derive(Default)]
 struct Workers {
-    list: Vec<RouteWorker>,
+    list: Vec<event::RouteWorker>,
     listed_at: Option<Instant>,
     /// After an error: slices are named one by one until a round went well.
     careful: bool,
