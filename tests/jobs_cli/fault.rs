@@ -4,6 +4,26 @@ use serde_json::Value;
 
 use super::Shell;
 
+/// Q22: `maintain --once` runs every task, names each that failed, and its exit code says so.
+#[tokio::test]
+async fn maintain_once_names_every_failure() {
+    let shell = Shell::open().await;
+    shell.ok(&["maintain", "--once"]);
+    shell
+        .db
+        .execute(
+            "alter function towpath.fn_job_partition_tick rename to fn_gone_1;
+             alter function towpath.fn_job_lane_tick rename to fn_gone_2",
+        )
+        .await;
+    let output = shell.command(&["maintain", "--once"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let words = crate::towpath::words(&output);
+    for part in ["leases that ran out: 0", "partitions failed", "lanes failed"] {
+        assert!(words.contains(part), "{words}");
+    }
+}
+
 /// Q22: an operator sees what is set aside in `doctor` and `top`, and decides.
 #[tokio::test]
 async fn faults_are_listed_retried_and_dropped() {

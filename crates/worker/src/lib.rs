@@ -49,7 +49,7 @@ use towpath_model::metrics::Register;
 
 pub use builder::{Builder, Error, Options};
 pub use handler::{Context, Failure, Job, Result};
-pub use maintain::{Maintenance, MaintenanceReport};
+pub use maintain::{Maintenance, MaintenanceFailure, MaintenanceReport};
 pub use worker::Worker;
 
 /// Registers what a worker counts, without one: to know what there is.

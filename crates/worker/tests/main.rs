@@ -7,6 +7,7 @@ mod event;
 #[path = "../examples/process.rs"]
 mod example;
 mod keep;
+mod maintain;
 mod payload;
 mod place;
 mod process;

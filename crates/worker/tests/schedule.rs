@@ -70,7 +70,9 @@ async fn maintenance_honours_the_gate() {
     };
     let mut node = place.maintenance().await;
     place.db.execute(&gate("false")).await;
-    assert!(matches!(node.run_once().await, Err(towpath_db::Error::GateClosed { .. })));
+    let failure = node.run_once().await.unwrap_err();
+    assert!(matches!(failure.failed[0].1, towpath_db::Error::GateClosed { .. }));
+    assert_eq!(failure.to_string().lines().count(), 1, "one gate, one line: {failure}");
     place.db.execute(&gate("true")).await;
     node.run_once().await.unwrap();
 }

@@ -31,7 +31,9 @@ pub(crate) async fn run(
         let database = program::database(&database, Login::Maintainer, settings).await?;
         let mut maintenance = Maintenance::new(database.clone());
         if maintain.once {
-            let MaintenanceReport { reaped, fired, supervised, busy, stale, warned } = progress::patience("maintaining", maintenance.run_once()).await?;
+            let done = progress::patience("maintaining", maintenance.run_once()).await;
+            let report = done.as_ref().unwrap_or_else(|failure| &failure.report);
+            let MaintenanceReport { reaped, fired, supervised, busy, stale, warned } = *report;
             let report = json!({
                 "reaped": reaped, "fired": fired, "supervised": supervised, "busy": busy, "stale": stale,
                 "broadcast_warned": warned,
@@ -42,6 +44,7 @@ pub(crate) async fn run(
                      silent executors: {stale}"
                 )
             });
+            done?;
         } else {
             output.show(&json!({ "maintaining": true }), |_| "towpath maintains".to_owned());
             let numbers = Metrics::new();

@@ -129,6 +129,32 @@ pub struct MaintenanceReport {
     pub warned: bool,
 }
 
+/// The tasks of a round that failed, and what the others did.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", self.in_words())]
+pub struct MaintenanceFailure {
+    /// What was done.
+    pub report: MaintenanceReport,
+    /// Each task that failed, by name.
+    pub failed: Vec<(&'static str, Error)>,
+}
+
+impl MaintenanceFailure {
+    /// One line per error, because a closed gate stops many tasks.
+    fn in_words(&self) -> String {
+        let mut lines: Vec<(String, Vec<&str>)> = vec![];
+        for (task, error) in &self.failed {
+            let error = error.to_string();
+            match lines.iter_mut().find(|(known, _)| *known == error) {
+                Some((_, tasks)) => tasks.push(task),
+                None => lines.push((error, vec![task])),
+            }
+        }
+        let line = |(error, tasks): &(String, Vec<&str>)| format!("{} failed: {error}", tasks.join(", "));
+        lines.iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+}
+
 impl Maintenance {
     /// Maintenance of this database.
     pub fn new(database: Database) -> Maintenance {
@@ -166,17 +192,16 @@ impl Maintenance {
         }
     }
 
-    /// Does everything once, whether or not its time has come. One task that fails does not stop the others; the first
-    /// failure is the answer.
-    pub async fn run_once(&mut self) -> Result<MaintenanceReport, Error> {
+    /// Does everything once, whether or not its time has come. A task that fails does not stop the others.
+    pub async fn run_once(&mut self) -> Result<MaintenanceReport, MaintenanceFailure> {
         let mut report = MaintenanceReport::default();
-        let mut failure = None;
+        let mut failed = vec![];
         for task in Task::ALL {
             let done = self.perform(task, &mut report).await;
             self.tell(task, &done).await;
-            failure = failure.or(done.err());
+            failed.extend(done.err().map(|error| (task.word(), error)));
         }
-        failure.map_or(Ok(report), Err)
+        if failed.is_empty() { Ok(report) } else { Err(MaintenanceFailure { report, failed }) }
     }
 
     /// Notes the fault of a whole pass, and its end, where people look (Q22). Best effort: if the database cannot be
