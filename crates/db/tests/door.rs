@@ -120,6 +120,43 @@ async fn a_missing_grant_raises() {
     }
 }
 
+/// Q21, P06: a message that cannot be sent raises, and nothing of it is stored; one that can is sent once per key.
+#[tokio::test]
+async fn a_message_that_cannot_be_sent_raises() {
+    let app = App::open().await;
+    let email = r#"send_email('{"to": "ann@example.org", "subject": "s", "text": "t"}'"#;
+    let sms = r#"send_sms('{"to": "+31612345678", "text": "t"}'"#;
+    for (channel, call) in [("email", email), ("sms", sms)] {
+        let refused = app.refused(&format!("{call})")).await;
+        assert_eq!(refused.refusal, Some(Refusal::NotAuthorised), "{refused:?}");
+        let grant = format!("towpath executor grant add {} --job-kind {channel} --executor PG_worker", app.login);
+        assert!(refused.hint.contains(&grant), "{refused:?}");
+        let sql = format!("select towpath.fn_producer_grant_put('{}', '{channel}', 'PG_worker')", app.login);
+        app.db.execute(&sql).await;
+        app.set_gate("process.enabled", false).await;
+        let refused = app.refused(&format!("{call})")).await;
+        assert_eq!(refused.refusal, Some(Refusal::GateClosed), "{refused:?}");
+        app.set_gate("process.enabled", true).await;
+        for (bad, refusal, words) in [
+            (format!("{call}, run_at => 'infinity')"), Refusal::Invalid, "run_at"),
+            (format!("{call}, key => ' ')"), Refusal::Invalid, "key"),
+            (format!("send_{channel}('{{}}')"), Refusal::Invalid, "message: to"),
+            (format!(r#"send_{channel}('{{"tto": "x"}}')"#), Refusal::UnknownKey, "tto"),
+        ] {
+            let refused = app.refused(&bad).await;
+            assert_eq!(refused.refusal, Some(refusal), "{bad}: {refused:?}");
+            assert!(format!("{} {}", refused.message, refused.detail).contains(words), "{bad}: {refused:?}");
+        }
+        assert_eq!(app.db.text("select count(*) from comms.message").await, "0", "nothing was stored");
+    }
+    let first = app.id(&format!("towpath.{email}, key => 'order-7')")).await;
+    assert_eq!(app.id(&format!("towpath.{email}, key => 'order-7')")).await, first);
+    let sql = "select count(*) || ' ' || min(process_kind) || ' ' || min(process_id::text) from towpath.process";
+    assert_eq!(app.db.text(sql).await, format!("1 comms.send_email {first}"));
+    let other = app.client.query(&format!("select towpath.{sms}, key => 'order-7')"), &[]).await.unwrap_err();
+    assert_eq!(Refusal::from_sqlstate(other.code().unwrap().code()), Some(Refusal::Conflict));
+}
+
 /// Q21: a bad value raises at every door, with the field as the door calls it, in a batch with the index.
 #[tokio::test]
 async fn a_bad_value_raises() {

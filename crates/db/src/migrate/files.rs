@@ -2,6 +2,11 @@
 //!
 //! A test compares these lists with the files under `sql/`.
 
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+use super::template::{CHANNEL, PROCESS, Template};
+
 /// A numbered change of the tables. Frozen once released.
 pub struct Migration {
     /// Its number; one more than the one before.
@@ -17,7 +22,7 @@ pub struct Source {
     /// The path below `sql/`.
     pub path: &'static str,
     /// The statements.
-    pub sql: &'static str,
+    pub sql: Cow<'static, str>,
 }
 
 macro_rules! migrations {
@@ -32,7 +37,7 @@ macro_rules! migrations {
 
 macro_rules! sources {
     ($($path:literal,)*) => {
-        &[$(Source { path: $path, sql: include_str!(concat!("../../../../sql/", $path)) },)*]
+        &[$(($path, include_str!(concat!("../../../../sql/", $path))),)*]
     };
 }
 
@@ -51,8 +56,18 @@ pub const MIGRATIONS: &[Migration] = migrations! {
     8 "0008_stream_delivery",
 };
 
+/// Every file of functions and views, then the templates, filled in for each channel of messages.
+pub static SOURCES: LazyLock<Vec<Source>> = LazyLock::new(|| {
+    let files = FILES.iter().map(|(path, sql)| Source { path, sql: Cow::Borrowed(sql) });
+    let channels = Template::CHANNELS.into_iter().flat_map(|channel| {
+        [("template/process.sql", PROCESS), ("template/channel.sql", CHANNEL)]
+            .map(|(path, text)| Source { path, sql: channel.fill(text).into() })
+    });
+    files.chain(channels).collect()
+});
+
 /// Functions first, because views call them.
-pub const SOURCES: &[Source] = sources! {
+const FILES: &[(&str, &str)] = sources! {
     "functions/schema.sql",
     "functions/config.sql",
     "functions/value.sql",
@@ -112,8 +127,6 @@ pub const SOURCES: &[Source] = sources! {
     "functions/process_operate.sql",
     "functions/door.sql",
     "functions/comms_message.sql",
-    "functions/comms_email.sql",
-    "functions/comms_sms.sql",
     "functions/comms_read.sql",
     "functions/metrics.sql",
     "views/job_now.sql",

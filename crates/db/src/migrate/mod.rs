@@ -6,6 +6,7 @@
 //! `towpath migrate --dump-sql | psql` gives the same database.
 
 mod files;
+mod template;
 
 use deadpool_postgres::Object;
 use serde::Serialize;
@@ -16,6 +17,7 @@ use tokio_postgres::error::SqlState;
 use crate::connect::connect_once;
 use crate::{Database, Error};
 pub use files::{INSTALL, MIGRATIONS, Migration, SOURCES, Source};
+pub use template::{PROCESS, Template};
 
 /// The advisory lock of the migrator: the bytes of "towpath" as a number.
 const LOCK_KEY: i64 = 0x74_6f77_7061_7468;
@@ -254,7 +256,7 @@ fn steps_sql(from: i32) -> String {
     // other views, so they go together and come back.
     sql.push_str(DROP_VIEWS);
     sql.push_str(REVOKE_GRANTS);
-    for source in SOURCES {
+    for source in SOURCES.iter() {
         sql.push_str(&format!("\n-- {}\n{}\n", source.path, source.sql));
     }
     sql
@@ -286,9 +288,10 @@ end;
 $$;
 ";
 
-/// Replacing a function keeps its grants, so all go first, and the files give those that stay. The exception
-/// clause makes a subtransaction: what it writes does not look like a reinstalled function to [`retired_sql`].
+/// Replacing a function keeps its grants, so all are revoked first, and the files grant anew. The savepoint gives these
+/// changes a transaction number of their own, or [`retired_sql`] would take every revoked function for a reinstalled one.
 const REVOKE_GRANTS: &str = "
+savepoint revoked;
 do $$
 declare
     _grant record;
@@ -301,10 +304,9 @@ begin
          group by p.oid loop
         execute format('revoke all on function %s from %s', _grant.function, _grant.roles);
     end loop;
-exception when division_by_zero then
-    raise;
 end;
 $$;
+release savepoint revoked;
 ";
 
 /// Our functions that this transaction did not write and that no migration makes: a file
@@ -346,7 +348,7 @@ pub fn checksum() -> String {
 }
 
 fn checksum_of_sources() -> String {
-    let files = SOURCES.iter().flat_map(|source| [source.path, source.sql]);
+    let files = SOURCES.iter().flat_map(|source| [source.path, source.sql.as_ref()]);
     checksum_of([INSTALL].into_iter().chain(files))
 }
 

@@ -6,12 +6,12 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::Args;
 use serde_json::json;
+use towpath_db::migrate::{PROCESS, Template};
 
 use crate::output::Output;
 
 /// The longest name whose functions fit an identifier of PostgreSQL: count_NAME_task_scheduled.
 const NAME_BYTES_MAX: usize = 40;
-const PROCESS: &str = include_str!("template/process.sql");
 const TEST: &str = include_str!("template/test.sql");
 
 /// Write the SQL of a new business process: tables, facts, handlers, supervisor, kickoff, grants
@@ -100,31 +100,12 @@ fn write_new(path: &Path, text: &str) -> anyhow::Result<()> {
     file.write_all(text.as_bytes()).with_context(|| format!("{} cannot be written", path.display()))
 }
 
-/// The template with its names filled in, and with the parts for this kind of job only.
+/// A template filled in for a process of one's own.
 fn fill(template: &str, schema: &str, name: &str, task_kind: &str) -> String {
-    let wanted = if ["db_function", "email", "sms"].contains(&task_kind) { task_kind } else { "other" };
-    let mut keep = true;
-    let mut text = String::with_capacity(template.len());
-    for line in template.lines() {
-        match line.strip_prefix("-- [").and_then(|line| line.strip_suffix(']')) {
-            Some("end") => keep = true,
-            Some(kinds) => keep = kinds.split(' ').any(|kind| kind == wanted),
-            None if keep => {
-                text.push_str(line);
-                text.push('\n');
-            }
-            None => {}
-        }
-    }
+    let variant = if ["db_function", "email", "sms"].contains(&task_kind) { task_kind } else { "other" };
+    let filled = Template { schema, name, handler: name, task_kind, variant }.fill(template);
     let create_types = if ["email", "sms"].contains(&task_kind) { "(text, text)" } else { "(text)" };
-    let names = [
-        ("{{schema}}", schema),
-        ("{{name}}", name),
-        ("{{task_kind}}", task_kind),
-        ("{{create_types}}", create_types),
-        ("{{example}}", example(task_kind)),
-    ];
-    names.iter().fold(text, |text, (placeholder, value)| text.replace(placeholder, value))
+    filled.replace("{{create_types}}", create_types).replace("{{example}}", example(task_kind))
 }
 
 /// Arguments to make a base record with.
