@@ -81,8 +81,8 @@ create trigger config_changed before insert or delete or update on towpath.confi
 create trigger config_no_truncate before truncate on towpath.config for each statement execute function
     towpath._append_only();
 
--- One row per change of a config key, written by a trigger so that no way around the functions leaves no
--- trace. Append-only for every role.
+-- One row per change of a config key, written by a trigger, so that direct changes are recorded too.
+-- Append-only for every role.
 create table towpath.config_change (
     change_id bigint not null generated always as identity,
     key text not null,
@@ -101,9 +101,9 @@ create trigger config_change_append_only before delete or update or truncate on 
 -- towpath._append_only() returns trigger
 -- towpath._config_changed() returns trigger
 
--- What a loop could not process: one row per loop and item while it is so. The loop passes the item by until
--- next_try_at and goes on with the others; once it succeeds the row is gone. A dropped item is never tried
--- again unless somebody asks for it.
+-- What a loop could not process: one row per loop and item. The loop skips the item until next_try_at and
+-- continues with the others; once it succeeds the row is deleted. A dropped item is not retried unless an
+-- operator asks for it.
 create table towpath.loop_fault (
     loop_name text not null,
     -- The item's own key, as text: a job id, a position, the name of a schedule or a partition.
@@ -418,8 +418,8 @@ create table towpath.job_floor_sweep (
     constraint job_floor_sweep_one_row_check check (only_row)
 );
 
--- Whether somebody sleeps and wants to be woken by the next job of a kind. The newest row counts, for the
--- same reason as in job_floor.
+-- Whether a worker waits for a notification of the next job of a kind. The newest row counts, for the same
+-- reason as in job_floor.
 create table towpath.job_wake (
     job_kind text not null,
     executor towpath.executor_kind not null,
@@ -428,7 +428,7 @@ create table towpath.job_wake (
     constraint job_wake_pkey primary key (job_kind, executor, wake_no)
 );
 
--- Kinds nobody may claim at the moment.
+-- Kinds whose jobs are not claimed at the moment.
 create table towpath.job_pause (
     job_kind towpath.label not null,
     paused_at timestamptz not null,
@@ -494,10 +494,31 @@ create table towpath.job_dead_letter (
 -- job_dead_letter_replayed_idx: fn_job_history finds where a replayed job came from.
 create index job_dead_letter_replayed_idx on towpath.job_dead_letter (replayed_job_id) where (replayed_job_id
     is not null);
--- job_dead_letter_triage_idx: fn_job_dead_letter_list and the summary view.
+-- job_dead_letter_triage_idx: fn_job_dead_letter_list, and the oldest and newest of
+-- v_job_dead_letter_summary.
 create index job_dead_letter_triage_idx on towpath.job_dead_letter (triage_status, job_kind, dead_letter_id);
+create trigger job_dead_letter_delete_counted after delete on towpath.job_dead_letter referencing old table as
+    gone for each statement execute function towpath._job_dead_letter_counted();
+create trigger job_dead_letter_insert_counted after insert on towpath.job_dead_letter referencing new table as
+    added for each statement execute function towpath._job_dead_letter_counted();
+create trigger job_dead_letter_update_counted after update on towpath.job_dead_letter referencing old table as
+    gone new table as added for each statement execute function towpath._job_dead_letter_counted();
 
--- Signs of life. One row per executor process, overwritten by each tick.
+-- How many dead letters each kind and triage status has, so that no view counts them (Q14). The rows of a
+-- group are summed: a statement adds one for each group that it changes, and so waits for no other.
+create table towpath.job_dead_letter_count (
+    job_kind text not null,
+    triage_status text not null,
+    count_no bigint not null generated always as identity,
+    letters bigint not null,
+    replayed bigint not null,
+    constraint job_dead_letter_count_pk primary key (job_kind, triage_status, count_no)
+);
+-- towpath._job_dead_letter_count_add(p_job_kind text, p_triage_status text, p_letters bigint, p_replayed
+--     bigint) returns void
+-- towpath._job_dead_letter_counted() returns trigger
+
+-- Heartbeats. One row per executor process, overwritten by each tick.
 create table towpath.queue_heartbeat (
     executor_name towpath.label not null,
     executor_kind towpath.executor_kind not null,
@@ -692,8 +713,8 @@ create index schedule_due_idx on towpath.schedule (next_at) where (not paused);
 
 -- sql/migrations/0003_executor_token.sql
 
--- A token is a random word that only its holder knows; the table keeps its sha256, so that reading the table
--- (or a backup of it) opens nothing. It names one executor of the registry. kinds null means whatever the
+-- A token is random and only its holder knows it; the table stores its sha256, so that reading the table (or
+-- a backup of it) gives no access. It names one executor of the registry. kinds null means whatever the
 -- executor's subscriptions say; a list narrows that, never widens it. Tokens are revoked, not deleted: a
 -- lease names the token that took it.
 create table towpath.executor_token (
@@ -708,7 +729,7 @@ create table towpath.executor_token (
     expires_at towpath.moment not null,
     revoked_at timestamptz,
     revoked_by towpath.label,
-    -- To the minute: a use is not worth a write.
+    -- To the minute, so that not every use is a write.
     last_used_at timestamptz,
     constraint executor_token_pkey primary key (token_id),
     constraint executor_token_hash_uq unique (token_hash),
@@ -829,7 +850,7 @@ create table towpath.event_actor (
         towpath.consumer_registry(executor_id) on delete set null
 );
 
--- A row says that a recipient hears (or, muted, does not hear) some events of a domain. Null type or stream
+-- A row says that a recipient gets (or, muted, does not get) some events of a domain. Null type or stream
 -- means any; the two scopes narrow the row.
 create table towpath.event_subscription (
     subscription_id uuid not null default gen_random_uuid(),
@@ -955,7 +976,7 @@ create table towpath.outbound_route (
     event_domain towpath.label,
     event_type towpath.label,
     event_stream towpath.label,
-    -- One recipient, or all of a kind as 'role:*'; null: whoever hears it.
+    -- One recipient, or all of a kind as 'role:*'; null: everyone who gets it.
     recipient_filter text,
     payload_filter jsonb not null default '{}'::jsonb,
     target_kind text not null,
@@ -1023,8 +1044,8 @@ create type towpath._route_work as (
     event jsonb
 );
 
--- What webhooks are signed with. Only fn_delivery_claim and fn_route_test read it; whoever sets a secret
--- hears it once. The previous one keeps signing until the overlap ends.
+-- What webhooks are signed with. Only fn_delivery_claim and fn_route_test read it; whoever sets a secret sees
+-- it once. The previous one keeps signing until the overlap ends.
 create table towpath.route_secret (
     route_no integer not null,
     secret text not null,
@@ -1109,7 +1130,7 @@ create index route_dead_letter_route_idx on towpath.route_dead_letter (route_no,
 create trigger route_dead_letter_never_deleted before delete or truncate on towpath.route_dead_letter for each
     statement execute function towpath._append_only();
 
--- A webhook that is not finished. Deleted at its end: delivery_attempt tells the rest.
+-- A webhook that is not finished. Deleted at its end: delivery_attempt has the history.
 create table towpath.delivery (
     delivery_id uuid not null,
     route_no integer not null,
@@ -1186,7 +1207,7 @@ create table towpath.process_kind (
     process_kind towpath.label not null,
     -- Decides what comes next. Null: a program outside the database does (fn_process_due).
     supervisor text,
-    -- Told about every fact, in its transaction; writes what the kind keeps of it.
+    -- Called with every fact, in its transaction; stores what the kind needs of it.
     recorder text,
     -- The kind of the job that is an attempt, and what stands in its payload.
     task_kind towpath.label not null,
@@ -1206,8 +1227,8 @@ create table towpath.process_kind (
     -- When to look again if the supervisor named no time, or failed.
     check_seconds integer not null default 30,
     backoff_seconds integer not null default 10,
-    -- What to do when nobody knows whether an attempt took effect and the other side does not honour the key:
-    -- try again, or ask a person.
+    -- What to do when it is not known whether an attempt took effect and the other side does not honour the
+    -- key: retry, or hold it for an operator.
     on_uncertain text not null default 'hold',
     changed_by towpath.label not null,
     changed_at timestamptz not null default towpath.fn_now(),
@@ -1669,7 +1690,7 @@ create table towpath.route_stream (
     constraint route_stream_stream_not_blank_check check ((btrim(stream) <> ''))
 ) with (fillfactor = 50);
 
--- An event on its way into a stream. Deleted at its end: delivery_attempt tells the rest.
+-- An event on its way into a stream. Deleted at its end: delivery_attempt has the history.
 create table towpath.stream_delivery (
     route_stream_no integer not null,
     number bigint not null,
@@ -1732,6 +1753,7 @@ create table towpath.stream_delivery (
 -- towpath._payload_place_refusal(p_project text, p_key towpath.payload_key) returns jsonb
 -- towpath._payload_put(p_data bytea, p_content_type text, p_project text, p_created_by text, p_payload_id
 --     uuid, p_key_id bigint) returns jsonb
+-- towpath._payload_gone(p_ref text) returns jsonb
 -- towpath._payload_read(p_ref text) returns jsonb
 -- towpath.payload_put(data jsonb, project text default 'default') returns text
 -- towpath.payload_put_bytes(data bytea, content_type text default 'application/octet-stream', project text
@@ -1744,6 +1766,7 @@ create table towpath.stream_delivery (
 --     default 'default', p_payload_id uuid default null::uuid, p_key_id bigint default null::bigint) returns
 --     jsonb
 -- towpath.fn_payload_get(p_ref text, p_actor text default null::text) returns jsonb
+-- towpath.fn_payload_delete(p_ref text, p_actor text default null::text) returns jsonb
 -- towpath.fn_job_payload(p_job_id uuid, p_lease_owner text, p_attempt integer) returns jsonb
 
 -- sql/functions/payload_keep.sql
@@ -1768,6 +1791,7 @@ create table towpath.stream_delivery (
 -- towpath.fn_loop_fault_record(p_loop text, p_item text, p_error text) returns jsonb
 -- towpath.fn_loop_fault_over(p_loop text, p_item text) returns jsonb
 -- towpath._loop_faults() returns jsonb
+-- towpath._loop_fault_behind(p_fault towpath.loop_fault, p_limit integer) returns uuid[]
 -- towpath.fn_loop_fault_list(p_loop text default null::text, p_limit integer default 100) returns jsonb
 -- towpath.fn_loop_fault_retry(p_loop text, p_item text, p_actor text default null::text) returns jsonb
 -- towpath.fn_loop_fault_drop(p_loop text, p_item text, p_reason text, p_actor text default null::text)
@@ -2372,47 +2396,12 @@ create table towpath.stream_delivery (
 -- comms._email_content(p_message comms.email_message, p_from text) returns jsonb
 -- comms._sms_content(p_message comms.sms_message, p_from text) returns jsonb
 -- comms._addresses(p_value jsonb) returns text[]
--- comms._message_make(p_email comms.email_message, p_sms comms.sms_message, p_key text, p_actor text, out
---     message_id bigint, out duplicate boolean) returns record
 -- comms._email_read(p_message jsonb) returns comms.email_message
 -- comms._sms_read(p_message jsonb) returns comms.sms_message
--- comms._message_refusal(p_message jsonb, p_keys text[], p_problem text, p_key text, p_actor text) returns
+-- comms._message_keys(p_channel text) returns text[]
+-- comms._message_refusal(p_channel text, p_message jsonb, p_problem text, p_key text, p_actor text) returns
 --     jsonb
--- comms.create_email_message(p_message jsonb, p_actor text default null::text) returns jsonb
--- comms.create_sms_message(p_message jsonb, p_actor text default null::text) returns jsonb
--- comms.send_email(p_message jsonb, p_idempotency_key text default null::text, p_scheduled_at timestamptz
---     default null::timestamptz, p_actor text default null::text) returns jsonb
--- comms.send_sms(p_message jsonb, p_idempotency_key text default null::text, p_scheduled_at timestamptz
---     default null::timestamptz, p_actor text default null::text) returns jsonb
 -- comms._send_refusal(p_channel text, p_scheduled_at timestamptz) returns jsonb
-
--- sql/functions/comms_email.sql
--- comms.has_send_email_task_succeeded(send_email_task_id bigint) returns boolean
--- comms.is_send_email_task_over(send_email_task_id bigint) returns boolean
--- comms.count_send_email_task_scheduled(send_email_task_id bigint) returns integer
--- comms.count_send_email_task_failures(send_email_task_id bigint) returns integer
--- comms.count_send_email_task_lost(send_email_task_id bigint) returns integer
--- comms.record_send_email_fact(payload jsonb) returns jsonb
--- comms.send_email_supervisor(payload jsonb) returns jsonb
--- comms.get_email_payload(payload jsonb) returns jsonb
--- comms.record_email_success(payload jsonb) returns jsonb
--- comms.record_email_failure(payload jsonb) returns jsonb
--- comms.kickoff_send_email_task(root_id bigint, scheduled_at timestamptz default null::timestamptz, actor
---     text default null::text) returns jsonb
-
--- sql/functions/comms_sms.sql
--- comms.has_send_sms_task_succeeded(send_sms_task_id bigint) returns boolean
--- comms.is_send_sms_task_over(send_sms_task_id bigint) returns boolean
--- comms.count_send_sms_task_scheduled(send_sms_task_id bigint) returns integer
--- comms.count_send_sms_task_failures(send_sms_task_id bigint) returns integer
--- comms.count_send_sms_task_lost(send_sms_task_id bigint) returns integer
--- comms.record_send_sms_fact(payload jsonb) returns jsonb
--- comms.send_sms_supervisor(payload jsonb) returns jsonb
--- comms.get_sms_payload(payload jsonb) returns jsonb
--- comms.record_sms_success(payload jsonb) returns jsonb
--- comms.record_sms_failure(payload jsonb) returns jsonb
--- comms.kickoff_send_sms_task(root_id bigint, scheduled_at timestamptz default null::timestamptz, actor text
---     default null::text) returns jsonb
 
 -- sql/functions/comms_read.sql
 -- comms._message_rows(p_channel text, p_before bigint, p_limit integer) returns table(message_id bigint,
@@ -2522,7 +2511,8 @@ create view towpath.v_job_queue_backlog (
 
 -- sql/views/job_dead_letter_summary.sql
 
--- v_job_dead_letter_summary: dead letters by kind and triage status.
+-- v_job_dead_letter_summary: dead letters by kind and triage status. Reads their counts and the ends of an
+-- index, so it stays fast however many there are (Q14). Their ids have the order in which they were moved.
 create view towpath.v_job_dead_letter_summary (
     job_kind text,
     triage_status text,
@@ -2586,7 +2576,8 @@ create view towpath.v_subscription_broadcast_used (
 -- sql/views/delivery_now.sql
 
 -- _delivery_now: everything that waits or is under way outside of any transaction: webhooks, and appends to
--- streams, whose lease and wait are those of their stream. For whoever counts or shows deliveries.
+-- streams, whose lease and wait are those of their stream. behind is the earlier delivery of its ordering key
+-- that it waits for. For whoever counts or shows deliveries.
 create view towpath._delivery_now (
     delivery_id uuid,
     route_no integer,
@@ -2599,7 +2590,8 @@ create view towpath._delivery_now (
     lease_until timestamptz,
     next_at timestamptz,
     last_error text,
-    created_at timestamptz
+    created_at timestamptz,
+    behind uuid
 );
 
 -- sql/views/route_attempt.sql
@@ -2775,3 +2767,49 @@ create view towpath.v_process_health (
     oldest_check_at timestamptz,
     next_deadline_at timestamptz
 );
+
+-- sql/template/process.sql
+-- comms.has_send_email_task_succeeded(send_email_task_id bigint) returns boolean
+-- comms.is_send_email_task_over(send_email_task_id bigint) returns boolean
+-- comms.count_send_email_task_scheduled(send_email_task_id bigint) returns integer
+-- comms.count_send_email_task_failures(send_email_task_id bigint) returns integer
+-- comms.count_send_email_task_lost(send_email_task_id bigint) returns integer
+-- comms.record_send_email_fact(payload jsonb) returns jsonb
+-- comms.get_email_payload(payload jsonb) returns jsonb
+-- comms.record_email_success(payload jsonb) returns jsonb
+-- comms.record_email_failure(payload jsonb) returns jsonb
+-- comms.send_email_supervisor(payload jsonb) returns jsonb
+
+-- sql/template/channel.sql
+-- comms._email_make(p_message comms.email_message, p_key text, p_actor text, out message_id bigint, out
+--     duplicate boolean) returns record
+-- comms.create_email_message(p_message jsonb, p_actor text default null::text) returns jsonb
+-- comms.kickoff_send_email_task(root_id bigint, scheduled_at timestamptz default null::timestamptz, actor
+--     text default null::text) returns jsonb
+-- comms.send_email(p_message jsonb, p_idempotency_key text default null::text, p_scheduled_at timestamptz
+--     default null::timestamptz, p_actor text default null::text) returns jsonb
+-- towpath.send_email(message jsonb, key text default null::text, run_at timestamptz default
+--     null::timestamptz, actor text default null::text) returns uuid
+
+-- sql/template/process.sql
+-- comms.has_send_sms_task_succeeded(send_sms_task_id bigint) returns boolean
+-- comms.is_send_sms_task_over(send_sms_task_id bigint) returns boolean
+-- comms.count_send_sms_task_scheduled(send_sms_task_id bigint) returns integer
+-- comms.count_send_sms_task_failures(send_sms_task_id bigint) returns integer
+-- comms.count_send_sms_task_lost(send_sms_task_id bigint) returns integer
+-- comms.record_send_sms_fact(payload jsonb) returns jsonb
+-- comms.get_sms_payload(payload jsonb) returns jsonb
+-- comms.record_sms_success(payload jsonb) returns jsonb
+-- comms.record_sms_failure(payload jsonb) returns jsonb
+-- comms.send_sms_supervisor(payload jsonb) returns jsonb
+
+-- sql/template/channel.sql
+-- comms._sms_make(p_message comms.sms_message, p_key text, p_actor text, out message_id bigint, out duplicate
+--     boolean) returns record
+-- comms.create_sms_message(p_message jsonb, p_actor text default null::text) returns jsonb
+-- comms.kickoff_send_sms_task(root_id bigint, scheduled_at timestamptz default null::timestamptz, actor text
+--     default null::text) returns jsonb
+-- comms.send_sms(p_message jsonb, p_idempotency_key text default null::text, p_scheduled_at timestamptz
+--     default null::timestamptz, p_actor text default null::text) returns jsonb
+-- towpath.send_sms(message jsonb, key text default null::text, run_at timestamptz default null::timestamptz,
+--     actor text default null::text) returns uuid

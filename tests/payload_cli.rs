@@ -33,6 +33,8 @@ async fn payloads_are_stored_encrypted_and_erased() {
 
     let stored = shell.ok(&["payload", "put", &data]);
     assert_eq!(shell.ok(&["payload", "get", stored.trim()]), r#"{"role": "user", "content": "hello"}"#);
+    says(&shell.ok(&["payload", "delete", stored.trim()]), &["Deleted payload:"]);
+    says(&run(&mut shell.command(&["payload", "get", stored.trim()])).1, &["was deleted"]);
 
     std::fs::set_permissions(&master, std::fs::Permissions::from_mode(0o640)).unwrap();
     let (code, words) = run(&mut with_key(&["payload", "key", "rotate", "acme"]));
@@ -54,7 +56,10 @@ async fn payloads_are_stored_encrypted_and_erased() {
     says(&shell.ok(&["payload", "key", "erase", "acme", "--yes"]), &["erased 1 keys of acme"]);
     says(&run(&mut with_key(&["payload", "get", stored.trim()])).1, &["was erased"]);
     says(&shell.ok(&["payload", "key", "list"]), &["acme", "by "]);
-    says(&shell.ok(&["audit", "list"]), &["payload get", "payload key rotate", "payload key erase"]);
+    says(
+        &shell.ok(&["audit", "list"]),
+        &["payload get", "payload delete", "payload key rotate", "payload key erase"],
+    );
 }
 
 /// D9: a function that raises a credential leaves it nowhere: not in the log, not in the queue, not in the dead letters.

@@ -5,7 +5,6 @@ create or replace function comms._message_rows(p_channel text, p_before bigint, 
     returns table (message_id bigint, channel text, recipients text[], subject text, created_by text,
                    created_at timestamptz, task_id bigint, process_id uuid, state text, finished_at timestamptz)
     language sql stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select m.message_id, m.channel, coalesce(e.to_addresses, array[s.to_number]), e.subject, m.created_by, m.created_at,
            t.task_id, p.process_id, p.state, p.finished_at

@@ -9,7 +9,6 @@
 -- The hottest functions (claim, ack, enqueue) read the value themselves, by the same rule.
 create or replace function towpath._gate_open(p_gate text) returns boolean
     language plpgsql stable
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     return coalesce((select c.value = 'true' from towpath.config c
@@ -21,7 +20,6 @@ $$;
 -- behind it gives. Callers return it before they write anything.
 create or replace function towpath._gate_refusal(p_gate text) returns jsonb
     language plpgsql stable
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     if not towpath._gate_open(p_gate) then
@@ -35,7 +33,6 @@ $$;
 -- answer can tell an operator what would have been right.
 create or replace function towpath._config_value_error(p_config towpath.config, p_value text) returns text
     language plpgsql immutable
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _number numeric;
@@ -55,10 +52,9 @@ begin
 end;
 $$;
 
--- _config_number: a number that is always usable, whatever stands in the row.
+-- _config_number: a number that is always usable, whatever the row says.
 create or replace function towpath._config_number(p_key text) returns numeric
     language plpgsql stable
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _config towpath.config;
@@ -89,7 +85,7 @@ as $$
 $$;
 
 -- fn_config_set: changes one key and records who and why. Setting the value it already
--- has is a no-op that says so, so that scripts can repeat themselves.
+-- has changes nothing and answers changed: false, so that scripts can repeat themselves.
 --
 -- Answers: unknown_key, invalid_value, invalid (blank actor or reason).
 create or replace function towpath.fn_config_set(

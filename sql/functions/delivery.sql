@@ -3,22 +3,20 @@
 --
 -- A target is scheme, host and port. Its row is locked while anything about it is decided, so
 -- circuit, pause and rate hold however many senders there are; one target that is down is
--- skipped whole and slows nobody else. Routes to one target share it by turns.
+-- skipped and slows down no other. Routes to one target take turns.
 
 -- _delivery_gate: null while webhooks may be sent.
 create or replace function towpath._delivery_gate() returns jsonb
     language sql stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select coalesce(towpath._gate_refusal('event.routing.enabled'), towpath._gate_refusal('event.delivery.enabled'))
 $$;
 
--- _delivery_lost: leases that ran out become due again; the lost attempt is told and counts. What is set
--- aside is passed by; with p_only it looks at that delivery alone.
+-- _delivery_lost: deliveries whose lease expired become due again; the lost attempt is recorded and counts. What is
+-- set aside is skipped; with p_only only that delivery is considered.
 create or replace function towpath._delivery_lost(
     p_now timestamptz, p_limit integer, p_aside text[], p_only uuid default null) returns integer
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _lost integer;
@@ -47,7 +45,6 @@ $$;
 create or replace function towpath._delivery_room(p_target towpath.delivery_target, p_now timestamptz,
     out room integer, out tokens double precision, out rate double precision)
     language plpgsql stable
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     rate := (select min(r.rate_limit_per_second) from towpath.outbound_route r
@@ -68,7 +65,6 @@ $$;
 create or replace function towpath._delivery_lines()
     returns table (target_no integer, route_no integer, next_at timestamptz)
     language plpgsql stable
-    set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set enable_seqscan = off
     set enable_bitmapscan = off
@@ -92,13 +88,13 @@ $$;
 -- _delivery_take: leases up to p_room due deliveries of a locked target. Its routes take turns, the
 -- one after the last that was served first, so a route with a long backlog holds up no other. A
 -- delivery whose route is not live, or which waits for an earlier one of its ordering key, is moved
--- back in time instead of being looked at again and again. What is set aside is passed by; with
--- p_only it looks at that delivery alone.
+-- to a later time instead of being read in every call. What is set aside is skipped, and the later
+-- ones of its key wait until it is sent or an operator drops the fault: the route promises their order.
+-- With p_only only that delivery is considered.
 create or replace function towpath._delivery_take(
     p_target towpath.delivery_target, p_routes integer[], p_room integer, p_lease_owner text, p_until timestamptz,
     p_now timestamptz, p_aside text[], p_only uuid default null, out taken uuid[], out served_route_no integer)
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set jit = off
     set enable_seqscan = off
@@ -128,6 +124,9 @@ begin
           left join lateral (select e.position, e.next_at, e.lease_until from towpath.delivery e
                               where e.route_no = d.route_no and e.ordering_key = d.ordering_key
                                 and e.position < d.position
+                                and not exists (select 1 from towpath.loop_fault f
+                                                 where f.loop_name = 'webhook_delivery' and f.item = e.delivery_id::text
+                                                   and f.state = 'dropped')
                               order by e.position limit 1) e on d.ordering_key is not null),
     turn as (
         select t.delivery_id, row_number() over (order by t.nth, t.route_no <= p_target.served_route_no, t.route_no) as turn
@@ -160,13 +159,12 @@ begin
 end;
 $$;
 
--- _delivery_take_each: as _delivery_take, one delivery after the other, when that raised: whoever raises is
--- set aside, and the others go on (Q22).
+-- _delivery_take_each: _delivery_take for one delivery at a time, after it raised for all: a delivery that raises is
+-- set aside, and the others are leased (Q22).
 create or replace function towpath._delivery_take_each(
     p_target towpath.delivery_target, p_routes integer[], p_room integer, p_lease_owner text, p_until timestamptz,
     p_now timestamptz, p_aside text[], out taken uuid[], out served_route_no integer)
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _id uuid;
@@ -194,12 +192,11 @@ begin
 end;
 $$;
 
--- _delivery_lease: leases what is due, target by target; with p_each one delivery after the other. Answers
--- which.
+-- _delivery_lease: leases what is due, target by target; with p_each one delivery at a time. Returns
+-- their ids.
 create or replace function towpath._delivery_lease(
     p_lease_owner text, p_limit integer, p_until timestamptz, p_now timestamptz, p_each boolean) returns uuid[]
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set jit = off
 as $$
 declare
@@ -246,11 +243,10 @@ begin
 end;
 $$;
 
--- _delivery_reap: _delivery_lost for all, and one after the other if that raises (Q22). Answers how many
--- leases had run out.
+-- _delivery_reap: _delivery_lost for all, and one at a time if that raises (Q22). Returns how many leases had
+-- expired.
 create or replace function towpath._delivery_reap(p_now timestamptz) returns integer
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _aside text[] := towpath._loop_aside('webhook_delivery');
@@ -346,7 +342,7 @@ begin
           join towpath.outbound_route r on r.route_no = d.route_no
           left join towpath.route_secret s on s.route_no = d.route_no
          where d.delivery_id = any(_claimed)), '[]'),
-        -- Whoever got all it asked for comes back at once.
+        -- A caller that got as many as it asked for claims again immediately.
         'next_at', case when cardinality(_claimed) = _limit then _now else (
             select min(greatest(l.next_at, t.blocked_until, _now)) from towpath._delivery_lines() l
               join towpath.delivery_target t on t.target_no = l.target_no) end);

@@ -1,4 +1,4 @@
--- How a webhook ends: delivered, tried again, or dead; and what that says about its target.
+-- How an attempt to send a webhook ends: delivered, retried, or dead; and what that means for its target.
 
 -- _delivery_hold: the delivery and its locked target, if the caller still holds the attempt. The
 -- target comes first, as the lock order demands. If the end that follows raises, all of it is undone.
@@ -6,7 +6,6 @@ create or replace function towpath._delivery_hold(
     p_delivery_id uuid, p_lease_owner text, p_attempt integer,
     out delivery towpath.delivery, out target towpath.delivery_target)
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     select t.* into target from towpath.delivery_target t
@@ -15,15 +14,14 @@ begin
     select d.* into delivery from towpath.delivery d
      where d.delivery_id = p_delivery_id and d.lease_owner = p_lease_owner and d.attempts = p_attempt
        for update;
-    -- Whoever ends it has got past what made it raise.
+    -- The delivery ended, so what made it raise is over.
     delete from towpath.loop_fault f where f.loop_name = 'webhook_delivery' and f.item = p_delivery_id::text;
 end;
 $$;
 
--- _delivery_next: the next delivery of an ordering key need not wait any longer.
+-- _delivery_next: the next delivery of an ordering key becomes due now.
 create or replace function towpath._delivery_next(p_delivery towpath.delivery, p_now timestamptz) returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     if p_delivery.ordering_key is not null then
@@ -74,12 +72,11 @@ begin
 end;
 $$;
 
--- _delivery_end: takes a finished delivery out and tells how its last attempt ended.
+-- _delivery_end: deletes a finished delivery and records how its last attempt ended.
 create or replace function towpath._delivery_end(
     p_delivery towpath.delivery, p_outcome text, p_status_code integer, p_duration_ms integer, p_address text,
     p_error text, p_answer text, p_now timestamptz) returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     delete from towpath.delivery d where d.delivery_id = p_delivery.delivery_id;
@@ -100,7 +97,6 @@ $$;
 create or replace function towpath._delivery_verdict(p_class text, p_status_code integer,
     out permanent boolean, out gone boolean, out sick boolean)
     language sql immutable
-    set search_path = pg_catalog, pg_temp
 as $$
     select p_class in ('forbidden', 'setup')
                or (p_status_code between 300 and 499 and p_status_code not in (408, 409, 425, 429)),
@@ -200,7 +196,6 @@ create or replace function towpath._delivery_sick(
     p_target towpath.delivery_target, p_sick boolean, p_pause interval, p_error text, p_now timestamptz)
     returns towpath.delivery_target
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _failures integer := case when p_sick then p_target.failures + 1 else 0 end;

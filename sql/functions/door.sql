@@ -8,7 +8,6 @@
 -- _shell_word: a text as one word of a command line.
 create or replace function towpath._shell_word(p_text text) returns text
     language sql immutable
-    set search_path = pg_catalog, pg_temp
 as $$
     select case when p_text ~ '^[A-Za-z0-9_.:/@+-]+$' then p_text
                 else '''' || replace(p_text, '''', '''\''''') || '''' end
@@ -17,7 +16,6 @@ $$;
 -- _refusal_sqlstate: the SQLSTATE of a word of refusal, as sql/README.md and model::refusal list them.
 create or replace function towpath._refusal_sqlstate(p_word text) returns text
     language sql immutable
-    set search_path = pg_catalog, pg_temp
 as $$
     select case p_word
                when 'gate_closed' then 'TP001'
@@ -36,7 +34,6 @@ $$;
 -- _refusal_hint: what to do about a refusal.
 create or replace function towpath._refusal_hint(p_answer jsonb, p_field text) returns text
     language sql stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select case p_answer ->> 'error'
         when 'gate_closed' then format('Open it with: towpath gate open %s --why …', towpath._shell_word(p_answer ->> 'gate'))
@@ -66,7 +63,6 @@ $$;
 -- Fields are called what the doors call them.
 create or replace function towpath._raise_refusal(p_answer jsonb, p_what text) returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _field text := coalesce('{"job_kind": "kind", "payload_json": "payload", "scheduled_at": "run_at",
@@ -92,7 +88,7 @@ $$;
 --     select towpath.enqueue('resize', '{"image": 7}', priority => 200, key => 'image:7');
 --
 -- Returns its id. While an unfinished job has the same key, of whatever kind and payload, that job
--- is the answer and nothing is written; who must tell the two apart asks fn_job_enqueue, whose
+-- is the answer and nothing is written; to tell the two apart call fn_job_enqueue, whose
 -- answer has "duplicate". Raises TP001, TP002, TP005.
 create or replace function towpath.enqueue(
     kind         text,
@@ -223,10 +219,9 @@ end;
 $$;
 
 -- _raise_unknown_names: raises the first row of a batch that is no object or has a name that is none of
--- the door's: it is misspelt, and would be passed over. What is no array is left to the fn_ function.
+-- the door's: it is misspelt, and would be ignored. A value that is no array is left to the fn_ function.
 create or replace function towpath._raise_unknown_names(p_rows jsonb, p_names text[], p_what text) returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set jit = off
 as $$
 declare
@@ -255,7 +250,6 @@ $$;
 create or replace function towpath._raise_refused_row(p_answer jsonb, p_rows jsonb, p_what text, p_array text)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _bad record;

@@ -8,7 +8,6 @@
 -- usual text, in which there is nothing to mask.
 create or replace function towpath._text_masked(p_text text) returns text
     language plpgsql immutable parallel safe
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _text text collate "C" := p_text;
@@ -46,11 +45,10 @@ begin
 end;
 $$;
 
--- _error_text: an error as it is stored: never blank, never huge, without credentials. Every function that keeps
--- an error asks here.
+-- _error_text: an error as it is stored: never blank, never huge, without credentials. Every function that
+-- stores an error calls this.
 create or replace function towpath._error_text(p_error text) returns text
     language sql immutable parallel safe
-    set search_path = pg_catalog, pg_temp
 as $$
     select case when coalesce(btrim(p_error), '') = '' then 'no error text given'
                 else left(towpath._text_masked(left(p_error, 8000)), 8000) end

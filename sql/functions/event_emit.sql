@@ -1,13 +1,12 @@
 -- Emit: an event enters the outbox in the transaction that caused it.
 --
--- No gate stands here: a refused event would be lost with its cause committed. What may leave
--- the outbox is decided behind the gates of routing.
+-- There is no gate: a refused event would be lost while its cause commits. The gates of routing decide
+-- what leaves the outbox.
 
 -- _event_producer_may: whether the session may emit this event. The producer is session_user,
 -- for the reasons given at _producer_may. Administrators and the owner need no grant.
 create or replace function towpath._event_producer_may(p_event_domain text, p_event_type text) returns boolean
     language plpgsql stable
-    set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
 as $$
 begin
@@ -24,14 +23,13 @@ $$;
 -- because events are stored by the day of their id and known twice only while it is kept.
 create or replace function towpath._event_id_fits(p_event_id uuid, p_now timestamptz) returns boolean
     language sql stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select substr(p_event_id::text, 15, 1) = '7'
            and towpath._uuid7_at(p_event_id) between p_now - interval '1 day' and p_now + interval '1 hour'
 $$;
 
--- _event_fits: whether the outbox takes an event. The quick look; _event_refusal says why not. No SET
--- clause, so that it is inlined; its callers fix search_path.
+-- _event_fits: whether the outbox takes an event. The quick check; _event_refusal says why not. No SET
+-- clause, so that it is inlined.
 create or replace function towpath._event_fits(
     p_event_domain text, p_event_type text, p_event_stream text, p_subject_table text, p_subject_ref text,
     p_ordering_key text, p_actor text, p_payload jsonb) returns boolean
@@ -44,7 +42,7 @@ as $$
        and (p_subject_ref is null or (btrim(p_subject_ref) <> '' and octet_length(p_subject_ref) <= 2000))
        and (p_ordering_key is null or (btrim(p_ordering_key) <> '' and octet_length(p_ordering_key) <= 2000))
        and btrim(p_actor) <> '' and octet_length(p_actor) <= 200
-       -- All at once: looking for control characters seven times would cost more than the rest.
+       -- In one check: looking for control characters seven times would cost more than the rest.
        and towpath._text_plain(concat(p_event_domain, p_event_type, p_event_stream, p_subject_table, p_subject_ref,
                                       p_ordering_key, p_actor))
        and jsonb_typeof(p_payload) = 'object' and towpath._payload_safe(p_payload) and towpath._payload_small(p_payload)
@@ -55,7 +53,6 @@ create or replace function towpath._event_refusal(
     p_event_domain text, p_event_type text, p_event_stream text, p_subject_table text, p_subject_ref text,
     p_ordering_key text, p_actor text, p_payload jsonb, p_event_id uuid, p_now timestamptz) returns jsonb
     language plpgsql stable
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     return coalesce(
@@ -130,7 +127,6 @@ $$;
 create or replace function towpath._event_emit_own(
     p_event_type text, p_event_stream text, p_subject_table text, p_subject_ref text, p_payload jsonb) returns uuid
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _now timestamptz := towpath.fn_now();
@@ -147,8 +143,8 @@ $$;
 --
 -- p_events is an array of objects with the parameter names of fn_event_emit without p_, or with those of
 -- towpath.emit. If no
--- row can be refused they go in with one statement; otherwise each goes by itself, so that
--- good rows get in and each bad one hears why. At most 10,000 rows.
+-- row can be refused one statement inserts them all; otherwise each is inserted by itself, so that
+-- good rows are stored and each bad one gets its reason. At most 10,000 rows.
 --
 -- Answers: {ok, events: [answer of fn_event_emit per row], emitted, duplicates, refused}; invalid.
 create or replace function towpath.fn_event_emit_many(p_events jsonb) returns jsonb
@@ -216,7 +212,6 @@ $$;
 -- _event_emit_object: fn_event_emit for one object of a batch; what cannot be read is invalid.
 create or replace function towpath._event_emit_object(p_event jsonb) returns jsonb
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _answer jsonb;

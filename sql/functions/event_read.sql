@@ -38,7 +38,6 @@ $$;
 -- _event_filter_refusal: a filter names known keys only.
 create or replace function towpath._event_filter_refusal(p_filter jsonb) returns jsonb
     language sql immutable
-    set search_path = pg_catalog, pg_temp
 as $$
     select case
         when jsonb_typeof(p_filter) is distinct from 'object' then
@@ -52,8 +51,8 @@ $$;
 -- fn_event_list: events by position, forward from p_after_position (a tail), or newest first if it
 -- is null. The filter takes event_domain, event_type, event_stream, subject_table, subject_ref,
 -- actor and payload (containment). Events have no index but their position, so a call looks for
--- about a sixth of a second at most; position says where to go on from, and an empty page that
--- says more is not the end.
+-- about a sixth of a second at most; position is where the next call continues, and an empty page with
+-- more is not the end.
 --
 -- Answers: {ok, events: [...], position, last_position, kept_from, more}; invalid, unknown_key.
 create or replace function towpath.fn_event_list(
@@ -118,7 +117,6 @@ $$;
 -- the login role registered for it. Administrators and the owner may.
 create or replace function towpath._event_consumer_may(p_recipient_ref text) returns boolean
     language sql stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select pg_has_role(session_user, 'workflow_admin', 'member')
         or pg_has_role(session_user, 'towpath_owner', 'member')
@@ -127,14 +125,13 @@ as $$
                       where a.recipient_ref = p_recipient_ref), false)
 $$;
 
--- _event_read: the events after a position that a consumer has a subscription for. Whoever calls has
--- made sure that the reader may be this consumer.
+-- _event_read: the events after a position that a consumer has a subscription for. The caller has
+-- checked that the reader may act as this consumer.
 --
--- Broadcast opens nothing here, and neither does the switch of R04: only a row of the consumer's
--- own, the most specific one, unmuted. A call looks at 10,000 positions at most.
+-- A broadcast gives no right to read, and neither does the switch of R04: only the consumer's own most
+-- specific row does, if it is not muted. A call reads at most 10,000 positions.
 create or replace function towpath._event_read(p_consumer text, p_after_position bigint, p_limit integer) returns jsonb
     language plpgsql stable
-    set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set jit = off
 as $$

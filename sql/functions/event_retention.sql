@@ -9,7 +9,6 @@
 -- Returns exists, created, crowded (rows in the default), locked.
 create or replace function towpath._event_partition_add(p_table text, p_name text, p_from text, p_to text) returns text
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set lock_timeout = '300ms'
 as $$
 declare
@@ -89,11 +88,10 @@ begin
 end;
 $$;
 
--- _event_keep_from: the lowest position somebody still needs: one after the lowest cursor, or that
+-- _event_keep_from: the lowest position that is still needed: one after the lowest cursor, or that
 -- of the oldest open dead letter, unfinished delivery or event that routing has set aside.
 create or replace function towpath._event_keep_from() returns bigint
     language sql stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select least(
         (select min(c.position) + 1 from towpath.route_worker w cross join lateral towpath._route_cursors(w.worker_no) c),
@@ -114,7 +112,6 @@ $$;
 -- Returns dropped, needed, locked, failed (and set aside).
 create or replace function towpath._event_partition_drop(p_name text, p_keep_from bigint) returns text
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set lock_timeout = '300ms'
 as $$
 declare
@@ -163,7 +160,6 @@ $$;
 -- Returns dropped, locked, failed (and set aside).
 create or replace function towpath._partition_replace(p_table text, p_name text) returns text
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set lock_timeout = '300ms'
 as $$
 declare
@@ -196,7 +192,6 @@ $$;
 -- _partitions_drop: drops detached partitions; one that cannot be dropped is set aside.
 create or replace function towpath._partitions_drop(p_names text[]) returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set lock_timeout = '300ms'
 as $$
 declare
@@ -220,14 +215,13 @@ $$;
 -- _partitions_drop_again: drops what was detached and could not be dropped, if its next try is due.
 create or replace function towpath._partitions_drop_again() returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     perform towpath._partitions_drop(array(
         select d from unnest(towpath._loop_due('event_retention')) d
          where not exists (select 1 from pg_inherits i where i.inhrelid = to_regclass('towpath.' || quote_ident(d)))));
 exception when lock_not_available then
-    -- Somebody reads it; the next pass comes soon.
+    -- A reader holds a lock on it; the next pass tries again.
     return;
 end;
 $$;
@@ -236,7 +230,6 @@ $$;
 -- belongs to an event that is still stored.
 create or replace function towpath._event_numbers_drop(p_kept_from bigint) returns text[]
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set lock_timeout = '300ms'
 as $$
 declare
@@ -272,7 +265,6 @@ $$;
 -- before anything is locked; what is emitted meanwhile has higher positions.
 create or replace function towpath._event_kept_after(p_name text) returns bigint
     language plpgsql stable
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _first uuid;
@@ -290,7 +282,6 @@ $$;
 -- _delivery_history_drop: drops the oldest day of delivery_attempt if it is old enough.
 create or replace function towpath._delivery_history_drop(p_before timestamptz) returns text[]
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _name text;

@@ -1,10 +1,9 @@
 -- Event subscriptions, the registry of recipients, and grants to emit: only workflow_admin
--- writes them, so nobody grants themselves anything (R08).
+-- writes them, so no one can grant themselves anything (R08).
 
 -- _recipient_refusal: the answer to something that is no recipient, or null.
 create or replace function towpath._recipient_refusal(p_recipient_ref text) returns jsonb
     language sql immutable
-    set search_path = pg_catalog, pg_temp
 as $$
     select coalesce(towpath._invalid('recipient_ref',
                case when coalesce(p_recipient_ref !~ '^(role|agency|user|agent):[^[:space:]]+$', true)
@@ -13,7 +12,7 @@ as $$
 $$;
 
 -- fn_event_subscription_put: makes the subscription of a recipient, or changes its mute and notes.
--- Muting is its lifecycle: the row stays and says no.
+-- It is muted rather than deleted: the row stays and excludes the recipient.
 --
 -- Answers: {ok, subscription_id, created}; invalid {field, detail}.
 create or replace function towpath.fn_event_subscription_put(
@@ -145,7 +144,7 @@ begin
 end;
 $$;
 
--- fn_event_actor_delete: takes a recipient out of the registry: nobody reads as it any more.
+-- fn_event_actor_delete: takes a recipient out of the registry, so that no one can read as it.
 --
 -- Answers: {ok, recipient_ref}; not_found.
 create or replace function towpath.fn_event_actor_delete(p_recipient_ref text) returns jsonb

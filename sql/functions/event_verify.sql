@@ -3,7 +3,6 @@
 -- _check: one line of the report.
 create or replace function towpath._check(p_name text, p_ok boolean, p_text text, p_more jsonb default '{}') returns jsonb
     language sql immutable
-    set search_path = pg_catalog, pg_temp
 as $$ select jsonb_build_object('check', p_name, 'ok', coalesce(p_ok, false), 'text', p_text) || coalesce(p_more, '{}') $$;
 
 -- fn_event_verify: the W-checks. Without p_full, the newest 100,000 positions and ten minutes; with it,

@@ -1,13 +1,12 @@
 -- Executor tokens: the right to work as one executor over HTTP, without a database login.
 --
--- The server hashes what a client sends and asks here; the word itself is in no statement and
+-- The server hashes the token a client sends and checks it here; the token itself is in no statement and
 -- in no table. Looking a hash up by its index needs no constant-time comparison: what an
 -- attacker would have to guess byte by byte is the hash of a word he does not know.
 
--- _executor_token_refusal: why a token opens nothing (any more), or null.
+-- _executor_token_refusal: why a token is not accepted, or null.
 create or replace function towpath._executor_token_refusal(p_token towpath.executor_token) returns jsonb
     language sql stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select jsonb_build_object('ok', false, 'error', 'not_authorised', 'detail', case
                when p_token.token_id is null then 'the token is not known'
@@ -20,7 +19,7 @@ as $$
 $$;
 
 -- fn_executor_token_create: a new token for a registered executor. This answer is the only
--- place where the word ever stands: two random uuids, 244 random bits.
+-- place where the token appears in clear: two random uuids, 244 random bits.
 --
 -- Answers: {ok, token_id, token, executor_id, expires_at}; invalid {field, detail}, not_found.
 create or replace function towpath.fn_executor_token_create(
@@ -77,7 +76,7 @@ as $$
      where p_executor_id is null or t.executor_id = p_executor_id
 $$;
 
--- fn_executor_token_revoke: the token opens nothing from now on. Its leases run out and the
+-- fn_executor_token_revoke: the token is rejected from now on. Its leases expire and the
 -- reaper returns their jobs.
 --
 -- Answers: {ok, token_id, changed}; invalid, not_found.
@@ -123,7 +122,7 @@ begin
         return _refusal;
     end if;
     if coalesce(_token.last_used_at, '-infinity') < towpath.fn_now() - interval '1 minute' then
-        -- Whoever notes it at the same moment is as right; nobody waits for it.
+        -- Another session may record the same use; neither waits for the other.
         update towpath.executor_token t set last_used_at = towpath.fn_now()
          where t.token_id in (select x.token_id from towpath.executor_token x
                                where x.token_id = _token.token_id for update skip locked);
@@ -140,7 +139,6 @@ $$;
 create or replace function towpath._executor_token_may_enqueue(
     p_token towpath.executor_token, p_job_kind text, p_executor text) returns boolean
     language sql stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select p_token.may_enqueue
        and (exists (select 1 from towpath.job_subscription s
@@ -157,7 +155,6 @@ $$;
 create or replace function towpath._executor_token_job_refusal(p_token towpath.executor_token, p_job jsonb)
     returns jsonb
     language plpgsql stable
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _job towpath._job_input;
@@ -176,7 +173,7 @@ $$;
 
 -- fn_executor_token_enqueue: fn_job_enqueue_many for the holder of a token. Rows without an
 -- executor are for the one that all enabled subscriptions to their kind name, else for the token's
--- own; the actor is always "executor:<executor_id>". Rows that are refused hear why, the others go
+-- own; the actor is always "executor:<executor_id>". Rows that are refused get the reason, the others go
 -- in. At most 1,000 rows.
 --
 -- Answers: {ok, jobs: [answer of fn_job_enqueue per row], enqueued, duplicates, refused};

@@ -5,7 +5,6 @@
 create or replace function towpath._filter_refusal(p_filter jsonb, p_keys text[], p_field text default 'filter')
     returns jsonb
     language plpgsql immutable
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     return case

@@ -4,7 +4,6 @@
 -- wait for none any more become ready now.
 create or replace function towpath._job_parents_succeeded(p_parents uuid[], p_now timestamptz) returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set jit = off
     set enable_seqscan = off
@@ -42,7 +41,6 @@ $$;
 -- theirs, level by level; the others stay blocked until the parent is replayed.
 create or replace function towpath._job_parents_failed(p_parents uuid[], p_now timestamptz) returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set jit = off
     set enable_seqscan = off
@@ -70,7 +68,6 @@ $$;
 -- order; whatever cannot be peeled is on a cycle or behind one.
 create or replace function towpath._graph_refusal(p_graph jsonb, out refusal jsonb, out sorted text[])
     language plpgsql immutable
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _nodes text[];
@@ -242,7 +239,6 @@ create or replace function towpath._graph_node(
     p_node jsonb, p_blocked integer, p_parent boolean, p_actor text, p_run_id uuid, p_now timestamptz,
     p_micros bigint) returns jsonb
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _job towpath._job_input;

@@ -5,10 +5,11 @@
 -- unfolded_since is the oldest count that maintenance has not folded yet, which takes it a second
 -- while it runs. unnumbered_since is the oldest of the newest 200 events without a position.
 -- Overdue are processes whose supervisor is a function here and was not called in time.
--- loop_faults are items that a loop has set aside. Counts end at 10,001, which means more than 10,000.
+-- loop_faults are items that a loop has set aside, deliveries_behind the deliveries that wait behind one, of at most
+-- 100 items. Counts end at 10,001, which means more than 10,000.
 --
--- Answers: {ok, checked_at, unfolded_since, unnumbered_since, loop_faults, processes_held, processes_overdue,
--- overdue_since}.
+-- Answers: {ok, checked_at, unfolded_since, unnumbered_since, loop_faults, deliveries_behind, processes_held,
+-- processes_overdue, overdue_since}.
 create or replace function towpath.fn_health_show() returns jsonb
     language plpgsql stable security definer
     set search_path = pg_catalog, pg_temp
@@ -25,6 +26,9 @@ begin
                                       order by o.id desc limit 200) n
                               where not exists (select 1 from towpath.event_position p where p.event_id = n.event_id)),
         'loop_faults', (select count(*) from (select 1 from towpath.loop_fault f where f.state = 'waiting' limit 10001) f),
+        'deliveries_behind', (select least(coalesce(sum(cardinality(towpath._loop_fault_behind(x.f, 10001))), 0), 10001)
+                                from (select f from towpath.loop_fault f
+                                       where f.loop_name = 'webhook_delivery' and f.state = 'waiting' limit 100) x(f)),
         'processes_held', (select count(*) from (select 1 from towpath.process p
                              where p.finished_at is null and p.state = 'held' limit 10001) h))
         || (select jsonb_build_object('processes_overdue', count(*), 'overdue_since', min(l.next_check_at))
@@ -35,7 +39,7 @@ end;
 $$;
 
 -- fn_health_marks: a short text for each topic that pages show, which is another one after anything of
--- the topic changed. Asked every second while somebody looks, so it reads ends of indexes and
+-- the topic changed. Called every second while a page is open, so it reads ends of indexes and
 -- small tables, and counts nothing.
 --
 -- Answers: {ok, marks: {topic: text}}.

@@ -1,7 +1,7 @@
--- Loop faults: an item that makes a loop raise is set aside, so that the others go on (Q22).
+-- Loop faults: an item that makes a loop raise is set aside, and the loop continues with the others (Q22).
 --
 -- The pattern of a loop:
---   _aside := towpath._loop_aside('name');          what to pass by; one probe of a table that is usually empty
+--   _aside := towpath._loop_aside('name');          what to skip; one probe of a table that is usually empty
 --   begin
 --       the whole batch, without what is aside
 --   exception when others then
@@ -10,7 +10,7 @@
 --   end;
 --   perform towpath._loop_over('name', _now);       after a pass that left nothing out
 
--- _error_passing: whether an error says something about the moment and not about the item: a lost connection, a
+-- _error_passing: whether an error is temporary and not the item's: a lost connection, a
 -- deadlock, a lock that was not to be had, no memory or disk, a shutdown, a read-only server.
 create or replace function towpath._error_passing(p_sqlstate text) returns boolean
     language sql immutable parallel safe
@@ -22,18 +22,17 @@ create or replace function towpath._error_common(p_sqlstate text) returns boolea
     language sql immutable parallel safe
     return towpath._error_passing(p_sqlstate) or left(p_sqlstate, 2) = '42';
 
--- _loop_aside: the items that a loop passes by for now. No pause is longer than an hour, unless the clock went back.
+-- _loop_aside: the items that a loop skips for now. No pause is longer than an hour, unless the clock went back.
 create or replace function towpath._loop_aside(p_loop text) returns text[]
     language sql stable
     return array(select f.item from towpath.loop_fault f
                   where f.loop_name = p_loop and (f.state = 'dropped'
                          or f.next_try_at > towpath.fn_now() and f.next_try_at <= towpath.fn_now() + interval '1 hour'));
 
--- _loop_fault: sets an item aside, or says that it failed again. The next try comes after 10 seconds, twice as long after
--- every further one, an hour at most; what was dropped stays dropped. What looks like a credential is masked.
+-- _loop_fault: sets an item aside, or records that it failed again. It is retried after 10 seconds; the wait doubles
+-- each time, up to an hour. What was dropped stays dropped. What looks like a credential is masked.
 create or replace function towpath._loop_fault(p_loop text, p_item text, p_error text) returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _now timestamptz := towpath.fn_now();
@@ -60,7 +59,6 @@ create or replace function towpath._loop_due(p_loop text, p_limit integer defaul
 create or replace function towpath._loop_over(p_loop text, p_began timestamptz, p_items text[] default null)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     delete from towpath.loop_fault f
@@ -102,29 +100,49 @@ $$;
 -- _loop_faults: how many items wait to be tried again, by loop.
 create or replace function towpath._loop_faults() returns jsonb
     language sql stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select coalesce(jsonb_object_agg(f.loop_name, f.n), '{}')
       from (select f.loop_name, count(*) as n from towpath.loop_fault f
              where f.state = 'waiting' group by f.loop_name order by count(*) desc limit 100) f
 $$;
 
--- fn_loop_fault_list: what is set aside, newest trouble first; of one loop, or of all. Dropped items are there too.
+-- _loop_fault_behind: the deliveries that wait behind an item that is set aside, because their route keeps the order
+-- of its key. They are sent once it is sent or dropped.
+create or replace function towpath._loop_fault_behind(p_fault towpath.loop_fault, p_limit integer) returns uuid[]
+    language plpgsql stable
+as $$
+begin
+    if p_fault.loop_name <> 'webhook_delivery' or p_fault.state <> 'waiting'
+       or p_fault.item !~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then
+        return '{}';
+    end if;
+    return array(select d.delivery_id
+                   from towpath.delivery h
+                   join towpath.delivery d on d.route_no = h.route_no and d.ordering_key = h.ordering_key
+                                          and d.position > h.position
+                  where h.delivery_id = p_fault.item::uuid
+                  order by d.position limit p_limit);
+end;
+$$;
+
+-- fn_loop_fault_list: what is set aside, newest failure first; of one loop, or of all. Dropped items are included.
+-- behind are the first 1,000 deliveries that wait behind it.
 --
--- Answers: {ok, faults: [{loop, item, state, error, times, first_at, last_at, next_try_at, changed_by, changed_at, reason}],
--- loops: {loop: how many wait}}.
+-- Answers: {ok, faults: [{loop, item, state, error, times, first_at, last_at, next_try_at, behind, changed_by, changed_at,
+-- reason}], loops: {loop: how many wait}}.
 create or replace function towpath.fn_loop_fault_list(p_loop text default null, p_limit integer default 100)
     returns jsonb
     language sql stable security definer
     set search_path = pg_catalog, pg_temp
 as $$
     select jsonb_build_object('ok', true,
-        'faults', (select coalesce(jsonb_agg(to_jsonb(f) - 'loop_name' || jsonb_build_object('loop', f.loop_name)
-                                             order by f.last_at desc, f.loop_name, f.item), '[]')
-                     from (select * from towpath.loop_fault f
+        'faults', (select coalesce(jsonb_agg(to_jsonb(x.f) - 'loop_name' || jsonb_build_object('loop', (x.f).loop_name,
+                                                 'behind', towpath._loop_fault_behind(x.f, 1000))
+                                             order by (x.f).last_at desc, (x.f).loop_name, (x.f).item), '[]')
+                     from (select f from towpath.loop_fault f
                             where p_loop is null or f.loop_name = p_loop
                             order by f.last_at desc, f.loop_name, f.item
-                            limit least(greatest(coalesce(p_limit, 100), 1), 1000)) f),
+                            limit least(greatest(coalesce(p_limit, 100), 1), 1000)) x(f)),
         'loops', towpath._loop_faults())
 $$;
 
@@ -151,7 +169,8 @@ begin
 end;
 $$;
 
--- fn_loop_fault_drop: the loop passes the item by for good; who decided it and why is kept.
+-- fn_loop_fault_drop: the loop skips the item from now on; who decided it and why is recorded. Deliveries that waited
+-- behind a webhook are sent without it.
 --
 -- Answers: {ok, loop, item}; invalid (no reason), not_found.
 create or replace function towpath.fn_loop_fault_drop(p_loop text, p_item text, p_reason text, p_actor text default null)

@@ -5,10 +5,9 @@
 -- folded counters.
 
 -- _metrics_kinds: the kinds of jobs that are named in answers: those that were before, then the
--- busiest, p_max of them in all. The others are told as one, other.
+-- busiest, p_max of them in all. The others are reported together as other.
 create or replace function towpath._metrics_kinds(p_named text[], p_max integer) returns text[]
     language plpgsql stable
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     return array(
@@ -30,7 +29,6 @@ $$;
 -- thousand unfinished jobs. The oldest job that is due is one index entry per lane, as for a claim.
 create or replace function towpath._metrics_jobs(p_kinds text[], p_now timestamptz) returns jsonb
     language plpgsql stable
-    set search_path = pg_catalog, pg_temp
     set jit = off
 as $$
 declare
@@ -76,9 +74,8 @@ begin
                     order by r.due_at, r.job_id limit 1) r
              where r.due_at <= p_now
              group by 1) o;
-    select jsonb_object_agg(s.status, (
-               select count(*) from (select 1 from towpath.job_dead_letter d
-                                      where d.triage_status = s.status limit 100000) d))
+    select jsonb_object_agg(s.status, (select coalesce(sum(c.letters), 0) from towpath.job_dead_letter_count c
+                                        where c.triage_status = s.status))
       into _letters
       from unnest(array['pending', 'acknowledged', 'manual_replay', 'escalated']) as s(status);
     return jsonb_build_object(
@@ -93,7 +90,6 @@ $$;
 -- The horizon lag is the age of the oldest event that is visible and has no position.
 create or replace function towpath._metrics_events(p_now timestamptz) returns jsonb
     language plpgsql stable
-    set search_path = pg_catalog, pg_temp
     set jit = off
     set enable_seqscan = off
 as $$
@@ -176,7 +172,7 @@ end;
 $$;
 
 -- fn_metrics_postgres: the health of PostgreSQL, as far as the caller may see it: what other logins do
--- is told to members of pg_read_all_stats.
+-- is visible to members of pg_read_all_stats.
 --
 -- Answers: {ok, connections, connections_max, oldest_transaction_seconds, commits, rollbacks, deadlocks,
 -- transaction_id_age, replicas, replica_lag_bytes}.

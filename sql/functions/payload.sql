@@ -1,11 +1,10 @@
--- Payloads: what a signal may carry, in words for the people it refuses.
+-- Payloads: what a signal may carry, and the messages for what it may not.
 --
--- The rules themselves are _payload_safe, _payload_denied_key and _payload_small, which tables lean on.
+-- The rules themselves are _payload_safe, _payload_denied_key and _payload_small, which tables depend on.
 
 -- _payload_refusal: the answer to a payload that no table would take, or null.
 create or replace function towpath._payload_refusal(p_payload jsonb, p_field text) returns jsonb
     language plpgsql stable
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     if jsonb_typeof(p_payload) is distinct from 'object' then

@@ -1,7 +1,7 @@
 -- Keys and retention of the payload store.
 
 -- fn_payload_key_rotate: the next key of a project, wrapped by the master key. Payloads that are stored from
--- now on use it; older ones keep theirs. The first key turns encryption on, for good.
+-- now on use it; older ones keep theirs. The first key turns encryption on permanently.
 --
 -- Answers: {ok, project, key_id}; invalid {field, detail}.
 create or replace function towpath.fn_payload_key_rotate(p_project text, p_wrapped bytea, p_actor text default null)
@@ -29,8 +29,8 @@ $$;
 
 -- fn_payload_key_erase: every key of a project is gone, and with them what was encrypted under them.
 --
--- The rows stay, without their keys, so that readers hear why and nothing is stored in the clear
--- afterwards. The table is written anew: an update would leave the old row versions in its file.
+-- The rows stay, without their keys, so that readers get the reason and nothing is stored in the clear
+-- afterwards. The table is rewritten: an update would leave the old row versions in its file.
 --
 -- Answers: {ok, project, erased}; invalid, not_found, conflict (a transaction that stores payloads stays open).
 create or replace function towpath.fn_payload_key_erase(p_project text, p_actor text default null) returns jsonb
@@ -84,7 +84,6 @@ $$;
 -- letter that is neither closed nor replayed, a schedule.
 create or replace function towpath._payload_named(p_below uuid) returns uuid[]
     language sql stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select array(
         select n.id
@@ -101,10 +100,9 @@ $$;
 -- _payload_partition_drop: drops one day of payloads. Those that something unfinished names move into the default
 -- partition: it is where the parent sends a row whose range has no partition.
 --
--- Returns how many it kept, or null: somebody holds a lock on the day, or it cannot be dropped and is set aside (Q22).
+-- Returns how many it kept, or null: another session locks the day, or it cannot be dropped and is set aside (Q22).
 create or replace function towpath._payload_partition_drop(p_name text, p_below uuid) returns integer
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set lock_timeout = '300ms'
 as $$
 declare

@@ -19,13 +19,11 @@ create or replace function towpath._payload_id(p_ref text) returns uuid
 -- until the transaction ends.
 create or replace function towpath._payload_key(p_project text) returns towpath.payload_key
     language sql stable
-    set search_path = pg_catalog, pg_temp
 as $$ select k from towpath.payload_key k where k.project = p_project order by k.key_id desc limit 1 $$;
 
 -- _payload_place_refusal: why nothing can be stored for a project, or null.
 create or replace function towpath._payload_place_refusal(p_project text, p_key towpath.payload_key) returns jsonb
     language plpgsql stable
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     if coalesce(p_project, '') !~ '^[A-Za-z0-9_.-]{1,64}$' then
@@ -45,7 +43,6 @@ create or replace function towpath._payload_put(
     p_data bytea, p_content_type text, p_project text, p_created_by text, p_payload_id uuid, p_key_id bigint)
     returns jsonb
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _now timestamptz := towpath.fn_now();
@@ -94,10 +91,15 @@ begin
 end;
 $$;
 
+-- _payload_gone: the answer to a reference that names nothing.
+create or replace function towpath._payload_gone(p_ref text) returns jsonb
+    language sql stable
+    return jsonb_build_object('ok', false, 'error', 'not_found', 'detail',
+        format('there is no payload %s: it was deleted, or dropped after payload.retention.drop_after_days', p_ref));
+
 -- _payload_read: a payload as programs take it: data and, where it is encrypted, the wrapped key.
 create or replace function towpath._payload_read(p_ref text) returns jsonb
     language plpgsql stable
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _payload towpath.payload;
@@ -105,8 +107,7 @@ declare
 begin
     select * into _payload from towpath.payload p where p.payload_id = towpath._payload_id(p_ref);
     if not found then
-        return jsonb_build_object('ok', false, 'error', 'not_found', 'detail',
-            format('there is no payload %s (any more): retention drops them after payload.retention.drop_after_days', p_ref));
+        return towpath._payload_gone(p_ref);
     end if;
     if _payload.key_id is not null then
         select * into _key from towpath.payload_key k where k.key_id = _payload.key_id;
@@ -251,6 +252,35 @@ begin
 end;
 $$;
 
+-- fn_payload_delete: deletes one payload, for the login that stored it and for administrators; audited. A job that still
+-- names it fails with the reason when it asks for the data.
+--
+-- Answers: {ok, payload_ref}; invalid, not_authorised, not_found.
+create or replace function towpath.fn_payload_delete(p_ref text, p_actor text default null) returns jsonb
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _actor text := coalesce(p_actor, session_user);
+    _refusal jsonb := towpath._name_refusal(_actor, 'actor');
+    _owner text;
+begin
+    if _refusal is not null then
+        return _refusal;
+    end if;
+    select p.created_by into _owner from towpath.payload p where p.payload_id = towpath._payload_id(p_ref) for update;
+    if not found then
+        return towpath._payload_gone(p_ref);
+    elsif _owner <> session_user and not pg_has_role(session_user, 'workflow_admin', 'member') then
+        return jsonb_build_object('ok', false, 'error', 'not_authorised', 'detail',
+            format('%s may not delete %s; whoever stored it may, and an administrator', session_user, p_ref));
+    end if;
+    delete from towpath.payload p where p.payload_id = towpath._payload_id(p_ref);
+    perform towpath.fn_audit_record(_actor, 'payload delete', p_ref, null, 'ok');
+    return jsonb_build_object('ok', true, 'payload_ref', p_ref);
+end;
+$$;
+
 -- fn_job_payload: the payload that a job names in payload_ref, for whoever holds its lease.
 --
 -- Answers: as fn_payload_get; gate_closed, lease_lost, not_found (the job names none, or it is gone).
@@ -285,4 +315,5 @@ grant execute on function towpath.fn_payload_put(bytea, text, text, uuid, bigint
 grant execute on function towpath.fn_executor_token_payload_put(bytea, bytea, text, text, uuid, bigint)
     to workflow_admin;
 grant execute on function towpath.fn_payload_get(text, text) to towpath_producer, workflow_admin;
+grant execute on function towpath.fn_payload_delete(text, text) to towpath_producer, workflow_admin;
 grant execute on function towpath.fn_job_payload(uuid, text, integer) to worker_service_user;

@@ -1,13 +1,12 @@
 -- Processes: starting them, what happens to them, and how they end.
 --
--- The private functions here are the words in which supervisors and handlers speak. Their
+-- Supervisors and handlers are written with the private functions here. Their
 -- callers hold the process row (_process_lock) and pass the moment they read. Even the short ones
 -- are plpgsql, whose plans are kept: an SQL function with a search_path is planned at every call.
 
 -- _process_lock: the process, locked; all nulls if there is none.
 create or replace function towpath._process_lock(p_process_id uuid) returns towpath.process
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _process towpath.process;
@@ -20,7 +19,6 @@ $$;
 -- _process_find: the process of a kind and a business id, locked; all nulls if there is none.
 create or replace function towpath._process_find(p_process_kind text, p_ref text) returns towpath.process
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _process towpath.process;
@@ -30,10 +28,9 @@ begin
 end;
 $$;
 
--- _process_ref: the ref as it stands in payloads: a number if it is one.
+-- _process_ref: the ref as payloads carry it: a number if it is one.
 create or replace function towpath._process_ref(p_ref text) returns jsonb
     language plpgsql immutable
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     return case when p_ref ~ '^(0|[1-9][0-9]{0,17})$' then to_jsonb(p_ref::bigint) else to_jsonb(p_ref) end;
@@ -47,7 +44,6 @@ create or replace function towpath._process_fact(
     p_process towpath.process, p_fact text, p_attempt_no integer, p_detail jsonb, p_actor text, p_now timestamptz)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
 as $$
 declare
@@ -78,7 +74,6 @@ $$;
 -- under way that may still succeed.
 create or replace function towpath._process_check(p_process towpath.process, p_check_at timestamptz) returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     update towpath.process p set next_check_at = p_check_at
@@ -92,7 +87,6 @@ create or replace function towpath._process_end(
     p_process towpath.process, p_state text, p_attempt_no integer, p_detail jsonb, p_actor text, p_now timestamptz)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
 as $$
 declare
@@ -114,11 +108,10 @@ begin
 end;
 $$;
 
--- _process_hold: open -> held. A person is asked; only the deadline goes on.
+-- _process_hold: open -> held. An operator decides; only the deadline still applies.
 create or replace function towpath._process_hold(
     p_process towpath.process, p_attempt_no integer, p_why text, p_now timestamptz) returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     update towpath.process p set state = 'held', next_check_at = p.deadline_at
@@ -133,7 +126,6 @@ $$;
 create or replace function towpath._process_attempt(p_process towpath.process, p_due_at timestamptz, p_now timestamptz)
     returns integer
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
 as $$
 declare
@@ -176,7 +168,6 @@ $$;
 -- lost.
 create or replace function towpath._process_expire(p_process towpath.process, p_now timestamptz) returns boolean
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
 as $$
 declare
@@ -209,7 +200,6 @@ $$;
 -- Answers whether it went well.
 create or replace function towpath._process_supervise(p_process towpath.process, p_now timestamptz) returns boolean
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
 as $$
 declare
@@ -250,7 +240,6 @@ create or replace function towpath._process_start_refusal(
     p_process_kind text, p_ref text, p_check_at timestamptz, p_deadline_at timestamptz, p_max_attempts integer,
     p_actor text) returns jsonb
     language plpgsql stable
-    set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
 as $$
 declare

@@ -1,6 +1,6 @@
 -- Attempts: begun once by one worker, ended once, or lost.
 
--- _process_attempt_begin: scheduled -> begun. The number is the fence: whoever begins it second, or
+-- _process_attempt_begin: scheduled -> begun. The number is the fence: a worker that begins it second, or
 -- after it was lost, is refused and must not act. So is everybody while the gate is closed; the
 -- attempt stays scheduled, and its job asks again later. Answers {ok, lease_until, idempotency_key}
 -- or a refusal of fn_process_attempt_begin.
@@ -8,7 +8,6 @@ create or replace function towpath._process_attempt_begin(
     p_process towpath.process, p_attempt_no integer, p_worker text, p_key_honoured boolean, p_now timestamptz)
     returns jsonb
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
 as $$
 declare
@@ -64,7 +63,6 @@ $$;
 create or replace function towpath._process_attempt_end(
     p_process towpath.process, p_attempt_no integer, p_outcome text, p_detail jsonb, p_now timestamptz) returns jsonb
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
 as $$
 declare
@@ -124,7 +122,6 @@ $$;
 create or replace function towpath._process_invalid(
     p_process towpath.process, p_attempt_no integer, p_why text, p_now timestamptz) returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     update towpath.process_attempt a set outcome = 'permanent', ended_at = p_now
@@ -137,7 +134,6 @@ $$;
 -- _process_attempt_no: the attempt a payload is about: the one it names, or else the outstanding one.
 create or replace function towpath._process_attempt_no(p_process towpath.process, p_payload jsonb) returns integer
     language plpgsql stable
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     -- A number that no attempt has names none, rather than the outstanding one.
@@ -153,7 +149,6 @@ $$;
 -- so, and workers put the job off without counting an attempt.
 create or replace function towpath._process_envelope(p_answer jsonb) returns jsonb
     language plpgsql stable
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     return case when (p_answer->>'ok')::boolean then towpath._envelope_ok(p_answer - 'ok')
@@ -165,10 +160,9 @@ end;
 $$;
 
 -- _process_failure: what an error handler was told, as an outcome and a detail. A plain string is a
--- transient error; a word nobody knows is uncertain, because that is what it is.
+-- transient error; an unknown word is uncertain.
 create or replace function towpath._process_failure(p_error jsonb, out outcome text, out detail jsonb)
     language sql stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select case when jsonb_typeof(p_error) is distinct from 'object' or p_error->>'outcome' is null then 'transient'
                 when p_error->>'outcome' in ('transient', 'permanent') then p_error->>'outcome'
@@ -187,7 +181,6 @@ $$;
 -- why not. What functions of the database supervise is moved by their own handlers only.
 create or replace function towpath._process_outside(p_process_id uuid, out process towpath.process, out refusal jsonb)
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     process := towpath._process_lock(p_process_id);

@@ -5,7 +5,6 @@
 -- functions with definer's rights are called.
 create or replace function towpath._function_problem(p_name text) returns text
     language plpgsql stable
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _function record;

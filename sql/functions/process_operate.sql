@@ -1,4 +1,4 @@
--- What a person does with a process: cancel it, or decide what nobody else can know.
+-- What an operator does with a process: cancel it, or decide how an uncertain attempt ended.
 
 -- fn_process_cancel: unfinished -> cancelled. An attempt that is under way may still take effect; what it
 -- reports is recorded as late.

@@ -16,7 +16,6 @@
 -- Answers: what it did: attempt, hold, gave_up or wait (a gate is closed).
 create or replace function towpath._process_retry(p_process towpath.process, p_now timestamptz) returns text
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
 as $$
 declare
@@ -97,7 +96,6 @@ $$;
 -- what happened. It comes even if the kind's recorder fails.
 create or replace function towpath._process_look(p_process towpath.process, p_now timestamptz) returns boolean
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
 as $$
 declare
@@ -184,7 +182,7 @@ begin
                 _failed := _failed + 1;
             end if;
         exception when query_canceled then
-            -- A statement timeout: whoever used the time up must not be the first again.
+            -- A statement timeout: the process that used the time must not be the first again.
             perform towpath._process_check(_process, _now + interval '5 minutes');
             perform towpath._task_error('supervisor', 'the supervisor was cancelled: it took too long', null, null, null,
                 'towpath.fn_process_scan', _process.process_id, null, jsonb_build_object('process_kind', _process.process_kind));

@@ -1,7 +1,7 @@
 -- The queue as operators see it: heartbeats, pauses.
 
--- fn_queue_heartbeat_tick: an executor says that it lives (Q13). It is named as it is registered, or so with @ and
--- the name of the process behind it; then its kind is the registered one, and null stands for that.
+-- fn_queue_heartbeat_tick: the heartbeat of an executor (Q13). Its name is the registered one, or that followed by @ and
+-- the name of the process; then its kind is the registered one, and may be null.
 --
 -- Answers: {ok, executor_name, ticks_total}; gate_closed, invalid.
 create or replace function towpath.fn_queue_heartbeat_tick(
@@ -65,7 +65,7 @@ begin
 end;
 $$;
 
--- fn_queue_heartbeat_end: an executor says that it stops, so that nobody takes its silence for a
+-- fn_queue_heartbeat_end: an executor stops, so that its silence is not taken for a
 -- failure. Only the process that ticked last under this name can say so.
 --
 -- Answers: {ok, executor_name, ended}; gate_closed.
@@ -116,8 +116,8 @@ begin
 end;
 $$;
 
--- fn_queue_pause: nobody claims this kind until it is resumed (Q17). Running jobs run on, and
--- enqueueing goes on. Pausing twice keeps the first reason.
+-- fn_queue_pause: jobs of this kind are not claimed until it is resumed (Q17). Running jobs continue, and
+-- enqueueing still works. Pausing twice keeps the first reason.
 --
 -- Answers: {ok, job_kind, changed}; invalid.
 create or replace function towpath.fn_queue_pause(p_job_kind text, p_actor text, p_reason text default null)

@@ -1,4 +1,4 @@
--- Recipients: who hears an event, by which rule, and how often nobody was named.
+-- Recipients: who gets an event, by which rule, and how often nobody was named.
 
 -- _resolution_on: whether subscriptions decide (R04). This is the one switch whose closed side is
 -- the wider one: off means broadcast. So only the exact word false turns it off; a missing
@@ -6,7 +6,6 @@
 -- (a route must be live), and reading events (fn_event_read) never looks at it.
 create or replace function towpath._resolution_on() returns boolean
     language plpgsql stable
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     return coalesce((select c.value <> 'false' from towpath.config c
@@ -18,7 +17,7 @@ $$;
 -- decides. Steps: 1 exact (type and stream), 2 domain wildcard (stream only), 3 stream
 -- wildcard (type only), 4 domain only. The lowest step wins; within a step a row with a
 -- subject table before one without, then the filter with more keys, then the older row. If
--- the winner is muted, the recipient does not hear the event (R02).
+-- the winner is muted, the recipient does not get the event (R02).
 --
 -- No SET clause, so that it is inlined into the callers' joins; they fix search_path.
 create or replace function towpath._event_rows_matching(
@@ -45,13 +44,12 @@ $$;
 -- _step_name: the five steps by the names of their contract.
 create or replace function towpath._step_name(p_step smallint) returns text
     language sql immutable
-    set search_path = pg_catalog, pg_temp
 as $$ select (array['exact_match', 'domain_wildcard', 'stream_wildcard', 'domain_only', 'broadcast_fallback'])[p_step] $$;
 
--- fn_resolve_recipients: who hears an event, stored or only thought of (R02).
+-- fn_resolve_recipients: who gets an event, a stored one or one that is only described (R02).
 --
 -- p_event is {event_id} of a stored event, or {event_domain, event_type, event_stream,
--- subject_table, payload}. If nobody hears it, it is a broadcast: for everybody who is not
+-- subject_table, payload}. If no one gets it, it is a broadcast: for everybody who is not
 -- suppressed. Reads only.
 --
 -- Answers: {ok, step, broadcast, resolution_enabled, recipients: [{recipient_ref, step,
@@ -114,7 +112,6 @@ $$;
 -- subscription looks into it. The domain towpath is left out, so no warning counts itself.
 create or replace function towpath._event_count(p_after bigint, p_to bigint) returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set jit = off
     set enable_seqscan = off
@@ -145,10 +142,9 @@ begin
 end;
 $$;
 
--- _event_count_each: counts events one by one; whoever raises is set aside, and the others are counted.
+-- _event_count_each: counts events one by one; an event that raises is set aside, and the others are counted.
 create or replace function towpath._event_count_each(p_positions bigint[]) returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _position bigint;

@@ -3,7 +3,6 @@
 -- _route_target_refusal: why a target cannot be used, or null.
 create or replace function towpath._route_target_refusal(p_target_kind text, p_target jsonb) returns jsonb
     language plpgsql stable
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _detail text;
@@ -35,7 +34,7 @@ begin
                 then 'from_payload maps priority, scheduled_at, target_ref, payload_ref or run_id to a key of the payload'
             end;
         if _detail is null then
-            -- What does not come from an event's payload has to be a job by itself.
+            -- What does not come from an event's payload must be valid by itself.
             _refusal := towpath._job_refusal(towpath._job_read(p_target - 'from_payload'));
             _detail := (_refusal ->> 'field') || ' ' || (_refusal ->> 'detail');
         end if;
@@ -196,8 +195,8 @@ begin
 end;
 $$;
 
--- fn_route_retire: ends a route for good. Deliveries that nobody is sending are cancelled; what is
--- being sent ends by itself.
+-- fn_route_retire: ends a route permanently. Waiting deliveries are cancelled; those that are being sent
+-- finish.
 --
 -- Answers: {ok, route_name, cancelled}; invalid, not_found, conflict (retired already).
 create or replace function towpath.fn_route_retire(p_route_name text, p_actor text, p_reason text) returns jsonb

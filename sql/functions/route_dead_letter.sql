@@ -1,4 +1,4 @@
--- Route dead letters: what failed, kept whole until somebody has dealt with it.
+-- Route dead letters: what failed, with the whole event, until an operator resolves it.
 
 -- fn_route_dead_letter_replay: a dead letter again, from its snapshot, as the route is now (E06).
 -- It is resolved if the route takes it, and stays open with the new error if not. A dry run

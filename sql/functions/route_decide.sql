@@ -19,7 +19,7 @@ as $$
 $$;
 
 -- _route_decisions: the decision for every route that an event takes. Recipients null is a
--- broadcast: everybody hears it, except a recipient that is suppressed by name.
+-- broadcast: everybody gets it, except a recipient that is suppressed by name.
 --
 -- No SET clause, so that it is inlined into the callers' joins; they fix search_path.
 create or replace function towpath._route_decisions(
@@ -69,7 +69,6 @@ create or replace function towpath._route_batch(
     p_worker towpath.route_worker, p_slice integer, p_after bigint, p_to bigint)
     returns towpath._route_work[]
     language plpgsql stable
-    set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set jit = off
     set enable_seqscan = off

@@ -36,7 +36,7 @@ end;
 $$;
 
 -- fn_route_circuit_close: forgets the failures of a webhook route's target, so that what waits is sent
--- at once instead of after the circuit's rest. Routes to the same target share it.
+-- immediately instead of after the circuit's wait. Routes to the same target share it.
 --
 -- Answers: {ok, route_name, target_key, old_circuit, changed}; invalid, not_found, conflict (not a webhook).
 create or replace function towpath.fn_route_circuit_close(p_route_name text, p_actor text, p_reason text) returns jsonb

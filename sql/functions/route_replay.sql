@@ -7,7 +7,6 @@
 create or replace function towpath._route_generation(
     p_position bigint, p_worker_no smallint, p_route_no integer, p_mode text) returns integer
     language sql stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select coalesce(max(a.generation) + 1, 0) from towpath.route_attempt a
      where a.position = p_position and a.worker_no = p_worker_no and a.route_no = p_route_no and a.mode = p_mode
@@ -19,7 +18,6 @@ create or replace function towpath._route_replay_one(
     p_route towpath.outbound_route, p_event jsonb, p_recipients text[], p_now timestamptz,
     out decision text, out generation integer, out error text)
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _work towpath._route_work;
@@ -67,7 +65,6 @@ $$;
 -- same gates as passes.
 create or replace function towpath._route_replay_refusal(p_route towpath.outbound_route, p_actor text) returns jsonb
     language sql stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select coalesce(towpath._gate_refusal('event.routing.enabled'),
         case when p_route.target_kind = 'job' and p_route.mode = 'live'
@@ -84,7 +81,6 @@ create or replace function towpath._route_replay_failed(
     p_route towpath.outbound_route, p_event jsonb, p_recipients text[], p_generation integer, p_error text,
     p_now timestamptz) returns void
     language sql
-    set search_path = pg_catalog, pg_temp
 as $$
     insert into towpath.route_dead_letter (dead_letter_id, stage, worker_no, route_no, route_name, mode, generation,
         position, event_id, event_snapshot, recipients, error, attempts, idempotency_key, created_at)
@@ -98,7 +94,7 @@ $$;
 
 -- fn_route_replay: sends stored events through one route again, or for the first time: what it
 -- would take between two positions, as a new generation. With p_dry_count it only counts.
--- A call looks at 10,000 positions at most; position says where to go on from.
+-- A call reads at most 10,000 positions; position is where the next call continues.
 --
 -- Answers: {ok, route_name, matched, sent, dry_run, failed, position, more}; gate_closed, invalid,
 -- not_found, conflict (the route is off).

@@ -9,7 +9,7 @@ as $$ select format('wrk:%s:%s:%s:%s:%s', p_worker_name, p_route_name, p_event_i
 -- _route_job: the job that a route makes of an event, as _job_enqueue_rows takes it. The event's
 -- payload travels along unless the two together are too big; then payload_ref names the event.
 --
--- No SET clause, so that it is inlined into _route_write, which fixes search_path.
+-- No SET clause, so that it is inlined into _route_write.
 create or replace function towpath._route_job(
     p_event jsonb, p_target jsonb, p_event_id uuid, p_event_domain text, p_route_name text, p_key text) returns jsonb
     language sql stable
@@ -32,7 +32,6 @@ $$;
 -- a target refuses.
 create or replace function towpath._route_write(p_work towpath._route_work[], p_now timestamptz) returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set jit = off
     set enable_nestloop = off
@@ -94,7 +93,6 @@ $$;
 create or replace function towpath._route_fail(p_work towpath._route_work, p_error text, p_now timestamptz)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     insert into towpath.route_attempt (position, worker_no, route_no, mode, generation, event_id, decision, reason,
@@ -114,7 +112,6 @@ $$;
 -- target is no job.
 create or replace function towpath._route_job_problem(p_work towpath._route_work) returns text
     language plpgsql stable
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _refusal jsonb;
@@ -129,11 +126,10 @@ exception when data_exception then
 end;
 $$;
 
--- _route_trouble: whether an error says nothing about the event: conflicts with others, a lack of
+-- _route_trouble: whether an error is not about the event: conflicts with others, a lack of
 -- resources, an operator, a bug. The pass ends with it and is tried again whole.
 create or replace function towpath._route_trouble(p_sqlstate text) returns boolean
     language sql immutable
-    set search_path = pg_catalog, pg_temp
 as $$ select left(p_sqlstate, 2) in ('08', '25', '40', '42', '53', '55', '57', '58', 'XX') $$;
 
 -- _route_apply: carries out a batch, and what cannot be carried out is dead-lettered (E06). The
@@ -144,7 +140,6 @@ as $$ select left(p_sqlstate, 2) in ('08', '25', '40', '42', '53', '55', '57', '
 -- Returns how many failed.
 create or replace function towpath._route_apply(p_work towpath._route_work[], p_now timestamptz) returns integer
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _half integer := cardinality(p_work) / 2;
@@ -189,7 +184,6 @@ create or replace function towpath._route_span(
     p_worker towpath.route_worker, p_slice integer, p_after bigint, p_to bigint, p_now timestamptz,
     out counts bigint[], out refusal jsonb)
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _work towpath._route_work[] := towpath._route_batch(p_worker, p_slice, p_after, p_to);
@@ -211,13 +205,12 @@ begin
 end;
 $$;
 
--- _route_each: as _route_span, event by event, when that raised: whoever raises is set aside, and the
--- others go on (Q22). reached is the last position that was dealt with, before a gate was found closed.
+-- _route_each: _route_span event by event, after it raised for all: an event that raises is set aside, and the
+-- others are routed (Q22). reached is the last position that was decided, before a gate was found closed.
 create or replace function towpath._route_each(
     p_worker towpath.route_worker, p_slice integer, p_after bigint, p_to bigint, p_now timestamptz,
     out counts bigint[], out reached bigint)
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _position bigint;
@@ -253,7 +246,6 @@ $$;
 create or replace function towpath._route_again(p_worker towpath.route_worker, p_due text[], p_now timestamptz)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _item text;
@@ -283,8 +275,8 @@ $$;
 -- worked on is taken again and again. Positions are dense, so a pass looks at p_batch_limit times the
 -- number of slices and finds about p_batch_limit of its own. Both gates are read here (E04);
 -- the gate of the job substrate stops a pass that would write jobs, before it writes anything.
--- An event that makes the pass raise is set aside and tried again later; the others go on (Q22). In
--- the answer more speaks of this slice alone.
+-- An event that makes the pass raise is set aside and retried later; the others are routed (Q22). In
+-- the answer, more is about this slice only.
 --
 -- Answers: {ok, worker_name, slice, slices, from_position, position, last_position, events,
 -- decisions: {sent, dry_run, disabled, skipped, failed}, broadcasts, more, busy}; gate_closed,
@@ -351,7 +343,7 @@ begin
     if not found then
         return towpath._route_idle(_worker, p_slice, _last, true);
     end if;
-    -- Only now: somebody may have moved the cursor, or cut the slices anew, before the lock.
+    -- Only now: another session may have moved the cursor, or changed the slices, before the lock.
     select * into _worker from towpath.route_worker w where w.worker_no = _worker.worker_no;
     select * into _mark from towpath.route_cursor_mark m where m.cursor_no = _cursor.cursor_no
      order by m.mark_no desc limit 1;
@@ -396,7 +388,6 @@ $$;
 create or replace function towpath._route_cursors(p_worker_no smallint)
     returns table (cursor_no integer, slice integer, "position" bigint)
     language sql stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select c.cursor_no, c.slice, m.position
       from towpath.route_worker_cursor c
@@ -406,11 +397,10 @@ as $$
 $$;
 
 -- _route_idle: the answer of a pass that found nothing to do, or nothing that others did not hold: busy.
--- Either way there is no reason to come back at once.
+-- Either way there is no reason to call again immediately.
 create or replace function towpath._route_idle(
     p_worker towpath.route_worker, p_slice integer, p_last bigint, p_busy boolean) returns jsonb
     language sql stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select jsonb_build_object('ok', true, 'worker_name', p_worker.worker_name, 'slice', p_slice,
         'slices', p_worker.slices, 'last_position', p_last, 'events', 0, 'more', false, 'busy', p_busy)
@@ -477,7 +467,6 @@ $$;
 -- _lock_holder: which session holds the lock on a row, by the transaction in its xmax.
 create or replace function towpath._lock_holder(p_xmax xid) returns jsonb
     language sql stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select jsonb_build_object('pid', l.pid, 'user', a.usename, 'application', a.application_name,
                               'since', a.xact_start, 'state', a.state)

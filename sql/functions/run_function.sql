@@ -91,7 +91,6 @@ grant execute on function towpath.run_function(text, jsonb) to worker_service_us
 -- _envelope_ok: the envelope of a call that went well.
 create or replace function towpath._envelope_ok(p_payload jsonb default '{}') returns jsonb
     language plpgsql immutable
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     return jsonb_build_object('success', true, 'error', '', 'validation_failure_message', '', 'payload', p_payload);
@@ -101,7 +100,6 @@ $$;
 -- _envelope_invalid: the envelope of a call that must not be repeated, and why.
 create or replace function towpath._envelope_invalid(p_why text) returns jsonb
     language plpgsql immutable
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     return jsonb_build_object('success', false, 'error', '', 'validation_failure_message', p_why, 'payload', null);

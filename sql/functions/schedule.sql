@@ -82,7 +82,7 @@ $$;
 -- fn_schedule_fire: enqueues the job of one tick and moves on to the next, once (Q17).
 --
 -- p_tick_at must be the tick the row waits for, or lie after it when ticks in between are
--- skipped. Another node that comes later finds next_at moved and hears fired: false. The tick
+-- skipped. Another node that comes later finds next_at moved and gets fired: false. The tick
 -- is part of the job's idempotency key as well.
 --
 -- Answers: {ok, fired, job_id, next_at}; gate_closed, not_found, paused, invalid.
@@ -184,7 +184,6 @@ $$;
 create or replace function towpath._schedule_set_paused(
     p_name text, p_paused boolean, p_next_at timestamptz, p_actor text) returns jsonb
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _refusal jsonb := coalesce(towpath._moment_refusal(p_next_at, 'next_at'), towpath._name_or_null_refusal(p_actor, 'actor'));

@@ -91,7 +91,7 @@ $$;
 
 -- fn_schema_drift: the objects that differ from what migrate left, in words. After a
 -- major upgrade of PostgreSQL the server prints definitions differently, so the
--- comparison is not made until migrate has recorded them anew.
+-- comparison is not made until migrate has recorded them again.
 create or replace function towpath.fn_schema_drift() returns jsonb
     language sql stable security definer
     set search_path = pg_catalog, pg_temp

@@ -3,14 +3,13 @@
 --
 -- What is new is the difference of two snapshots: visible now, not visible in the one that
 -- was remembered. A transaction that commits late is new when it commits, whatever its number
--- or its clock said, and one that stays open delays nobody. Within one step events go by id:
--- whoever saw an event before writing its own drew the later id.
+-- or its clock said, and one that stays open delays no other. Within one step events are ordered by id:
+-- a writer that saw an event before writing its own drew the later id.
 
 -- _event_cluster: the cluster and database whose transaction numbers are meant. After a dump and
 -- restore it differs, and remembered snapshots mean nothing.
 create or replace function towpath._event_cluster() returns text
     language plpgsql stable
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     return (select s.system_identifier from pg_control_system() s)::text || ':'
@@ -22,7 +21,6 @@ $$;
 -- sequencer's own does, or events emitted after it in one transaction would be taken for seen.
 create or replace function towpath._snapshot_without(p_snapshot pg_snapshot, p_xact xid8) returns pg_snapshot
     language sql stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select case when not pg_visible_in_snapshot(p_xact, p_snapshot) then p_snapshot
         else format('%s:%s:%s',
@@ -44,7 +42,6 @@ $$;
 -- look before the lock, because a lock writes and an idle system should not.
 create or replace function towpath._event_unseen(p_seen pg_snapshot, p_now pg_snapshot) returns boolean
     language plpgsql stable
-    set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set jit = off
     set enable_seqscan = off
@@ -64,7 +61,6 @@ create or replace function towpath._event_fresh(
     p_seen pg_snapshot, p_target pg_snapshot, p_checked_id bigint, p_limit integer,
     out event_ids uuid[], out key_hashes integer[], out last_id bigint)
     language plpgsql stable
-    set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set jit = off
     set enable_seqscan = off
@@ -93,13 +89,12 @@ begin
 end;
 $$;
 
--- _event_fresh_on: goes on in the middle of a step that was too big for one call. By id now, so that
--- each call costs what it numbers, and not what is left.
+-- _event_fresh_on: continues a step that was too big for one call. By id, so that each call costs what it numbers,
+-- and not what is left.
 create or replace function towpath._event_fresh_on(
     p_seen pg_snapshot, p_target pg_snapshot, p_after_id bigint, p_last_id bigint, p_checked_id bigint,
     p_limit integer, out event_ids uuid[], out key_hashes integer[], out last_id bigint)
     language plpgsql stable
-    set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set jit = off
     set enable_seqscan = off
@@ -125,7 +120,6 @@ $$;
 create or replace function towpath._event_fresh_rest(
     p_limit integer, out event_ids uuid[], out key_hashes integer[], out last_id bigint)
     language plpgsql stable
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _aside text[] := towpath._loop_aside('sequencer');
@@ -145,7 +139,6 @@ $$;
 create or replace function towpath._event_place(p_event_ids uuid[], p_key_hashes integer[], p_position bigint)
     returns bigint
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _numbered bigint := 0;
@@ -181,7 +174,6 @@ $$;
 -- commit late. Answers how many were numbered.
 create or replace function towpath._event_place_again(p_position bigint) returns bigint
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _now timestamptz := towpath.fn_now();
@@ -204,7 +196,6 @@ $$;
 -- _event_last_id: the highest id any event has drawn so far, committed or not.
 create or replace function towpath._event_last_id() returns bigint
     language plpgsql stable
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     return coalesce(pg_sequence_last_value(pg_get_serial_sequence('towpath.event_outbox', 'id')::regclass), 0);
@@ -293,7 +284,7 @@ begin
     insert into towpath.event_tick (last_position, snapshot, target, target_id, target_last_id, checked_id, cluster)
     values (_tick.last_position, _tick.snapshot, _tick.target, _tick.target_id, _tick.target_last_id,
             _tick.checked_id, _tick.cluster);
-    -- By its number: a range would walk over every old row while somebody holds a snapshot.
+    -- By its number: a range would read every old row while another session holds a snapshot.
     delete from towpath.event_tick t where t.tick_no = _tick.tick_no;
     if _numbered > 0 and towpath._gate_open('queue.notify.enabled') then
         perform pg_notify('towpath_event', _tick.last_position::text);
@@ -306,7 +297,6 @@ $$;
 -- _event_last_position: the highest position. Everything up to it has been committed.
 create or replace function towpath._event_last_position() returns bigint
     language plpgsql stable
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     return (select t.last_position from towpath.event_tick t order by t.tick_no desc limit 1);

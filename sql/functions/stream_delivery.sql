@@ -7,7 +7,6 @@
 create or replace function towpath._stream_queue(p_work towpath._route_work[], p_ids uuid[], p_now timestamptz)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     insert into towpath.route_stream (route_no, project, stream)
@@ -38,12 +37,11 @@ end;
 $$;
 
 -- _stream_delivery_lease: leases up to p_limit streams that are owed something; leases that ran out are taken
--- over. What is set aside is passed by; with p_only it looks at that stream alone. Answers which.
+-- over. What is set aside is skipped; with p_only only that stream is considered. Returns their numbers.
 create or replace function towpath._stream_delivery_lease(
     p_lease_owner text, p_limit integer, p_until timestamptz, p_now timestamptz, p_aside text[],
     p_only integer default null) returns integer[]
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _claimed integer[];
@@ -67,12 +65,11 @@ begin
 end;
 $$;
 
--- _stream_delivery_lease_each: the same, one stream after the other, when that raised: whoever raises is set
--- aside, and the others go on (Q22).
+-- _stream_delivery_lease_each: the same, one stream at a time, after it raised for all: a stream that raises is set
+-- aside, and the others are leased (Q22).
 create or replace function towpath._stream_delivery_lease_each(
     p_lease_owner text, p_limit integer, p_until timestamptz, p_now timestamptz, p_aside text[]) returns integer[]
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _no integer;
@@ -159,7 +156,6 @@ create or replace function towpath._stream_delivery_end(
     p_stream towpath.route_stream, p_from bigint, p_to bigint, p_outcome text, p_error text, p_now timestamptz)
     returns bigint
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _ended bigint;
@@ -235,7 +231,7 @@ begin
        set producer = case when p_restored then gen_random_uuid() else s.producer end, lease_owner = null,
            lease_until = null, next_at = _next, failures = _failures, last_error = _error
      where s.route_stream_no = p_route_stream_no;
-    -- Whoever ends it has got past what made it raise.
+    -- The delivery ended, so what made it raise is over.
     delete from towpath.loop_fault f where f.loop_name = 'stream_delivery' and f.item = p_route_stream_no::text;
     return jsonb_build_object('ok', true, 'appended', _appended, 'dead', _dead, 'next_at', _next);
 end;
@@ -245,7 +241,6 @@ $$;
 create or replace function towpath._stream_delivery_cancel(p_route_no integer, p_reason text, p_now timestamptz)
     returns bigint
     language sql
-    set search_path = pg_catalog, pg_temp
 as $$
     select coalesce(sum(towpath._stream_delivery_end(s, 0, s.last_number, 'cancelled', p_reason, p_now)), 0)
       from (select * from towpath.route_stream x where x.route_no = p_route_no order by x.route_stream_no for update) s

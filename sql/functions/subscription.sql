@@ -7,7 +7,6 @@
 -- list, so that nobody has to look for it. A test compares it with _executor_known.
 create or replace function towpath._executor_unknown(p_executor text) returns text
     language sql immutable
-    set search_path = pg_catalog, pg_temp
 as $$
     select format('%s is not on the executor whitelist: DOT, Agent, Hermes, Codex, PG_worker, external_worker, '
                   'future_Kestra_adapter', coalesce(to_jsonb(p_executor)::text, 'null'))
@@ -29,7 +28,6 @@ $$;
 -- agree. The same lock space as the subscription lock, behind it.
 create or replace function towpath._executor_lock(p_executor_id text) returns void
     language sql
-    set search_path = pg_catalog, pg_temp
 as $$
     select pg_advisory_xact_lock(7302, hashtext(p_executor_id))
 $$;
@@ -38,7 +36,6 @@ $$;
 -- is not registered).
 create or replace function towpath._executor_kind_refusal(p_executor_id text, p_kind text, p_registered text) returns jsonb
     language sql immutable
-    set search_path = pg_catalog, pg_temp
 as $$
     select case
         when p_registered is null then jsonb_build_object('ok', false, 'error', 'not_found', 'executor_id', p_executor_id,
@@ -132,7 +129,6 @@ $$;
 -- Returns the difference to what was written down.
 create or replace function towpath._job_parallel_recount(p_no integer) returns integer
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _old record;

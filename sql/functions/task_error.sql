@@ -5,7 +5,6 @@ create or replace function towpath._task_error(
     p_kind text, p_message text, p_job_id uuid, p_job_attempt integer, p_task_type text, p_function_name text,
     p_process_id uuid, p_attempt_no integer, p_context jsonb) returns bigint
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _context jsonb := case when jsonb_typeof(p_context) = 'object' then p_context else '{}' end;

@@ -6,7 +6,6 @@
 -- _invalid: the answer to a bad value of a field; null if there is nothing to say about it.
 create or replace function towpath._invalid(p_field text, p_detail text) returns jsonb
     language plpgsql immutable
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     return case when p_detail is not null then
@@ -17,7 +16,6 @@ $$;
 -- _text_problem: why a text does not go on one line of at most so many bytes, or null.
 create or replace function towpath._text_problem(p_text text, p_bytes_max integer) returns text
     language plpgsql immutable
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     return case
@@ -31,7 +29,6 @@ $$;
 -- _name_refusal: the answer to something that is no name: a kind, a domain, a type, an executor, an actor.
 create or replace function towpath._name_refusal(p_name text, p_field text) returns jsonb
     language plpgsql immutable
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     return towpath._invalid(p_field, case when coalesce(btrim(p_name), '') = '' then 'must not be blank'
@@ -42,7 +39,6 @@ $$;
 -- _name_or_null_refusal: the same where null means any, or none.
 create or replace function towpath._name_or_null_refusal(p_name text, p_field text) returns jsonb
     language plpgsql immutable
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     return towpath._invalid(p_field, case when btrim(p_name) = '' then 'must be null or not blank'
@@ -53,7 +49,6 @@ $$;
 -- _ref_refusal: the answer to a reference, which may be null.
 create or replace function towpath._ref_refusal(p_ref text, p_field text) returns jsonb
     language plpgsql immutable
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     return towpath._invalid(p_field, towpath._text_problem(p_ref, 2000));
@@ -63,7 +58,6 @@ $$;
 -- _key_refusal: the answer to an idempotency key or an ordering key, which may be null.
 create or replace function towpath._key_refusal(p_key text, p_field text) returns jsonb
     language plpgsql immutable
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     return towpath._invalid(p_field, case when btrim(p_key) = '' then 'must be null or not blank'
@@ -74,7 +68,6 @@ $$;
 -- _owner_refusal: the answer to the owner of a lease.
 create or replace function towpath._owner_refusal(p_owner text, p_field text) returns jsonb
     language plpgsql immutable
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     return towpath._invalid(p_field, case when coalesce(btrim(p_owner), '') = '' then 'must not be blank'
@@ -85,7 +78,6 @@ $$;
 -- _note_refusal: the answer to words for people: notes and reasons. They may have several lines, or be null.
 create or replace function towpath._note_refusal(p_note text, p_field text) returns jsonb
     language plpgsql immutable
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     return towpath._invalid(p_field, case when length(p_note) > 8000 then 'must have at most 8000 characters' end);
@@ -95,7 +87,6 @@ $$;
 -- _moment_refusal: the answer to a time, which may be null.
 create or replace function towpath._moment_refusal(p_moment timestamptz, p_field text) returns jsonb
     language plpgsql immutable
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     return towpath._invalid(p_field, case when not towpath._moment_fits(p_moment)
@@ -106,7 +97,6 @@ $$;
 -- _uuid_read: the uuid that a text is, or null.
 create or replace function towpath._uuid_read(p_text text) returns uuid
     language plpgsql immutable
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     return case when p_text ~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then p_text::uuid end;
@@ -116,7 +106,6 @@ $$;
 -- _number_read: the whole number that a text is, as far as an identity column counts, or null.
 create or replace function towpath._number_read(p_text text) returns bigint
     language plpgsql immutable
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     return case when p_text ~ '^[0-9]{1,18}$' then p_text::bigint end;
@@ -126,7 +115,6 @@ $$;
 -- _own_actor: the name of a part of Towpath that acts, such as schedule:nightly, cut to what a name may have.
 create or replace function towpath._own_actor(p_part text, p_name text) returns text
     language plpgsql immutable
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     return p_part || ':' || case when octet_length(p_name) <= 180 then p_name else left(p_name, 45) end;

@@ -1,21 +1,21 @@
--- The ground everything else stands on: the schema, the clock, and config.
+-- What everything else depends on: the clock, the rules of values, config, and loop faults.
 --
 -- Migrations run as towpath_owner inside the migrator's one transaction. They hold
--- tables and whatever a table leans on; functions that only callers need live in
+-- tables and what tables depend on; functions that only callers need are in
 -- sql/functions and are reinstalled whole.
 
 -- fn_now: the one clock. Every default and every function reads time here, so that a
 -- test database can move it. It follows the wall, not the transaction: a lease granted
--- late in a long transaction must not be born expired. Being volatile it defeats index
+-- late in a long transaction must not be expired already. Being volatile it defeats index
 -- conditions, so functions read it once into _now. A body without a SET clause is inlined,
 -- which saves 20 µs a call; its names were resolved when it was made.
 create function towpath.fn_now() returns timestamptz
     language sql volatile parallel safe
     return pg_catalog.clock_timestamp();
 
--- Values that cannot hurt (Q22): the rules, once. The domains below hold them in every table, and
--- sql/functions/value.sql says them in words at every door. A value outside of them could make a loop raise
--- for everybody, or draw on somebody's terminal.
+-- Safe values (Q22): the rules, once. The domains below enforce them in every table, and
+-- sql/functions/value.sql explains them at every door. A value outside of them could make a loop raise
+-- for all jobs, or write control sequences to a terminal.
 
 -- _text_plain: no control characters: neither line breaks nor escape sequences, C1 included. The C collation
 -- keeps the answer the same in every database.
@@ -23,7 +23,7 @@ create function towpath._text_plain(p_text text) returns boolean
     language sql immutable parallel safe
     return (p_text collate "C") !~ '[\u0001-\u001f\u007f-\u009f]';
 
--- _text_plain_and_said: the same, and not blank: one look instead of two.
+-- _text_plain_and_said: the same, and not blank, in one check.
 create function towpath._text_plain_and_said(p_text text) returns boolean
     language sql immutable parallel safe
     return (p_text collate "C") !~ '[\u0001-\u001f\u007f-\u009f]|^ *$';
@@ -96,8 +96,8 @@ create table towpath.config (
     constraint config_reason_not_blank_check check (btrim(reason) <> '')
 );
 
--- One row per change of a config key, written by a trigger so that no way around the
--- functions leaves no trace. Append-only for every role.
+-- One row per change of a config key, written by a trigger, so that direct changes are recorded too.
+-- Append-only for every role.
 create table towpath.config_change (
     change_id  bigint      generated always as identity primary key,
     key        text        not null,
@@ -186,9 +186,9 @@ insert into towpath.config (key, kind, value, default_value, min_value, max_valu
     ('queue.lease.duration_sec', 'number', '300', '300', 1, 86400,
      'how long a claimed job belongs to its claimer without an extension');
 
--- What a loop could not process: one row per loop and item while it is so. The loop passes the item by until
--- next_try_at and goes on with the others; once it succeeds the row is gone. A dropped item is never tried again
--- unless somebody asks for it.
+-- What a loop could not process: one row per loop and item. The loop skips the item until next_try_at and
+-- continues with the others; once it succeeds the row is deleted. A dropped item is not retried unless an
+-- operator asks for it.
 create table towpath.loop_fault (
     loop_name   text        not null,
     -- The item's own key, as text: a job id, a position, the name of a schedule or a partition.

@@ -452,8 +452,8 @@ create table towpath.job_floor_sweep (
 );
 insert into towpath.job_floor_sweep default values;
 
--- Whether somebody sleeps and wants to be woken by the next job of a kind. The newest row
--- counts, for the same reason as in job_floor.
+-- Whether a worker waits for a notification of the next job of a kind. The newest row counts, for the
+-- same reason as in job_floor.
 create table towpath.job_wake (
     job_kind text                  not null,
     executor towpath.executor_kind not null,
@@ -462,7 +462,7 @@ create table towpath.job_wake (
     primary key (job_kind, executor, wake_no)
 );
 
--- Kinds nobody may claim at the moment.
+-- Kinds whose jobs are not claimed at the moment.
 create table towpath.job_pause (
     job_kind  towpath.label primary key,
     paused_at timestamptz   not null,
@@ -524,15 +524,75 @@ create table towpath.job_dead_letter (
     constraint job_dead_letter_replayed_together_check check (
         (replayed_job_id is null) = (replayed_at is null) and (replayed_at is null) = (replayed_by is null))
 );
--- job_dead_letter_triage_idx: fn_job_dead_letter_list and the summary view.
+-- job_dead_letter_triage_idx: fn_job_dead_letter_list, and the oldest and newest of v_job_dead_letter_summary.
 create index job_dead_letter_triage_idx on towpath.job_dead_letter (triage_status, job_kind, dead_letter_id);
 -- job_dead_letter_replayed_idx: fn_job_history finds where a replayed job came from.
 create index job_dead_letter_replayed_idx on towpath.job_dead_letter (replayed_job_id)
     where replayed_job_id is not null;
 
+-- How many dead letters each kind and triage status has, so that no view counts them (Q14). The rows of a group are
+-- summed: a statement adds one for each group that it changes, and so waits for no other.
+create table towpath.job_dead_letter_count (
+    job_kind      text   not null,
+    triage_status text   not null,
+    count_no      bigint generated always as identity,
+    letters       bigint not null,
+    replayed      bigint not null,
+    constraint job_dead_letter_count_pk primary key (job_kind, triage_status, count_no)
+);
+
+-- _job_dead_letter_count_add: adds to a group, and replaces its rows by their sum when they are more than 64. Rows that
+-- another transaction is replacing are left to it.
+create function towpath._job_dead_letter_count_add(
+    p_job_kind text, p_triage_status text, p_letters bigint, p_replayed bigint) returns void
+    language plpgsql
+as $$
+begin
+    insert into towpath.job_dead_letter_count (job_kind, triage_status, letters, replayed)
+    values (p_job_kind, p_triage_status, p_letters, p_replayed);
+    if (select count(*) from (select 1 from towpath.job_dead_letter_count c
+                               where c.job_kind = p_job_kind and c.triage_status = p_triage_status limit 65) c) > 64 then
+        with summed as (
+            delete from towpath.job_dead_letter_count c
+             where c.job_kind = p_job_kind and c.triage_status = p_triage_status
+               and c.count_no in (select x.count_no from towpath.job_dead_letter_count x
+                                   where x.job_kind = p_job_kind and x.triage_status = p_triage_status
+                                     for update skip locked)
+            returning c.letters, c.replayed)
+        insert into towpath.job_dead_letter_count (job_kind, triage_status, letters, replayed)
+        select p_job_kind, p_triage_status, sum(s.letters), sum(s.replayed) from summed s having count(*) > 0;
+    end if;
+end;
+$$;
+
+-- _job_dead_letter_counted: counts what a statement added, changed or deleted.
+create function towpath._job_dead_letter_counted() returns trigger
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if tg_op <> 'INSERT' then
+        perform towpath._job_dead_letter_count_add(g.job_kind, g.triage_status, -count(*), -count(g.replayed_job_id))
+           from gone g group by g.job_kind, g.triage_status;
+    end if;
+    if tg_op <> 'DELETE' then
+        perform towpath._job_dead_letter_count_add(a.job_kind, a.triage_status, count(*), count(a.replayed_job_id))
+           from added a group by a.job_kind, a.triage_status;
+    end if;
+    return null;
+end;
+$$;
+create trigger job_dead_letter_insert_counted after insert on towpath.job_dead_letter
+    referencing new table as added for each statement execute function towpath._job_dead_letter_counted();
+create trigger job_dead_letter_update_counted after update on towpath.job_dead_letter
+    referencing old table as gone new table as added
+    for each statement execute function towpath._job_dead_letter_counted();
+create trigger job_dead_letter_delete_counted after delete on towpath.job_dead_letter
+    referencing old table as gone for each statement execute function towpath._job_dead_letter_counted();
+
 -- Who executes, who claims, who enqueues ----------------------------------------------------
 
--- Signs of life. One row per executor process, overwritten by each tick.
+-- Heartbeats. One row per executor process, overwritten by each tick.
 create table towpath.queue_heartbeat (
     executor_name    towpath.label         primary key,
     executor_kind    towpath.executor_kind not null,

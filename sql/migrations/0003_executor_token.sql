@@ -1,7 +1,7 @@
--- Tokens with which an executor works over HTTP instead of with a database login.
+-- Tokens with which an executor works over HTTP instead of through a database login.
 
--- A token is a random word that only its holder knows; the table keeps its sha256, so that
--- reading the table (or a backup of it) opens nothing. It names one executor of the registry.
+-- A token is random and only its holder knows it; the table stores its sha256, so that reading the table (or
+-- a backup of it) gives no access. It names one executor of the registry.
 -- kinds null means whatever the executor's subscriptions say; a list narrows that, never
 -- widens it. Tokens are revoked, not deleted: a lease names the token that took it.
 create table towpath.executor_token (
@@ -16,7 +16,7 @@ create table towpath.executor_token (
     expires_at   towpath.moment not null,
     revoked_at   timestamptz,
     revoked_by   towpath.label,
-    -- To the minute: a use is not worth a write.
+    -- To the minute, so that not every use is a write.
     last_used_at timestamptz,
     constraint executor_token_hash_uq unique (token_hash),
     constraint executor_token_hash_is_sha256_check check (octet_length(token_hash) = 32),
@@ -29,7 +29,7 @@ create table towpath.executor_token (
 create index executor_token_executor_idx on towpath.executor_token (executor_id, created_at);
 
 -- _executor_token_orphaned: an executor that leaves the registry takes its tokens with it, so
--- that another one that comes back under its name is not theirs.
+-- that they are not valid for another one that is registered under its name.
 create function towpath._executor_token_orphaned() returns trigger
     language plpgsql
     set search_path = pg_catalog, pg_temp

@@ -1,4 +1,4 @@
--- Events: the outbox, the positions of its events, who hears them, where routes send them.
+-- Events: the outbox, the positions of its events, who gets them, where routes send them.
 --
 --   event_outbox     what happened, written in the transaction that made it happen
 --   event_position   the number of each event, given once by the sequencer: dense, in an order
@@ -30,7 +30,7 @@
 
 -- What happened ---------------------------------------------------------------------------
 
--- _event_key: the ordering key of an event, null if its order does not matter to anybody.
+-- _event_key: the ordering key of an event, null if its order does not matter.
 create function towpath._event_key(p_ordering_key text, p_subject_table text, p_subject_ref text) returns text
     language sql immutable parallel safe
     return coalesce(p_ordering_key, p_subject_table || '/' || p_subject_ref);
@@ -110,7 +110,7 @@ create table towpath.event_grant (
     constraint event_grant_uq unique nulls not distinct (producer, event_domain, event_type)
 );
 
--- Who hears what --------------------------------------------------------------------------
+-- Who gets what ---------------------------------------------------------------------------
 
 -- recipient_ref: role:, agency:, user: or agent: and a name (R01).
 create domain towpath.recipient_ref as text
@@ -129,7 +129,7 @@ create table towpath.event_actor (
     registered_at timestamptz   not null default towpath.fn_now()
 );
 
--- A row says that a recipient hears (or, muted, does not hear) some events of a domain.
+-- A row says that a recipient gets (or, muted, does not get) some events of a domain.
 -- Null type or stream means any; the two scopes narrow the row.
 create table towpath.event_subscription (
     subscription_id     uuid                  primary key default gen_random_uuid(),
@@ -254,7 +254,7 @@ create table towpath.outbound_route (
     event_domain          towpath.label,
     event_type            towpath.label,
     event_stream          towpath.label,
-    -- One recipient, or all of a kind as 'role:*'; null: whoever hears it.
+    -- One recipient, or all of a kind as 'role:*'; null: everyone who gets it.
     recipient_filter      text,
     payload_filter        jsonb       not null default '{}',
     target_kind           text        not null,
@@ -316,7 +316,7 @@ create type towpath._route_work as (
 );
 
 -- What webhooks are signed with. Only fn_delivery_claim and fn_route_test read it; whoever sets
--- a secret hears it once. The previous one keeps signing until the overlap ends.
+-- a secret sees it once. The previous one keeps signing until the overlap ends.
 create table towpath.route_secret (
     route_no       integer     primary key references towpath.outbound_route,
     secret         text        not null,
@@ -390,7 +390,7 @@ create index route_dead_letter_open_idx on towpath.route_dead_letter (position) 
 -- route_dead_letter_route_idx: fn_route_dead_letter_list and _replay_many.
 create index route_dead_letter_route_idx on towpath.route_dead_letter (route_no, dead_letter_id);
 
--- A webhook that is not finished. Deleted at its end: delivery_attempt tells the rest.
+-- A webhook that is not finished. Deleted at its end: delivery_attempt has the history.
 create table towpath.delivery (
     delivery_id  uuid        not null,
     route_no     integer     not null references towpath.outbound_route,

@@ -12,7 +12,7 @@
 --   begin            the worker that runs the job takes the attempt, once: "begun"
 --   end              accepted ─▶ succeeded; otherwise "failed" or "uncertain", and the supervisor decides
 --   lease runs out   "lost": the worker died, or the job never ran
---   hold, resolve    open ─▶ held: "held", a person is asked; held ─▶ open or ended: "resolved"
+--   hold, resolve    open ─▶ held: "held", an operator decides; held ─▶ open or ended: "resolved"
 --   terminal         "succeeded", "gave_up", "cancelled", "invalid"; the deadline ends in "gave_up"
 --   after the end    an outcome that comes too late is "late" and changes no state but one: an
 --                    acceptance of a lost attempt ends an unfinished process as succeeded
@@ -26,7 +26,7 @@ create table towpath.process_kind (
     process_kind     towpath.label primary key,
     -- Decides what comes next. Null: a program outside the database does (fn_process_due).
     supervisor       text,
-    -- Told about every fact, in its transaction; writes what the kind keeps of it.
+    -- Called with every fact, in its transaction; stores what the kind needs of it.
     recorder         text,
     -- The kind of the job that is an attempt, and what stands in its payload.
     task_kind        towpath.label not null,
@@ -46,8 +46,8 @@ create table towpath.process_kind (
     -- When to look again if the supervisor named no time, or failed.
     check_seconds    integer     not null default 30,
     backoff_seconds  integer     not null default 10,
-    -- What to do when nobody knows whether an attempt took effect and the other side does not
-    -- honour the key: try again, or ask a person.
+    -- What to do when it is not known whether an attempt took effect and the other side does not
+    -- honour the key: retry, or hold it for an operator.
     on_uncertain     text        not null default 'hold',
     changed_by       towpath.label not null,
     changed_at       timestamptz not null default towpath.fn_now(),

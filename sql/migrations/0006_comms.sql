@@ -22,7 +22,7 @@ create table comms.message (
     constraint message_channel_check check (channel in ('email', 'sms')),
     constraint message_key_short_check check (octet_length(idempotency_key) <= 500),
     constraint message_key_uq unique (idempotency_key),
-    -- So that an e-mail cannot hang on a text message.
+    -- So that an e-mail cannot refer to a text message.
     constraint message_channel_uq unique (message_id, channel)
 );
 

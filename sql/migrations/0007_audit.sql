@@ -1,4 +1,4 @@
--- What people did through the dashboard: one row per action, whether it worked or not.
+-- Actions of operators through the dashboard: one row per action, whether it succeeded or not.
 
 create table towpath.audit (
     audit_id bigint        generated always as identity primary key,

@@ -3,9 +3,9 @@
 -- The number is given in the transaction of the pass, under the lock of route_stream, and the
 -- lock lasts to the commit: so numbers are dense and become visible in their order. The sender
 -- appends in that order and names the number as the epoch of an idempotent producer. A repeated
--- append is then a duplicate or fenced off, whoever died in between or lost its lease. A stream that
--- knows a higher number than last_number has outlived a restore of the database: the route goes on
--- as a new producer, or what it has now would be taken for what was lost.
+-- append is then a duplicate or fenced off, even if a sender died or lost its lease in between. A stream that
+-- knows a higher number than last_number shows that the database was restored: the route continues as a
+-- new producer, or its new events would be taken for the lost ones.
 --
 -- Lock order: route_stream comes with delivery_target (5), stream_delivery with delivery (6).
 
@@ -34,7 +34,7 @@ create table towpath.route_stream (
     constraint route_stream_owner_not_blank_check check (btrim(lease_owner) <> '')
 ) with (fillfactor = 50);
 
--- An event on its way into a stream. Deleted at its end: delivery_attempt tells the rest.
+-- An event on its way into a stream. Deleted at its end: delivery_attempt has the history.
 create table towpath.stream_delivery (
     route_stream_no integer     not null references towpath.route_stream,
     number          bigint      not null,

@@ -45,7 +45,8 @@ select j.job_id,
        j.login
   from towpath.job j
   left join towpath._job_now v on v.job_id = j.job_id
-  -- As _job_runs and _run_reach: a view reads tables by its owner's rights, but calls functions by the reader's.
+  -- As _job_runs, which readers of the view may not call: a view reads tables by its owner's rights, but calls
+  -- functions by the reader's.
   left join lateral (
        select x.attempt, x.refunded, x.picked_at, x.finished_at, x.outcome::text as outcome, x.error
          from (select r.attempt, r.refunded, r.picked_at, r.finished_at, r.outcome, r.error
@@ -54,11 +55,11 @@ select j.job_id,
                (select r.attempt, r.refunded, r.picked_at, r.finished_at, r.outcome, r.error
                   from towpath.job_run r
                  where r.job_ids is not null and r.job_id >= j.job_id
-                   and r.job_id <= (lpad(to_hex(least(('x' || left(replace(j.job_id::text, '-', ''), 12))::bit(48)::bigint
-                                                      + 10000, 281474976710655)), 12, '0') || 'ffffffffffffffffffff')::uuid
+                   and r.job_id <= towpath._run_reach(j.job_id)
                    and r.job_ids[1] <= j.job_id and j.job_id = any(r.job_ids)
                  order by r.job_id limit 1)) x
         order by x.attempt desc limit 1) r on true
  cross join towpath.job_retention m;
 
 grant select on towpath.job_queue to workflow_admin, towpath_observer;
+grant execute on function towpath._run_reach(uuid) to workflow_admin, towpath_observer;

@@ -4,8 +4,8 @@ create or replace view towpath.v_job_queue_backlog as
 select b.job_kind,
        b.state,
        b.row_count,
-       to_timestamp((('x' || replace(left(b.oldest, 13), '-', ''))::bit(48)::bigint) / 1000.0) as oldest_created_at,
-       to_timestamp((('x' || replace(left(b.newest, 13), '-', ''))::bit(48)::bigint) / 1000.0) as newest_created_at,
+       towpath._uuid7_at(b.oldest::uuid) as oldest_created_at,
+       towpath._uuid7_at(b.newest::uuid) as newest_created_at,
        b.next_scheduled_at,
        b.avg_attempts,
        b.max_attempts,
@@ -26,3 +26,4 @@ select b.job_kind,
   left join towpath.job_pause p on p.job_kind = b.job_kind;
 
 grant select on towpath.v_job_queue_backlog to workflow_admin, towpath_observer;
+grant execute on function towpath._uuid7_at(uuid) to workflow_admin, towpath_observer;

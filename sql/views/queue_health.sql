@@ -80,7 +80,7 @@ select h.executor_name,
                   as dead_letters_escalated,
               coalesce(sum(s.n) filter (where s.triage_status = 'closed'), 0)::bigint
                   as dead_letters_closed
-         from (select d.triage_status, count(*) as n from towpath.job_dead_letter d group by d.triage_status) s) letter
+         from (select c.triage_status, c.letters as n from towpath.job_dead_letter_count c) s) letter
  cross join (
        select coalesce(sum(s.rules), 0)::bigint as subscription_rules,
               coalesce(sum(s.enabled_rules), 0)::bigint as subscriptions_enabled

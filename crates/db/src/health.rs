@@ -25,6 +25,8 @@ pub struct Health {
     pub unnumbered_since: Option<Timestamp>,
     /// Items that a loop has set aside; 10,001 is more than 10,000.
     pub loop_faults: i64,
+    /// Deliveries that wait behind one; 10,001 is more than 10,000.
+    pub deliveries_behind: i64,
     /// Processes that wait for a person; 10,001 is more than 10,000.
     pub processes_held: i64,
     /// Processes whose supervisor, a function here, was not called in time; 10,001 is more than 10,000.
@@ -81,6 +83,7 @@ impl Readings<'_> {
             unfolded_since: self.health.unfolded_since,
             unnumbered_since: self.health.unnumbered_since,
             loop_faults: self.health.loop_faults,
+            deliveries_behind: self.health.deliveries_behind,
             overdue_since: self.health.overdue_since,
             processes_overdue: self.health.processes_overdue,
             processes_held: self.health.processes_held,

@@ -72,6 +72,7 @@ impl Database {
             item: fault.item,
             error: fault.error,
             times: fault.times,
+            behind: fault.behind.iter().map(ToString::to_string).collect(),
         };
         Ok(waiting.map(fact).collect())
     }

@@ -3,6 +3,8 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use towpath_model::id::DeliveryId;
+
 use crate::answer::read_field;
 use crate::{Attribution, Database, Error};
 
@@ -26,6 +28,8 @@ pub struct LoopFault {
     pub last_at: Timestamp,
     /// When it is tried again.
     pub next_try_at: Timestamp,
+    /// The deliveries that wait behind it, because their route keeps the order of its key; the first 1,000.
+    pub behind: Vec<DeliveryId>,
     /// Who last asked for a retry or dropped it.
     pub changed_by: Option<String>,
     /// When.

@@ -125,6 +125,14 @@ impl Database {
         self.payload_opened(self.call(sql, &[&payload_ref.to_string(), &actor]).await?)
     }
 
+    /// Deletes one payload, for the login that stored it and for administrators. A job that still names it fails in
+    /// words when it asks for its data.
+    pub async fn payload_delete(&self, payload_ref: PayloadRef, actor: &str) -> Result<(), Error> {
+        let sql = "select towpath.fn_payload_delete($1, $2)";
+        let answer = self.call(sql, &[&payload_ref.to_string(), &actor]).await?;
+        read_field::<String>(answer, "payload_ref").map(drop)
+    }
+
     /// The payload that a job names in `payload_ref`, for whoever holds its lease.
     pub async fn job_payload(
         &self,

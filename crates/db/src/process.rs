@@ -106,7 +106,7 @@ pub struct ProcessPage {
     pub cursor: Option<ProcessId>,
 }
 
-/// A process after somebody decided something about it.
+/// A process after a decision about it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ProcessMoved {
     /// The process.
@@ -122,7 +122,7 @@ pub struct NewProcess<'a> {
     pub process_kind: &'a str,
     /// What it is about: one process per kind and reference, for ever.
     pub reference: &'a str,
-    /// When its supervisor looks at it first; none is at once.
+    /// When its supervisor first runs; none is immediately.
     pub check_at: Option<Timestamp>,
     /// When it ends at the latest; none is the kind's own.
     pub deadline_at: Option<Timestamp>,
@@ -180,12 +180,12 @@ pub enum Decision {
     },
 }
 
-/// An attempt that was begun: nobody else will begin it.
+/// An attempt that was begun; it cannot be begun again.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct AttemptBegun {
     /// Until when it counts as running.
     pub lease_until: Timestamp,
-    /// The key to give to whoever acts: the same for every attempt.
+    /// The idempotency key for the other side: the same for every attempt.
     pub idempotency_key: String,
 }
 
@@ -282,7 +282,7 @@ impl Database {
         read(answer).map_err(|error| no_such_process(error, process_id))
     }
 
-    /// Begins an attempt, once: whoever comes second hears `Conflict`.
+    /// Begins an attempt, once: a second call gets `Conflict`.
     pub async fn process_attempt_begin(
         &self,
         attempt: (ProcessId, i32),

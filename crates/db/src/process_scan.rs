@@ -8,7 +8,7 @@ use crate::{Database, Error};
 /// What one scan did.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessScan {
-    /// Processes whose time had come.
+    /// Processes that were due.
     pub checked: i64,
     /// Those whose supervisor failed; see the task errors.
     pub failed: i64,
@@ -17,7 +17,7 @@ pub struct ProcessScan {
 }
 
 impl Database {
-    /// Looks at up to `limit` processes whose time has come: lost attempts become facts,
+    /// Looks at up to `limit` processes that are due: lost attempts become facts,
     /// deadlines end what is not over, supervisors decide.
     pub async fn process_scan(&self, limit: i32) -> Result<ProcessScan, Error> {
         read(self.call("select towpath.fn_process_scan($1)", &[&limit]).await?)

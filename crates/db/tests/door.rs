@@ -129,7 +129,8 @@ async fn a_message_that_cannot_be_sent_raises() {
     for (channel, call) in [("email", email), ("sms", sms)] {
         let refused = app.refused(&format!("{call})")).await;
         assert_eq!(refused.refusal, Some(Refusal::NotAuthorised), "{refused:?}");
-        let grant = format!("towpath executor grant add {} --job-kind {channel} --executor PG_worker", app.login);
+        let grant =
+            format!("towpath executor grant add {} --job-kind {channel} --executor PG_worker", app.login);
         assert!(refused.hint.contains(&grant), "{refused:?}");
         let sql = format!("select towpath.fn_producer_grant_put('{}', '{channel}', 'PG_worker')", app.login);
         app.db.execute(&sql).await;
@@ -151,7 +152,8 @@ async fn a_message_that_cannot_be_sent_raises() {
     }
     let first = app.id(&format!("towpath.{email}, key => 'order-7')")).await;
     assert_eq!(app.id(&format!("towpath.{email}, key => 'order-7')")).await, first);
-    let sql = "select count(*) || ' ' || min(process_kind) || ' ' || min(process_id::text) from towpath.process";
+    let sql =
+        "select count(*) || ' ' || min(process_kind) || ' ' || min(process_id::text) from towpath.process";
     assert_eq!(app.db.text(sql).await, format!("1 comms.send_email {first}"));
     let other = app.client.query(&format!("select towpath.{sms}, key => 'order-7')"), &[]).await.unwrap_err();
     assert_eq!(Refusal::from_sqlstate(other.code().unwrap().code()), Some(Refusal::Conflict));

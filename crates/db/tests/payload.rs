@@ -97,6 +97,59 @@ async fn only_its_owner_an_administrator_and_the_jobs_worker_read_it() {
     assert!(matches!(&other, Error::NotFound(words) if words.contains("s3://bucket/key")), "{other}");
 }
 
+/// Q25: whoever stored a payload and an administrator delete it, audited; a job that still names it is told why it gets
+/// nothing.
+#[tokio::test]
+async fn a_payload_is_deleted_by_itself() {
+    let queue = Queue::open().await;
+    let stored = queue.producer.payload_put(text("hello", "default")).await.unwrap();
+    let kept = queue.producer.payload_put(text("stays", "default")).await.unwrap();
+    queue.enqueue_job(&NewJob::new("mail").payload_ref(stored.to_string())).await;
+    let stranger = queue.db.database_as("towpath_consumer").await.0;
+    assert!(stranger.payload_delete(stored, "me").await.is_err(), "a consumer was not granted it");
+    let call = format!("select towpath.fn_payload_delete('{stored}') ->> 'error'");
+    let other: Option<String> =
+        queue.db.client_as("towpath_producer").await.query_one(&call, &[]).await.unwrap().get(0);
+    assert_eq!(other.as_deref(), Some("not_authorised"), "somebody else's");
+
+    queue.producer.payload_delete(stored, "me").await.unwrap();
+    let admin = queue.db.database().await;
+    let audited = admin.audit_list(10, None).await.unwrap();
+    assert_eq!((audited[0].actor.as_str(), audited[0].action.as_str()), ("me", "payload delete"));
+    assert_eq!(audited[0].target, stored.to_string());
+    let lease = queue.claim().await;
+    let gone = queue.worker.job_payload(lease.owner(), (lease.job_id(), lease.attempt())).await.unwrap_err();
+    assert!(matches!(&gone, Error::NotFound(words) if words.contains("it was deleted")), "{gone}");
+    assert!(matches!(queue.producer.payload_delete(stored, "me").await, Err(Error::NotFound(_))));
+
+    assert_eq!(queue.producer.payload_get(kept, "me").await.unwrap().data, b"stays");
+    admin.payload_delete(kept, "ann").await.expect("an administrator deletes anybody's");
+    assert_eq!(queue.db.text("select count(*) from towpath.payload").await, "0");
+}
+
+/// Q25, E08: an event names a stored payload, a route hands the reference on, and the worker of the route's job reads it.
+#[tokio::test]
+async fn a_routed_job_reads_the_payload_that_its_event_names() {
+    let queue = Queue::open().await;
+    let stored = queue.producer.payload_put(text("hello", "default")).await.unwrap();
+    queue
+        .db
+        .execute(&format!(
+            "select towpath.fn_route_put('r', 'job', '{{\"job_kind\": \"mail\", \"from_payload\": {{\"payload_ref\": \"data\"}}}}', 'd');
+             select towpath.fn_route_mode_set('r', 'live', 'tester', 'a test');
+             select towpath.emit('d', 't', '{{\"data\": \"{stored}\"}}');
+             select towpath.fn_event_sequence();
+             select towpath.fn_route_worker_run('default')"
+        ))
+        .await;
+    let lease = queue.claim().await;
+    let held = (lease.job_id(), lease.attempt());
+    assert_eq!(queue.worker.job_payload(lease.owner(), held).await.unwrap().data, b"hello");
+    let shown = queue.db.text("select payload_ref from towpath.job_queue").await;
+    assert_eq!(shown, stored.to_string());
+    assert_eq!(queue.db.text("select decision from towpath.v_route_attempt").await, "sent");
+}
+
 /// Q25: sixteen MiB fit, one byte more is refused in words, and so are a bad project and a bad type.
 #[tokio::test]
 async fn sizes_and_names_are_bounded() {

@@ -45,13 +45,13 @@ const RIGHTS: &[(&str, &str)] = &[
         "comms.create_email_message comms.create_sms_message comms.kickoff_send_email_task \
          comms.kickoff_send_sms_task comms.send_email comms.send_sms emit emit_many enqueue enqueue_many \
          fn_event_emit fn_event_emit_many fn_job_enqueue fn_job_enqueue_many fn_mot_graph_emit fn_now \
-         fn_payload_get fn_payload_prepare fn_payload_put fn_process_start fn_schema_status payload_get \
-         payload_put payload_put_bytes start_process",
+         fn_payload_delete fn_payload_get fn_payload_prepare fn_payload_put fn_process_start fn_schema_status payload_get \
+         payload_put payload_put_bytes send_email send_sms start_process",
     ),
     // Reads everything that carries no secret.
     (
         "towpath_observer",
-        "comms.count_send_email_task_failures comms.count_send_email_task_lost \
+        "_run_reach _uuid7_at comms.count_send_email_task_failures comms.count_send_email_task_lost \
          comms.count_send_email_task_scheduled comms.count_send_sms_task_failures \
          comms.count_send_sms_task_lost comms.count_send_sms_task_scheduled \
          comms.has_send_email_task_succeeded comms.has_send_sms_task_succeeded comms.is_send_email_task_over \
@@ -72,7 +72,7 @@ const RIGHTS: &[(&str, &str)] = &[
     // Administers, and serves: the dashboard acts and tokens are checked in its name.
     (
         "workflow_admin",
-        "comms.count_send_email_task_failures comms.count_send_email_task_lost \
+        "_run_reach _uuid7_at comms.count_send_email_task_failures comms.count_send_email_task_lost \
          comms.count_send_email_task_scheduled comms.count_send_sms_task_failures \
          comms.count_send_sms_task_lost comms.count_send_sms_task_scheduled comms.create_email_message \
          comms.create_sms_message comms.has_send_email_task_succeeded comms.has_send_sms_task_succeeded \
@@ -94,7 +94,7 @@ const RIGHTS: &[(&str, &str)] = &[
          fn_job_retention_tick fn_job_retry fn_job_show fn_job_subscription_delete fn_job_subscription_list \
          fn_job_subscription_put fn_job_why fn_loop_fault_drop fn_loop_fault_list fn_loop_fault_over \
          fn_loop_fault_record fn_loop_fault_retry fn_metrics_postgres fn_metrics_read fn_mot_graph_emit \
-         fn_mot_graph_show fn_now fn_payload_get fn_payload_key_erase fn_payload_key_list fn_payload_key_rotate \
+         fn_mot_graph_show fn_now fn_payload_delete fn_payload_get fn_payload_key_erase fn_payload_key_list fn_payload_key_rotate \
          fn_payload_prepare fn_payload_put fn_payload_retention_tick fn_process_cancel fn_process_kind_list fn_process_kind_put fn_process_list \
          fn_process_resolve fn_process_scan fn_process_show fn_process_start fn_producer_grant_list \
          fn_producer_grant_put fn_producer_grant_revoke fn_queue_chart fn_queue_heartbeat_forget \
@@ -106,7 +106,7 @@ const RIGHTS: &[(&str, &str)] = &[
          fn_route_test fn_route_worker_list fn_route_worker_put fn_schedule_delete fn_schedule_due \
          fn_schedule_fire fn_schedule_list fn_schedule_pause fn_schedule_put fn_schedule_resume \
          fn_schedule_skip fn_schema_drift fn_schema_status fn_task_error_list job_queue payload_get payload_put \
-         payload_put_bytes start_process v_event_health \
+         payload_put_bytes send_email send_sms start_process v_event_health \
          v_executor_subscription_health v_job_dead_letter_summary v_job_queue_backlog v_process_attention \
          v_process_health v_queue_health v_queue_heartbeat v_route_attempt v_route_health \
          v_route_worker_cursor v_subscription_broadcast_used",

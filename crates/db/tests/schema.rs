@@ -92,7 +92,7 @@ async fn page(db: &TestDb) -> String {
         "-- The present schema, written by `./dev docs schema`. Change the files it names, not this one.\n"
             .to_owned();
     let migrations = MIGRATIONS.iter().map(|m| (format!("migrations/{}.sql", m.name), m.sql));
-    let sources = SOURCES.iter().map(|source| (source.path.to_owned(), source.sql));
+    let sources = SOURCES.iter().map(|source| (source.path.to_owned(), source.sql.as_ref()));
     for (path, sql) in [("install.sql".to_owned(), INSTALL)].into_iter().chain(migrations).chain(sources) {
         let file = File::read(sql);
         page.push_str(&format!("\n-- sql/{path}\n"));

@@ -78,6 +78,8 @@ pub struct FaultFact {
     pub error: String,
     /// How often it was tried.
     pub times: i32,
+    /// The deliveries that wait behind it.
+    pub behind: Vec<String>,
 }
 
 /// Everything `doctor` judges.
@@ -296,15 +298,16 @@ fn loops(facts: &Facts) -> Vec<Finding> {
     if facts.loop_faults.is_empty() {
         return vec![ok("loops", "nothing is set aside")];
     }
-    let fault = |FaultFact { name, item, error, times }: &FaultFact| {
+    let fault = |FaultFact { name, item, error, times, behind }: &FaultFact| {
         let error = error.lines().next().unwrap_or_default();
-        let message = format!("{name} set {item} aside after {times} tries: {error}");
-        bad(
-            "loops",
-            Level::Warn,
-            message,
-            format!("fix the cause, then: towpath fault retry {name} {item:?}"),
-        )
+        let mut message = format!("{name} set {item} aside after {times} tries: {error}");
+        let mut advice = format!("fix the cause, then: towpath fault retry {name} {item:?}");
+        if let Some(first) = behind.first() {
+            message +=
+                &format!("; {} of its ordering key wait behind it, the first is {first}", behind.len());
+            advice += &format!("; towpath fault drop {name} {item:?} --why … sends them without it");
+        }
+        bad("loops", Level::Warn, message, advice)
     };
     facts.loop_faults.iter().map(fault).collect()
 }
@@ -418,8 +421,13 @@ mod tests {
         assert_eq!(superuser(vec![]), [], "every program has a role of its own");
         assert_eq!(with(|f| f.functions_open_to_public.push("x()".into())), [("roles", Level::Fail)]);
         assert_eq!(with(|f| f.gates[0].open = false), [("gates", Level::Note)]);
-        let fault =
-            FaultFact { name: "reap".into(), item: "1".into(), error: "out of range".into(), times: 2 };
+        let fault = FaultFact {
+            name: "reap".into(),
+            item: "1".into(),
+            error: "out of range".into(),
+            times: 2,
+            behind: vec![],
+        };
         assert_eq!(with(|f| f.loop_faults.push(fault)), [("loops", Level::Warn)]);
         assert_eq!(with(|f| f.clock_offset_ms = -5_000), [("clock", Level::Warn)]);
         assert_eq!(with(|f| f.connections = (95, 100)), [("connections", Level::Warn)]);

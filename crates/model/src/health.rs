@@ -38,6 +38,8 @@ pub struct Facts {
     pub unnumbered_since: Option<Timestamp>,
     /// Items that a loop has set aside; 10,001 is more than 10,000.
     pub loop_faults: i64,
+    /// Deliveries that wait behind one; 10,001 is more than 10,000.
+    pub deliveries_behind: i64,
     /// The process that is longest overdue.
     pub overdue_since: Option<Timestamp>,
     /// How many are; 10,001 is more than 10,000.
@@ -228,7 +230,11 @@ fn waiting(facts: &Facts) -> Vec<Attention> {
     }
     if facts.loop_faults > 0 {
         let items = about_many(facts.loop_faults, "item", "items");
-        let text = format!("loops set {items} aside that they cannot process");
+        let behind = match facts.deliveries_behind {
+            0 => String::new(),
+            n => format!("; {} behind", about_many(n, "delivery waits", "deliveries wait")),
+        };
+        let text = format!("loops set {items} aside that they cannot process{behind}");
         found.push(warn(Part::Maintenance, text, "towpath fault list", "/ui#faults"));
     }
     if facts.processes_held > 0 {
@@ -324,6 +330,7 @@ mod tests {
             unfolded_since: None,
             unnumbered_since: None,
             loop_faults: 0,
+            deliveries_behind: 0,
             overdue_since: None,
             processes_overdue: 0,
             processes_held: 0,
@@ -460,6 +467,12 @@ mod tests {
                 Level::Warn,
                 Part::Maintenance,
                 "loops set 1 item aside that they cannot process",
+            ),
+            (
+                with(|facts| (facts.loop_faults, facts.deliveries_behind) = (2, 3)),
+                Level::Warn,
+                Part::Maintenance,
+                "loops set 2 items aside that they cannot process; 3 deliveries wait behind",
             ),
             (
                 with(|facts| facts.executors_stale = vec!["a".into(), "b".into()]),

@@ -7,7 +7,6 @@
 //! it anywhere: positions and cursors move in the database's own transactions, and leases
 //! of deliveries run out.
 
-mod webhook_sender;
 mod fail_point;
 mod limits;
 mod numbers;
@@ -18,6 +17,7 @@ mod set_aside;
 pub mod stream;
 mod wake;
 pub mod webhook;
+mod webhook_sender;
 
 pub use role::{Config, Role};
 

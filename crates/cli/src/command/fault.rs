@@ -82,9 +82,10 @@ fn list(faults: &[LoopFault]) -> String {
             fault.times.to_string(),
             format!("{:.0}", fault.last_at),
             next,
+            if fault.behind.is_empty() { String::new() } else { fault.behind.len().to_string() },
             first_line(&fault.error),
         ]
     };
     let rows: Vec<_> = faults.iter().map(row).collect();
-    table(["LOOP", "ITEM", "TRIES", "LAST", "NEXT TRY", "ERROR"], &rows)
+    table(["LOOP", "ITEM", "TRIES", "LAST", "NEXT TRY", "WAIT BEHIND IT", "ERROR"], &rows)
 }

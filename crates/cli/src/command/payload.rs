@@ -1,4 +1,4 @@
-//! `towpath payload put | get | key …`: data that jobs name instead of carrying it.
+//! `towpath payload put | get | delete | key …`: data that jobs name instead of carrying it.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -37,6 +37,11 @@ pub(crate) enum Payload {
         #[arg(long, value_name = "FILE")]
         output: Option<PathBuf>,
     },
+    /// Delete stored data; a job that still names it fails when it asks for it; audited
+    Delete {
+        /// Its reference, as in payload:0190f5a4-5c2e-7bb0-9f33-0123456789ab
+        payload_ref: PayloadRef,
+    },
     /// Keys of projects that store their payloads encrypted
     #[command(subcommand)]
     Key(Key),
@@ -72,6 +77,11 @@ pub(crate) async fn run(payload: Payload, settings: &Settings, output: &Output) 
             }
             Payload::Get { payload_ref, output: file } => {
                 get(&database, payload_ref, file.as_deref(), output).await?;
+            }
+            Payload::Delete { payload_ref } => {
+                database.payload_delete(payload_ref, &super::actor()).await?;
+                let deleted = payload_ref.to_string();
+                output.show(&json!({ "payload_ref": deleted }), |_| format!("Deleted {deleted}."));
             }
             Payload::Key(key) => run_key(key, &database, output).await?,
         }

@@ -38,9 +38,9 @@ pub struct RouteDeadLetter {
 /// Which dead letters are meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Letters {
-    /// Those somebody has to deal with.
+    /// Those that are open.
     Open,
-    /// Those somebody has dealt with.
+    /// Those that are resolved.
     Resolved,
 }
 
@@ -58,7 +58,7 @@ pub struct RouteDeadLetterPage {
 pub struct LetterReplayed {
     /// The letter.
     pub dead_letter_id: DeadLetterId,
-    /// What became of it this time.
+    /// The result of this attempt.
     pub decision: Decision,
     /// How often it was replayed before.
     pub generation: i32,

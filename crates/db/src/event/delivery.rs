@@ -1,4 +1,4 @@
-//! Deliveries: webhooks claimed under a lease, sent by somebody else, ended here (E08).
+//! Deliveries: webhooks are claimed under a lease and their results recorded here; the sender is elsewhere (E08).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -67,9 +67,9 @@ pub struct UnreadableDelivery {
 pub struct Claimed {
     /// To be sent now.
     pub deliveries: Vec<Delivery>,
-    /// Never to be sent: each fails by itself, and the others go on.
+    /// Cannot be sent: each fails by itself, and the others are sent.
     pub unreadable: Vec<UnreadableDelivery>,
-    /// Attempts of others whose lease had run out; they are due again.
+    /// Attempts of others whose lease expired; they are due again.
     pub lost: i64,
     /// When the next one becomes due.
     pub next_at: Option<Timestamp>,
@@ -132,7 +132,7 @@ pub struct DeliveryFailure {
     pub retry_after: Option<Duration>,
 }
 
-/// What became of a delivery after a failed attempt.
+/// The state of a delivery after a failed attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct AfterDelivery {
     /// `waiting`, or `dead`: a dead letter.
@@ -171,7 +171,7 @@ struct Head {
     route_name: String,
 }
 
-/// What is to be sent; url, headers and timeout are as somebody wrote them into the route.
+/// What to send; url, headers and timeout are as the route has them.
 #[derive(Deserialize)]
 struct Row {
     webhook_id: String,

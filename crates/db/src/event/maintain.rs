@@ -15,7 +15,7 @@ use crate::{Database, Error};
 pub struct BroadcastCheck {
     /// Events that were resolved.
     pub events: i64,
-    /// Those that nobody had subscribed.
+    /// Those without a subscriber.
     pub broadcasts: i64,
     /// Their share.
     pub percent: f64,
@@ -52,7 +52,7 @@ pub struct Check {
     pub more: Map<String, Value>,
 }
 
-/// How much a verification looks at.
+/// How much a verification reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
     /// The newest 100,000 positions and ten minutes.
@@ -85,7 +85,7 @@ pub struct EventHealth {
     pub checked_at: Timestamp,
 }
 
-/// Events of one kind that nobody had subscribed (R03).
+/// Events of one kind without a subscriber (R03).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the columns of sql/views/subscription_broadcast_used.sql")]
 pub struct BroadcastUsed {
@@ -129,7 +129,7 @@ impl Database {
         row.ok_or_else(|| Error::Unreadable("no row of v_event_health".into()))
     }
 
-    /// Which events nobody had subscribed, the most frequent first.
+    /// Events without a subscriber, the most frequent first.
     pub async fn event_broadcasts(&self) -> Result<Vec<BroadcastUsed>, Error> {
         self.rows(
             "towpath.v_subscription_broadcast_used",

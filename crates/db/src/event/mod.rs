@@ -1,4 +1,4 @@
-//! Events: emitting and reading them, who hears them, where routes send them, and what the
+//! Events: emitting and reading them, who gets them, where routes send them, and what the
 //! route role asks for again and again.
 //!
 //! One typed call per public function of `sql/functions/{event_*,sequencer,recipient,route*,

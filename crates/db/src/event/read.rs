@@ -76,7 +76,7 @@ pub enum From {
 /// A page of events.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct EventPage {
-    /// As whom it was read, if it was read as somebody.
+    /// The consumer it was read as, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub consumer: Option<String>,
     /// The events.
@@ -92,12 +92,12 @@ pub struct EventPage {
     pub more: bool,
 }
 
-/// One event and what became of it.
+/// One event, its decisions and deliveries.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct EventWhole {
     /// The event.
     pub event: Event,
-    /// Who hears it, by the subscriptions of now.
+    /// Who gets it, by the present subscriptions.
     pub recipients: Recipients,
     /// What workers decided.
     pub attempts: Vec<RouteAttempt>,
@@ -107,16 +107,16 @@ pub struct EventWhole {
     pub deliveries: DeliveryHistory,
 }
 
-/// Who hears an event (R02).
+/// Who gets an event (R02).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Recipients {
-    /// The best step by which anybody hears it.
+    /// The most specific step by which a recipient gets it.
     pub step: Step,
-    /// Whether nobody hears it by a row of their own.
+    /// Whether no recipient gets it by its own subscription.
     pub broadcast: bool,
     /// Whether subscriptions decide at all (R04).
     pub resolution_enabled: bool,
-    /// Who hears it.
+    /// Who gets it.
     pub recipients: Vec<Recipient>,
     /// Whose most specific row is muted.
     pub suppressed: Vec<Recipient>,
@@ -163,7 +163,7 @@ pub struct DeliveryHistory {
 /// What a worker would do with an event, and why.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Explained {
-    /// Who hears it.
+    /// Who gets it.
     #[serde(flatten)]
     pub recipients: Recipients,
     /// The worker that was asked.
@@ -180,7 +180,7 @@ pub struct WouldDecide {
     /// How far the route goes.
     #[serde(default)]
     pub mode: Option<Mode>,
-    /// What would become of it.
+    /// The decision.
     pub decision: Decision,
     /// Why, if the mode does not say it.
     pub reason: Option<String>,
@@ -198,7 +198,7 @@ pub enum Question {
         /// Its id.
         event_id: EventId,
     },
-    /// One that nobody emitted.
+    /// One that is only described.
     Imagined {
         /// Its domain.
         event_domain: String,
@@ -214,7 +214,7 @@ pub enum Question {
 }
 
 impl Database {
-    /// One event and what became of it.
+    /// One event, its decisions and deliveries.
     pub async fn event_show(&self, event_id: EventId) -> Result<EventWhole, Error> {
         let answer = self.call("select towpath.fn_event_show($1)", &[&event_id.uuid()]).await?;
         read(answer).map_err(|error| no_such_event(error, event_id))
@@ -237,7 +237,7 @@ impl Database {
         read(self.call("select towpath.fn_event_read($1, $2, $3)", &[&consumer, &after, &limit]).await?)
     }
 
-    /// Who hears an event.
+    /// Who gets an event.
     pub async fn resolve_recipients(&self, question: &Question) -> Result<Recipients, Error> {
         let event = serde_json::to_value(question).expect("a question is plain data");
         read(self.call("select towpath.fn_resolve_recipients($1)", &[&event]).await?)

@@ -66,7 +66,7 @@ pub struct RouteSpec<'a> {
     pub event_type: Option<&'a str>,
     /// Of which stream; none for any.
     pub event_stream: Option<&'a str>,
-    /// For whom: one recipient, or all of a kind as `role:*`; none for whoever hears it.
+    /// For whom: one recipient, or all of a kind as `role:*`; none for everyone who gets it.
     pub recipient_filter: Option<&'a str>,
     /// What the payload must contain.
     pub payload_filter: Value,
@@ -177,7 +177,7 @@ pub struct RouteSent {
     pub route_name: String,
     /// The event.
     pub event_id: EventId,
-    /// What became of it.
+    /// The result.
     pub decision: Decision,
     /// How often it was replayed before.
     pub generation: i32,

@@ -79,7 +79,7 @@ impl Database {
         read(answer).map_err(|error| no_route(error, route_name))
     }
 
-    /// Forgets the failures of a webhook route's target, so that what waits is sent at once.
+    /// Forgets the failures of a webhook route's target, so that waiting deliveries are sent immediately.
     pub async fn route_circuit_close(
         &self,
         route_name: &str,

@@ -47,7 +47,7 @@ pub struct Decisions {
     pub dry_run: i64,
     /// The route is off.
     pub disabled: i64,
-    /// Nobody hears it, or no route takes it.
+    /// No recipient gets it, or no route takes it.
     pub skipped: i64,
     /// The target refused: a dead letter each.
     pub failed: i64,
@@ -98,7 +98,7 @@ pub struct RouteCursor {
 
 impl Database {
     /// One pass of a worker over at most about `batch` events. Without a slice it takes the one
-    /// that lags most and that nobody holds (E09).
+    /// that lags most and that no other worker holds (E09).
     pub async fn route_worker_run(
         &self,
         worker_name: &str,

@@ -10,7 +10,7 @@ use crate::{Database, Error};
 pub struct Sequenced {
     /// Events that got a position now.
     pub numbered: i64,
-    /// The highest position there is, whoever gave it.
+    /// The highest position there is.
     pub last_position: i64,
     /// There is more to number now.
     pub more: bool,

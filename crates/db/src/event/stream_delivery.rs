@@ -35,7 +35,7 @@ pub struct StreamDelivery {
 /// One event for a stream.
 #[derive(Debug, Clone, Deserialize)]
 pub struct StreamEvent {
-    /// Its place among all that the route ever had for this stream, from 1.
+    /// Its number among the route's deliveries to this stream, from 1.
     pub number: i64,
     /// JSON, byte for byte the same at every attempt.
     pub body: String,

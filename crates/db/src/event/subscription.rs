@@ -1,4 +1,4 @@
-//! Who hears what, who may read it, who may emit it: `sql/functions/event_subscription.sql`.
+//! Who gets which events, who may read them, who may emit them: `sql/functions/event_subscription.sql`.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use crate::answer::{read, read_field};
 use crate::subscription::SubscriptionPut;
 use crate::{Database, Error};
 
-/// One row of who hears what (R01).
+/// One subscription (R01).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the columns of event_subscription; 0004_event.sql says what each holds")]
 pub struct EventSubscription {
@@ -166,7 +166,7 @@ impl Database {
         read_field::<String>(answer, "recipient_ref").map(drop)
     }
 
-    /// Takes a recipient out of the registry: nobody reads as it any more.
+    /// Takes a recipient out of the registry, so that no one can read as it.
     pub async fn event_actor_delete(&self, recipient_ref: &str) -> Result<(), Error> {
         let answer = self.call("select towpath.fn_event_actor_delete($1)", &[&recipient_ref]).await?;
         read_field::<String>(answer, "recipient_ref").map(drop)

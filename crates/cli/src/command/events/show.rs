@@ -92,10 +92,10 @@ fn deliveries(history: &DeliveryHistory) -> Vec<String> {
         parts.push(table(["SENT", "ROUTE", "ATTEMPT", "OUTCOME", "STATUS", "ERROR"], &rows));
     }
     if !history.waiting.is_empty() {
-        let columns = ["delivery_id", "route_name", "attempts", "next_at", "last_error"];
+        let columns = ["delivery_id", "route_name", "attempts", "next_at", "behind", "last_error"];
         let rows: Vec<_> =
             history.waiting.iter().map(|row| columns.map(|column| text(row, column))).collect();
-        parts.push(table(["WAITS", "ROUTE", "ATTEMPTS", "NEXT", "LAST ERROR"], &rows));
+        parts.push(table(["WAITS", "ROUTE", "ATTEMPTS", "NEXT", "BEHIND", "LAST ERROR"], &rows));
     }
     parts
 }
