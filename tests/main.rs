@@ -20,6 +20,7 @@ mod metrics;
 mod migrate;
 mod old;
 mod payload_cli;
+mod plain_english;
 mod private_files;
 mod process_new;
 mod progress;

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use towpath_db::migrate::{MIGRATIONS, SOURCES};
 use towpath_model::refusal::Refusal;
 
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
 /// Every file below `dir` with one of these endings, without what cargo and npm made.
-fn files(dir: &Path, endings: &[&str]) -> Vec<PathBuf> {
+pub(crate) fn files(dir: &Path, endings: &[&str]) -> Vec<PathBuf> {
     let mut found = vec![];
     for entry in std::fs::read_dir(dir).unwrap().flatten() {
         let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
@@ -24,7 +24,7 @@ fn files(dir: &Path, endings: &[&str]) -> Vec<PathBuf> {
     found
 }
 
-fn read(path: &Path) -> String {
+pub(crate) fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
