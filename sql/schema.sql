@@ -229,7 +229,8 @@ create table towpath.job (
     priority towpath.priority not null default 100,
     scheduled_at towpath.moment not null,
     max_attempts towpath.attempt_limit not null,
-    idempotency_key towpath.long_label not null,
+    -- Null: it was given none; its id is shown as its key.
+    idempotency_key towpath.long_label,
     actor towpath.label not null,
     run_id uuid,
     created_at timestamptz not null,
@@ -242,7 +243,7 @@ create table towpath.job (
 create trigger job_written_once before update on towpath.job for each statement execute function
     towpath._append_only();
 
--- A job of a batch on its way in; exists so that a batch is parsed once.
+-- A job as it was asked for, with its defaults filled in (_job_read).
 create type towpath._job_input as (
     job_id uuid,
     job_kind text,
@@ -262,9 +263,9 @@ create type towpath._job_input as (
 );
 
 -- One row per unfinished job: inserted by the enqueue, deleted at the end. A claim does not touch it: it
--- writes a lease entry (lease_batch). Whatever but an ack concerns a held attempt settles it first: it copies
--- the lease from the entry into this row (_job_settle). These updates are HOT: hence the fillfactor, and no
--- index on anything they change.
+-- writes a lease entry. Whatever but an ack concerns a held attempt settles it first: it copies the lease
+-- from the entry into this row (_job_settle). These updates are HOT: hence the fillfactor, and no index on
+-- anything they change.
 create table towpath.job_live (
     job_id uuid not null,
     -- Null if the producer gave no key: then there is nothing to be unique.
@@ -285,7 +286,7 @@ create table towpath.job_live (
     -- Attempts that do not count: released or snoozed.
     refunded towpath.natural_number not null default 0,
     has_children boolean not null default false,
-    -- Settled from lease_batch, whose domain checks it.
+    -- Settled from lease_entry, whose domain checks it.
     lease_owner text,
     progress_percent towpath.percent,
     progress_note text,
@@ -345,8 +346,8 @@ create trigger job_run_append_only before update on towpath.job_run for each sta
 -- Lease entries. A claim writes one per lane, attempt number and refunds instead of a row per job
 -- (docs/decisions/0009-lease-ledger.md and 0010-whole-entries.md). The reaper reads them by lease_until, so
 -- that job_live needs no index on the lease.
-create table towpath.lease_batch (
-    batch_id bigint not null generated always as identity,
+create table towpath.lease_entry (
+    entry_id bigint not null generated always as identity,
     lease_until timestamptz not null,
     -- In the order of the ids.
     job_ids uuid[] not null,
@@ -358,14 +359,28 @@ create table towpath.lease_batch (
     refunded integer,
     -- How long its jobs had waited when they were claimed, all together.
     wait_ms double precision,
-    constraint lease_batch_pkey primary key (batch_id),
-    constraint lease_batch_claim_whole_check check ((((attempt is null) = (lease_owner is null)) and ((attempt
+    constraint lease_entry_pkey primary key (entry_id),
+    constraint lease_entry_claim_whole_check check ((((attempt is null) = (lease_owner is null)) and ((attempt
         is null) = (picked_at is null))))
 ) with (toast_tuple_target = 8160);
--- lease_batch_owner_idx: _job_batches looks up an owner's entries, newest first.
-create index lease_batch_owner_idx on towpath.lease_batch (lease_owner, batch_id) where (attempt is not null);
--- lease_batch_until_idx: fn_job_reap takes what runs out first.
-create index lease_batch_until_idx on towpath.lease_batch (lease_until, batch_id);
+-- lease_entry_owner_idx: _lease_entries looks up an owner's entries, newest first.
+create index lease_entry_owner_idx on towpath.lease_entry (lease_owner, entry_id) where (attempt is not null);
+-- lease_entry_until_idx: fn_job_reap takes what runs out first.
+create index lease_entry_until_idx on towpath.lease_entry (lease_until, entry_id);
+
+-- Jobs that a claim picked and that differ in nothing but id and due time (_job_pick), in the order of their
+-- ids.
+create type towpath._job_group as (
+    lane integer,
+    -- The subscription, negative if it has no max_parallel.
+    holder integer,
+    attempts integer,
+    refunded integer,
+    moved boolean,
+    job_ids uuid[],
+    -- The sum of their due times in seconds.
+    due_sum double precision
+);
 
 -- A finished job below cleaned_below shows as cleaned; partitions below dropped_below are gone.
 create table towpath.job_retention (
@@ -1818,6 +1833,15 @@ create table towpath.stream_delivery (
 -- towpath.fn_producer_grant_revoke(p_grant_id uuid) returns jsonb
 -- towpath.fn_producer_grant_list(p_producer text default null::text) returns jsonb
 
+-- sql/functions/job_limits.sql
+-- towpath._ready_jobs_max() returns integer
+-- towpath._ready_ids_span() returns interval
+-- towpath._entry_jobs_max() returns integer
+-- towpath._run_jobs_min() returns integer
+-- towpath._run_span_ms() returns bigint
+-- towpath._claim_lanes_max() returns integer
+-- towpath._ids_dense(p_ids uuid[]) returns boolean
+
 -- sql/functions/job_wake.sql
 -- towpath._job_wake(p_lanes integer[]) returns void
 -- towpath.fn_job_arm(p_executor text, p_kinds text[] default null::text[]) returns jsonb
@@ -1844,9 +1868,6 @@ create table towpath.stream_delivery (
 --     null::text) returns jsonb
 
 -- sql/functions/job_enqueue_many.sql
--- towpath._job_input_lanes(p_rows towpath._job_input[]) returns table(job_kind text, executor text, priority
---     integer, event_domain text, lane integer, floor_at timestamptz)
--- towpath._ready_jobs_max() returns integer
 -- towpath._job_enqueue_rows(p_jobs jsonb, p_login text default null::text, out job_ids uuid[], out duplicates
 --     boolean[]) returns record
 -- towpath._job_enqueue_object(p_job jsonb) returns jsonb
@@ -1858,35 +1879,50 @@ create table towpath.stream_delivery (
 -- towpath._job_runs(p_job_id uuid) returns table(attempt integer, refunded integer, picked_at timestamptz,
 --     finished_at timestamptz, outcome text, lease_owner text, ended_by text, error text)
 
+-- sql/functions/job_ready.sql
+-- towpath._job_ready_split(p_tids tid[], p_taken uuid[]) returns void
+-- towpath._job_ready_free(p_job_id uuid, p_lane integer, p_due_at timestamptz) returns boolean
+
+-- sql/functions/job_parallel.sql
+-- towpath._job_parallel_enter(p_holders integer[], p_caps integer[], out nos integer[], out rooms integer[],
+--     out held integer[], out folded_to bigint[], out change_no bigint[], out changed boolean[]) returns
+--     record
+-- towpath._job_parallel_leave(p_nos integer[], p_held integer[], p_folded_to bigint[], p_change_no bigint[],
+--     p_changed boolean[]) returns void
+
 -- sql/functions/job_claim.sql
 -- towpath._job_lane_set(p_executor text, p_kinds text[]) returns table(substrate text, worker text,
 --     login_role text, lease_seconds text, lanes integer[], floors timestamptz[], priorities integer[],
 --     holders integer[], caps integer[])
 -- towpath._job_claim_refusal(p_executor text, p_substrate text, p_worker text, p_login_role text, p_lanes
 --     integer[]) returns jsonb
--- towpath._job_parallel_enter(p_holders integer[], p_caps integer[], out nos integer[], out room integer[],
---     out held integer[], out released integer[], out folded_to bigint[], out change_no bigint[]) returns
---     record
--- towpath._job_parallel_leave(p_no integer, p_held integer, p_folded_to bigint, p_change_no bigint) returns
---     void
--- towpath._job_ready_spread(p_tids tid[], p_taken uuid[]) returns void
--- towpath._ids_dense(p_ids uuid[]) returns boolean
+-- towpath._job_claim_invalid(p_executor text, p_owner text, p_limit integer, p_lease_seconds integer,
+--     p_counted boolean) returns jsonb
+-- towpath._job_lanes_due(inout lanes integer[], inout floors timestamptz[], inout priorities integer[], inout
+--     holders integer[], inout caps integer[]) returns record
+-- towpath._job_pick(p_lanes integer[], p_floors timestamptz[], p_priorities integer[], p_holders integer[],
+--     p_nos integer[], p_rooms integer[], p_limit integer, p_now timestamptz) returns towpath._job_group[]
+-- towpath._job_lease(p_group towpath._job_group, p_from integer, p_owner text, p_now timestamptz, p_until
+--     timestamptz) returns towpath.lease_entry
+-- towpath._job_answer(p_ids uuid[], p_low uuid, p_high uuid, p_dense boolean, p_attempt integer, p_refunded
+--     integer, p_moved boolean, p_owner text, p_until timestamptz, p_entry bigint) returns table(job_id uuid,
+--     attempt integer, max_attempts integer, job_kind text, executor text, event_domain text, source_ref
+--     text, target_ref text, payload_ref text, payload_json jsonb, priority integer, scheduled_at
+--     timestamptz, idempotency_key text, actor text, run_id uuid, created_at timestamptz, lease_owner text,
+--     lease_until timestamptz, entry_id bigint, refusal jsonb, traceparent text)
 -- towpath.fn_job_claim_rows(p_executor text, p_kinds text[] default null::text[], p_limit integer default 1,
 --     p_lease_owner text default null::text, p_lease_seconds integer default null::integer) returns
 --     table(job_id uuid, attempt integer, max_attempts integer, job_kind text, executor text, event_domain
 --     text, source_ref text, target_ref text, payload_ref text, payload_json jsonb, priority integer,
 --     scheduled_at timestamptz, idempotency_key text, actor text, run_id uuid, created_at timestamptz,
---     lease_owner text, lease_until timestamptz, batch_id bigint, refusal jsonb, traceparent text)
--- towpath._job_ledger_enter(p_job_ids uuid[], p_dues timestamptz[], p_attempts integer[], p_refunds
---     integer[], p_lanes integer[], p_set_lanes integer[], p_set_holders integer[], p_owner text, p_now
---     timestamptz, p_until timestamptz) returns bigint[]
+--     lease_owner text, lease_until timestamptz, entry_id bigint, refusal jsonb, traceparent text)
 -- towpath._job_lease_seconds() returns double precision
 -- towpath.fn_job_claim(p_executor text, p_kinds text[] default null::text[], p_limit integer default 1,
 --     p_lease_owner text default null::text, p_lease_seconds integer default null::integer) returns jsonb
 
--- sql/functions/job_settle.sql
--- towpath._job_batches(p_job_ids uuid[], p_lease_owner text) returns bigint[]
--- towpath._job_settle(p_batches bigint[], p_job_ids uuid[]) returns void
+-- sql/functions/lease_entry.sql
+-- towpath._lease_entries(p_job_ids uuid[], p_lease_owner text) returns bigint[]
+-- towpath._job_settle(p_entries bigint[], p_job_ids uuid[]) returns void
 -- towpath._job_settle_ids(p_job_ids uuid[], p_lease_owner text) returns void
 
 -- sql/functions/job_lease.sql
@@ -1908,16 +1944,11 @@ create table towpath.stream_delivery (
 
 -- sql/functions/job_finish.sql
 -- towpath._job_leases_end(p_job_ids uuid[], p_outcome text, p_now timestamptz) returns void
--- towpath.fn_job_ack_many(p_job_ids uuid[], p_lease_owner text, p_attempts integer[], p_batches bigint[]
+-- towpath.fn_job_ack_many(p_job_ids uuid[], p_lease_owner text, p_attempts integer[], p_entries bigint[]
 --     default null::bigint[]) returns jsonb
--- towpath._job_ack_entries(p_job_ids uuid[], p_lease_owner text, p_attempts integer[], p_batches bigint[],
+-- towpath._job_ack_whole(p_job_ids uuid[], p_lease_owner text, p_attempts integer[], p_entries bigint[],
 --     p_now timestamptz) returns uuid[]
--- towpath._job_ack_whole(p_job_ids uuid[], p_shared bigint[], p_alone uuid[], p_entry towpath.lease_batch,
---     p_wait_ms double precision, p_now timestamptz) returns boolean
--- towpath._job_ack_members(p_job_ids uuid[], p_lease_owner text, p_attempts integer[], p_batches bigint[],
---     p_now timestamptz, out acked uuid[], out parents uuid[]) returns record
--- towpath._job_ack_leased(p_job_ids uuid[], p_lease_owner text, p_attempt integer, p_picked_at timestamptz,
---     p_subscription_no integer, p_now timestamptz, out acked uuid[], out parents uuid[]) returns record
+-- towpath._job_live_delete(p_job_ids uuid[], p_attempts integer, p_refunded integer) returns integer
 -- towpath._job_ack_settled(p_job_ids uuid[], p_lease_owner text, p_attempts integer[], p_now timestamptz, out
 --     acked uuid[], out parents uuid[]) returns record
 -- towpath.fn_job_ack(p_job_id uuid, p_lease_owner text, p_attempt integer) returns jsonb
@@ -1933,7 +1964,6 @@ create table towpath.stream_delivery (
 --     precision, p_jitter double precision default null::double precision) returns jsonb
 
 -- sql/functions/job_dead_letter.sql
--- towpath._job_ready_alone(p_job_id uuid, p_lane integer, p_due_at timestamptz) returns boolean
 -- towpath._job_take_out(p_job_id uuid) returns boolean
 -- towpath.fn_job_cancel(p_job_id uuid, p_actor text, p_reason text default null::text) returns jsonb
 -- towpath.fn_job_move_to_dead_letter(p_job_id uuid, p_error text, p_actor text) returns jsonb
@@ -2003,13 +2033,13 @@ create table towpath.stream_delivery (
 -- towpath._job_faults_follow(p_now timestamptz) returns void
 
 -- sql/functions/job_maintain.sql
--- towpath._tick_lock(p_tick integer) returns boolean
+-- towpath._tick_refusal(p_tick integer) returns jsonb
 -- towpath.fn_job_reap(p_limit integer default 50) returns jsonb
--- towpath._job_reap_entries(p_limit integer, p_careful boolean, p_now timestamptz, out batches integer, out
+-- towpath._job_reap_entries(p_limit integer, p_careful boolean, p_now timestamptz, out entries integer, out
 --     retried integer, out dead integer) returns record
--- towpath._job_reap_jobs(p_batch_id bigint, p_job_ids uuid[], p_now timestamptz, out retried integer, out
+-- towpath._job_reap_jobs(p_entry_id bigint, p_job_ids uuid[], p_now timestamptz, out retried integer, out
 --     dead integer, out faulty uuid[]) returns record
--- towpath._job_reap_carefully(p_batch_id bigint, p_job_ids uuid[], p_now timestamptz, out retried integer,
+-- towpath._job_reap_carefully(p_entry_id bigint, p_job_ids uuid[], p_now timestamptz, out retried integer,
 --     out dead integer, out faulty uuid[]) returns record
 -- towpath.fn_job_floor_tick() returns jsonb
 -- towpath._job_clock_back(p_now timestamptz, p_until timestamptz, p_first boolean) returns void

@@ -13,8 +13,8 @@ begin
 end;
 $$;
 
--- take: one timed claim and its ack, each in a transaction of its own; how many jobs it got. Acks name the entries of
--- the ledger (batches, as a worker does), or only jobs (ids), or one job a call (single), as executors over HTTP do.
+-- take: one timed claim and its ack, each in a transaction of its own; how many jobs it got. Acks name the lease entries of
+-- the claim (entries, as a worker does), or only jobs (ids), or one job a call (single), as executors over HTTP do.
 create procedure public.take(p_limit integer, p_part text, p_acks text, inout jobs integer) language plpgsql as $$
 declare
     _began timestamptz := clock_timestamp();
@@ -22,9 +22,9 @@ declare
     _claim_ms double precision;
     _ids uuid[];
     _attempts integer[];
-    _batches bigint[];
+    _entries bigint[];
 begin
-    select array_agg(c.job_id), array_agg(c.attempt), array_agg(distinct c.batch_id) into _ids, _attempts, _batches
+    select array_agg(c.job_id), array_agg(c.attempt), array_agg(distinct c.entry_id) into _ids, _attempts, _entries
       from towpath.fn_job_claim_rows('bench', array['noop'], p_limit, _owner, 30) c;
     commit;
     jobs := coalesce(cardinality(_ids), 0);
@@ -36,7 +36,7 @@ begin
                 perform towpath.fn_job_ack(_ids[_i], _owner, _attempts[_i]);
             end loop;
         else
-            perform towpath.fn_job_ack_many(_ids, _owner, _attempts, case p_acks when 'batches' then _batches end);
+            perform towpath.fn_job_ack_many(_ids, _owner, _attempts, case p_acks when 'entries' then _entries end);
         end if;
         commit;
         insert into public.claimed (part, jobs, ms, ack_ms)
@@ -62,7 +62,7 @@ declare
     _jobs integer;
 begin
     for _i in 1..p_claims loop
-        call public.take(200, p_part, 'batches', _jobs);
+        call public.take(200, p_part, 'entries', _jobs);
         if _i % 50 = 0 then
             perform towpath.fn_job_floor_tick();
             commit;

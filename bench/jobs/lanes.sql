@@ -30,10 +30,10 @@ declare
     _claimed record;
 begin
     loop
-        select array_agg(c.job_id) as ids, array_agg(c.attempt) as attempts, array_agg(distinct c.batch_id) as batches
+        select array_agg(c.job_id) as ids, array_agg(c.attempt) as attempts, array_agg(distinct c.entry_id) as entries
           into _claimed from towpath.fn_job_claim_rows('bench_lanes', null, 1000, 'bench') c;
         exit when _claimed.ids is null;
-        perform towpath.fn_job_ack_many(_claimed.ids, 'bench', _claimed.attempts, _claimed.batches);
+        perform towpath.fn_job_ack_many(_claimed.ids, 'bench', _claimed.attempts, _claimed.entries);
     end loop;
 end;
 $$;

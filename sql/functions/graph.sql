@@ -280,7 +280,7 @@ begin
         payload_json, priority, scheduled_at, max_attempts, idempotency_key, actor, run_id, created_at, login)
     values (_job_id, _job.job_kind, _job.executor, _job.event_domain, _job.source_ref, _job.target_ref,
         _job.payload_ref, _job.payload_json, _job.priority, _job.scheduled_at, _job.max_attempts,
-        coalesce(_job.idempotency_key, _job_id::text), _job.actor, _job.run_id, p_now,
+        _job.idempotency_key, _job.actor, _job.run_id, p_now,
         nullif(session_user::text, _job.actor));
     return jsonb_build_object('ok', true, 'job_id', _job_id, 'lane', _lane, 'ready', p_blocked = 0 and _due <= p_now);
 end;

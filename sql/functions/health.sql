@@ -52,7 +52,7 @@ begin
     return jsonb_build_object('ok', true, 'marks', jsonb_build_object(
         'jobs', concat_ws(' ',
             (select j.job_id from towpath.job j order by j.job_id desc limit 1),
-            (select b.batch_id from towpath.lease_batch b order by b.batch_id desc limit 1),
+            (select b.entry_id from towpath.lease_entry b order by b.entry_id desc limit 1),
             (select sum(c.n) from (select t.n from towpath.job_counter t
                                    union all
                                    select d.n from (select x.n from towpath.job_counter_delta x limit 10000) d) c),

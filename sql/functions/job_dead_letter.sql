@@ -1,43 +1,10 @@
 -- Dead letters, and the other ways in which an operator ends or revives a job.
 
--- _job_ready_alone: gives every job of the ready row that this job shares a row of its own; false if it shares none.
--- A shared row's jobs were enqueued by one call, so their ids were made within far less than a second.
-create or replace function towpath._job_ready_alone(p_job_id uuid, p_lane integer, p_due_at timestamptz) returns boolean
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-    set plan_cache_mode = force_generic_plan
-    set jit = off
-    set enable_seqscan = off
-as $$
-declare
-    _low uuid := towpath._uuid7_floor(towpath._uuid7_at(p_job_id) - interval '1 second');
-    _row towpath.job_ready;
-begin
-    delete from towpath.job_ready r
-     where r.ctid = (select r.ctid from towpath.job_ready r
-                      where r.lane = p_lane and r.due_at = p_due_at and r.job_id >= _low and r.job_id <= p_job_id
-                        and p_job_id = any(r.job_ids)
-                      order by r.job_id desc limit 1 for update)
-    returning r.* into _row;
-    if not found then
-        return false;
-    end if;
-    insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded, moved)
-    select _row.lane, _row.due_at, x, _row.attempts, _row.refunded, _row.moved from unnest(_row.job_ids) x;
-    -- Claimers pass by the row until this commits, and may sleep by then.
-    if p_due_at <= towpath.fn_now() then
-        perform towpath._job_wake(array[p_lane]);
-    end if;
-    return true;
-end;
-$$;
-
 -- _job_take_out: takes a live job out of the queue and locks it, whatever its state; false
 -- if it is not live. The ready row goes first, as the lock order demands: if a claimer holds
 -- it, this waits, and then finds the job leased and settles it.
 create or replace function towpath._job_take_out(p_job_id uuid) returns boolean
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set jit = off
     set enable_seqscan = off
@@ -55,7 +22,7 @@ begin
              where r.lane = _live.lane and r.due_at = _live.due_at and r.job_id = p_job_id and r.job_ids is null;
             if not found then
                 -- It shares a row, or is not there any more: somebody has claimed it.
-                if not towpath._job_ready_alone(p_job_id, _live.lane, _live.due_at) then
+                if not towpath._job_ready_free(p_job_id, _live.lane, _live.due_at) then
                     perform towpath._job_settle_ids(array[p_job_id], null);
                 end if;
                 continue;
@@ -103,7 +70,6 @@ $$;
 -- _job_end: the common part of the two above.
 create or replace function towpath._job_end(p_job_id uuid, p_outcome text, p_error text, p_actor text) returns jsonb
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _refusal jsonb := towpath._gate_refusal('queue.job_substrate.enabled');
@@ -227,7 +193,6 @@ $$;
 -- replay everything.
 create or replace function towpath._dead_letter_filter_refusal(p_filter jsonb) returns jsonb
     language sql immutable
-    set search_path = pg_catalog, pg_temp
 as $$
     select case
         when jsonb_typeof(p_filter) is distinct from 'object' then
@@ -246,7 +211,6 @@ $$;
 create or replace function towpath._dead_letters(p_filter jsonb, p_after uuid, p_limit integer)
     returns setof towpath.job_dead_letter
     language sql stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select d.* from towpath.job_dead_letter d
      where (p_after is null or d.dead_letter_id > p_after)

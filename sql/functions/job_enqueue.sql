@@ -3,7 +3,6 @@
 -- _job_refusal: why the tables would refuse a job, in words, or null if they would not. Its defaults are filled in.
 create or replace function towpath._job_refusal(p_job towpath._job_input) returns jsonb
     language plpgsql stable
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     return coalesce(
@@ -29,7 +28,6 @@ $$;
 -- in. What cannot be read raises a data exception.
 create or replace function towpath._job_read(p_job jsonb) returns towpath._job_input
     language plpgsql stable
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _job towpath._job_input;
@@ -54,7 +52,6 @@ $$;
 -- pool is therefore one producer. Administrators and the owner need no grant.
 create or replace function towpath._producer_may(p_job_kind text, p_executor text) returns boolean
     language plpgsql stable
-    set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
 as $$
 begin
@@ -71,7 +68,6 @@ $$;
 -- can name a misspelt executor.
 create or replace function towpath._producer_refusal(p_job_kind text, p_executor text) returns jsonb
     language sql stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select case when towpath._executor_known(p_executor) then
         jsonb_build_object('ok', false, 'error', 'not_authorised',
@@ -88,7 +84,6 @@ $$;
 -- this one, so it does not count.
 create or replace function towpath._job_executor(p_job_kind text) returns text
     language sql stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select coalesce((select e.executor from towpath.job_kind_executor e where e.job_kind = p_job_kind), 'PG_worker')
 $$;
@@ -96,7 +91,6 @@ $$;
 -- _job_max_attempts_default: queue.retry.max_attempts_default as a usable number.
 create or replace function towpath._job_max_attempts_default() returns integer
     language sql stable
-    set search_path = pg_catalog, pg_temp
 as $$ select greatest(towpath._config_number('queue.retry.max_attempts_default')::integer, 1) $$;
 
 -- fn_job_enqueue: nothing -> queued, in the caller's own transaction (Q04, Q19).
@@ -137,17 +131,21 @@ create or replace function towpath.fn_job_enqueue(
 as $$
 declare
     _now timestamptz := towpath.fn_now();
-    _actor text := coalesce(p_actor, session_user);
-    _payload jsonb := coalesce(p_payload_json, '{}');
     _priority integer := coalesce(p_priority, 100);
     _gate text;
     _default text;
     _executor text;
-    _max integer := p_max_attempts;
     _lane integer;
     _floor timestamptz;
     _armed boolean;
-    _due timestamptz;
+    -- Of the columns' own types: each is checked once, when it is assigned.
+    _actor towpath.label;
+    _payload towpath.signal;
+    _key towpath.long_label;
+    _scheduled_at towpath.moment;
+    _due towpath.moment;
+    _max towpath.attempt_limit;
+    _fits boolean;
     _job_id uuid;
     _hash uuid;
     _holder uuid;
@@ -175,20 +173,24 @@ begin
        and not towpath._producer_may(p_job_kind, _executor) then
         return towpath._producer_refusal(p_job_kind, _executor);
     end if;
-    if _max is null then
-        _max := case when _default ~ '^[1-9][0-9]{0,2}$' then _default::integer
-                     else towpath._job_max_attempts_default() end;
-    end if;
-    -- A lane that exists has a good kind, executor, priority and domain. Texts that fit together fit one by one.
-    if (_lane is not null and current_setting('transaction_isolation') = 'read committed' and _max between 1 and 1000
-        and (p_scheduled_at is null or towpath._moment_fits(p_scheduled_at))
-        and octet_length(_actor) <= 200 and btrim(_actor) <> ''
-        and (p_idempotency_key is null or btrim(p_idempotency_key) <> '')
-        and towpath._ref_fits(concat(_actor, p_idempotency_key, p_source_ref, p_target_ref, p_payload_ref))
-        and jsonb_typeof(_payload) = 'object' and towpath._payload_safe(_payload)
-        and towpath._payload_small(_payload)) is not true then
+    begin
+        _actor := coalesce(p_actor, session_user);
+        _payload := coalesce(p_payload_json, '{}');
+        _key := p_idempotency_key;
+        _scheduled_at := coalesce(p_scheduled_at, _now);
+        _max := coalesce(p_max_attempts, case when _default ~ '^[1-9][0-9]{0,2}$' then _default::integer
+                                              else towpath._job_max_attempts_default() end);
+        _fits := coalesce(p_source_ref, p_target_ref, p_payload_ref) is null
+            or towpath._ref_fits(concat(p_source_ref, p_target_ref, p_payload_ref));
+    exception when check_violation then
+        _fits := false;
+    end;
+    -- A lane that exists has a good kind, executor, priority and domain. References that fit together fit one by one.
+    if not _fits or _lane is null or current_setting('transaction_isolation') <> 'read committed' then
         _refusal := towpath._job_refusal(row(null, p_job_kind, _executor, p_event_domain, p_source_ref, p_target_ref,
-            p_payload_ref, _payload, _priority, p_scheduled_at, _max, p_idempotency_key, _actor, p_run_id, null));
+            p_payload_ref, coalesce(p_payload_json, '{}'), _priority, p_scheduled_at,
+            coalesce(p_max_attempts, towpath._job_max_attempts_default()), p_idempotency_key,
+            coalesce(p_actor, session_user), p_run_id, null));
         if _refusal is not null then
             return _refusal;
         end if;
@@ -197,11 +199,11 @@ begin
     end if;
 
     _job_id := towpath._uuid7((date_part('epoch', _now) * 1000000)::bigint);
-    _due := greatest(coalesce(p_scheduled_at, _now), _floor);
-    if p_idempotency_key is null then
+    _due := greatest(_scheduled_at, _floor);
+    if _key is null then
         insert into towpath.job_live (job_id, due_at, lane, max_attempts) values (_job_id, _due, _lane, _max);
     else
-        _hash := towpath._key_hash(p_idempotency_key);
+        _hash := towpath._key_hash(_key);
         loop
             insert into towpath.job_live (job_id, key_hash, due_at, lane, max_attempts)
             values (_job_id, _hash, _due, _lane, _max)
@@ -219,8 +221,7 @@ begin
     insert into towpath.job (job_id, job_kind, executor, event_domain, source_ref, target_ref, payload_ref,
         payload_json, priority, scheduled_at, max_attempts, idempotency_key, actor, run_id, created_at, login)
     values (_job_id, p_job_kind, _executor, p_event_domain, p_source_ref, p_target_ref, p_payload_ref,
-        _payload, _priority, coalesce(p_scheduled_at, _now), _max, coalesce(p_idempotency_key, _job_id::text),
-        _actor, p_run_id, _now, nullif(session_user::text, _actor));
+        _payload, _priority, _scheduled_at, _max, _key, _actor, p_run_id, _now, nullif(session_user::text, _actor));
     if _armed and _due <= _now and towpath._gate_open('queue.notify.enabled') then
         -- As _job_wake does, with what is known here.
         insert into towpath.job_wake (job_kind, executor, armed) values (p_job_kind, _executor, false);

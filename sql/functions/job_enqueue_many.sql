@@ -1,41 +1,14 @@
--- Enqueue many: a whole batch in one call and a few statements.
-
--- _job_input_lanes: the lanes of a batch with their floors; missing ones are made, in one order.
-create or replace function towpath._job_input_lanes(p_rows towpath._job_input[])
-    returns table (job_kind text, executor text, priority integer, event_domain text, lane integer,
-                   floor_at timestamptz)
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-    set plan_cache_mode = force_generic_plan
-    set jit = off
-    set enable_seqscan = off
-as $$
-begin
-    for job_kind, executor, priority, event_domain in
-        select distinct r.job_kind, r.executor, r.priority, r.event_domain from unnest(p_rows) r order by 1, 2, 3, 4
-    loop
-        lane := towpath._job_lane(job_kind, executor, priority, event_domain);
-        floor_at := (select f.floor_at from towpath.job_floor f where f.lane = _job_input_lanes.lane
-                      order by f.floor_no desc limit 1);
-        return next;
-    end loop;
-end;
-$$;
-
--- _ready_jobs_max: how many jobs share a ready row at most. Fewer than a claim usually takes, so that what it puts back
--- is little; a multiple gains nothing more.
-create or replace function towpath._ready_jobs_max() returns integer
-    language sql immutable parallel safe
-    return 16;
+-- Enqueue many: a whole batch in one call and one statement.
 
 -- _job_enqueue_rows: the batch itself, without gate or authorisation, for callers inside the
--- database that have answered for both. Raises what the tables refuse. p_jobs is an array of
--- objects with the parameter names of fn_job_enqueue without p_, or with those of enqueue.
+-- database that have answered for both. p_jobs is an array of objects with the parameter names of
+-- fn_job_enqueue without p_, or with those of enqueue. Raises what the tables refuse.
 --
--- Ids count microseconds up from now, so they keep the order of the batch. Rows go in by
--- key hash, so that two overlapping batches cannot deadlock; a key that is taken is read
+-- Ids count microseconds up from now, so they keep the order of the batch. Keys go in by their
+-- hash, so that two overlapping batches cannot deadlock; a key that is taken is read
 -- again in a new statement, because its winner may have committed after this one began. If
 -- its holder has finished by then, a batch raises TPX02 and wants to be run again whole.
+-- Jobs without a key go in by themselves: "on conflict" costs every row an extra record and a check.
 --
 -- p_login is the login whose word the actors are, if they are somebody's; it is kept where it differs.
 --
@@ -43,7 +16,6 @@ create or replace function towpath._ready_jobs_max() returns integer
 create or replace function towpath._job_enqueue_rows(
     p_jobs jsonb, p_login text default null, out job_ids uuid[], out duplicates boolean[])
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set jit = off
     set enable_seqscan = off
@@ -54,24 +26,19 @@ declare
     _micros bigint := (date_part('epoch', _now) * 1000000)::bigint;
     _max integer := towpath._job_max_attempts_default();
     _tail bytea := substring(uuid_send(gen_random_uuid()) from 9);
-    _rows towpath._job_input[];
+    -- Of the column's own type, so that it is checked once and not for every job; as in the lanes below.
+    _actor towpath.label := session_user;
+    _traceparent text := towpath._traceparent();
     _seen record;
-    _lanes integer[];
-    _inserted uuid[];
-    _missing uuid[];
-    _row record;
+    _no integer;
     _holder uuid;
-    _again record;
 begin
-    _rows := array(
-        select row(towpath._uuid7(_micros + r.no, _tail), coalesce(r.job_kind, r.kind),
-                   coalesce(r.executor, (select e.executor from towpath.job_kind_executor e
-                                          where e.job_kind = coalesce(r.job_kind, r.kind)), 'PG_worker'),
-                   coalesce(r.event_domain, r.domain), r.source_ref, r.target_ref, r.payload_ref,
-                   coalesce(r.payload_json, r.payload, '{}'), coalesce(r.priority, 100),
-                   coalesce(r.scheduled_at, r.run_at, _now), coalesce(r.max_attempts, _max),
-                   coalesce(r.idempotency_key, r.key), coalesce(r.actor, session_user), r.run_id,
-                   r.traceparent)::towpath._job_input
+    with input as materialized (
+        select r.no, towpath._uuid7(_micros + r.no, _tail) as job_id, coalesce(r.job_kind, r.kind) as job_kind, r.executor,
+               coalesce(r.event_domain, r.domain) as event_domain, r.source_ref, r.target_ref, r.payload_ref,
+               coalesce(r.payload_json, r.payload, '{}') as payload_json, coalesce(r.priority, 100) as priority,
+               coalesce(r.scheduled_at, r.run_at, _now) as scheduled_at, coalesce(r.max_attempts, _max) as max_attempts,
+               coalesce(r.idempotency_key, r.key) as idempotency_key, r.actor, r.run_id, r.traceparent
           from rows from (jsonb_to_recordset(p_jobs) as (
                    job_kind text, executor text, event_domain text, source_ref text, target_ref text,
                    payload_ref text, payload_json jsonb, priority integer, scheduled_at timestamptz,
@@ -79,107 +46,83 @@ begin
                    kind text, payload jsonb, run_at timestamptz, key text, domain text))
                with ordinality as r(job_kind, executor, event_domain, source_ref, target_ref, payload_ref,
                    payload_json, priority, scheduled_at, max_attempts, idempotency_key, actor, run_id, traceparent,
-                   kind, payload, run_at, key, domain, no));
-    job_ids := array(select r.job_id from unnest(_rows) r);
-    duplicates := array_fill(false, array[cardinality(job_ids)]);
-
-    select bool_or(r.idempotency_key is not null) as keys,
-           bool_and(towpath._ref_fits(concat(r.source_ref, r.target_ref, r.payload_ref))
-                    or (coalesce(towpath._ref_fits(r.source_ref), true) and coalesce(towpath._ref_fits(r.target_ref), true)
-                        and coalesce(towpath._ref_fits(r.payload_ref), true))) as refs_fit
-      into _seen from unnest(_rows) r;
+                   kind, payload, run_at, key, domain, no)),
+    -- Lanes that are missing are made, in one order.
+    lane as materialized (
+        select l.job_kind, l.executor, l.priority, l.event_domain, l.lane, l.job_kind::towpath.label as its_kind, l.its_executor::towpath.executor_kind as its_executor,
+               l.priority::towpath.priority as its_priority,
+               (select f.floor_at from towpath.job_floor f where f.lane = l.lane
+                 order by f.floor_no desc limit 1) as floor_at
+          from (select i.*, towpath._job_lane(i.job_kind, i.its_executor, i.priority, i.event_domain) as lane
+                  from (select i.*, coalesce(i.executor, towpath._job_executor(i.job_kind)) as its_executor
+                          from (select distinct i.job_kind, i.executor, i.priority, i.event_domain from input i
+                                 order by 1, 2, 3, 4) i offset 0) i offset 0) l),
+    job as materialized (
+        select i.*, l.its_kind, l.its_executor, l.its_priority, l.lane, greatest(i.scheduled_at, l.floor_at) as due_at
+          from input i
+          join lane l on l.job_kind = i.job_kind and l.priority = i.priority and l.executor is not distinct from i.executor
+                     and l.event_domain is not distinct from i.event_domain),
+    keyless as (
+        insert into towpath.job_live (job_id, due_at, lane, max_attempts)
+        select j.job_id, j.due_at, j.lane, j.max_attempts from job j where j.idempotency_key is null
+        returning job_id, due_at, lane),
+    keyed as (
+        insert into towpath.job_live (job_id, key_hash, due_at, lane, max_attempts)
+        select j.job_id, towpath._key_hash(j.idempotency_key) as key_hash, j.due_at, j.lane, j.max_attempts
+          from job j where j.idempotency_key is not null order by key_hash, j.job_id
+        on conflict (key_hash) where key_hash is not null do nothing
+        returning job_id, due_at, lane),
+    place as materialized (
+        select v.lane, v.due_at, array_agg(v.job_id order by v.job_id) as job_ids
+          from (select * from keyless union all select * from keyed) v group by v.lane, v.due_at),
+    ready as (
+        insert into towpath.job_ready (lane, due_at, job_id, job_ids, attempts, refunded, moved)
+        select p.lane, p.due_at, p.job_ids[1], case when cardinality(p.job_ids) > 1 then p.job_ids end, 0, 0,
+               case when p.due_at <= (select max(l.floor_at) from lane l where l.lane = p.lane) then true end
+          from (select p.lane, p.due_at, p.job_ids[n : n + towpath._ready_jobs_max() - 1] as job_ids
+                  from place p
+                 cross join generate_series(1, cardinality(p.job_ids), towpath._ready_jobs_max()) n) p),
+    wide as (
+        insert into towpath.job (job_id, job_kind, executor, event_domain, source_ref, target_ref, payload_ref,
+            payload_json, priority, scheduled_at, max_attempts, idempotency_key, actor, run_id, created_at,
+            traceparent, login)
+        select j.job_id, j.its_kind, j.its_executor, j.event_domain, j.source_ref, j.target_ref, j.payload_ref,
+               j.payload_json, j.its_priority, j.scheduled_at, j.max_attempts, j.idempotency_key,
+               case when j.actor is null then _actor else j.actor::towpath.label end, j.run_id, _now,
+               case when j.traceparent is null then _traceparent else towpath._traceparent(j.traceparent) end,
+               nullif(p_login, coalesce(j.actor, _actor))
+          from job j
+         where j.idempotency_key is null or j.job_id in (select k.job_id from keyed k))
+    select array(select i.job_id from input i) as job_ids,
+           (select array_agg(distinct p.lane) from place p where p.due_at <= _now) as lanes,
+           array(select i.no::integer from input i
+                  where i.idempotency_key is not null and i.job_id not in (select k.job_id from keyed k)
+                  order by towpath._key_hash(i.idempotency_key), i.job_id) as taken,
+           not exists (select 1 from input i
+                        where not towpath._ref_fits(i.source_ref) or not towpath._ref_fits(i.target_ref)
+                           or not towpath._ref_fits(i.payload_ref)) as refs_fit
+      into _seen;
     if not _seen.refs_fit then
         raise exception 'a reference has more than 2000 bytes, or control characters' using errcode = 'check_violation';
     end if;
-    -- Twice the same, because "on conflict" costs every row an extra record and a check.
-    if _seen.keys then
-        with lane as materialized (
-            select * from towpath._job_input_lanes(_rows)),
-        live as (
-            insert into towpath.job_live (job_id, key_hash, due_at, lane, max_attempts)
-            select r.job_id, towpath._key_hash(r.idempotency_key) as key_hash,
-                   greatest(r.scheduled_at, l.floor_at), l.lane, r.max_attempts
-              from unnest(_rows) r
-              join lane l on l.job_kind = r.job_kind and l.executor = r.executor and l.priority = r.priority
-                         and l.event_domain is not distinct from r.event_domain
-             order by key_hash, r.job_id
-            on conflict (key_hash) where key_hash is not null do nothing
-            returning job_id, due_at, lane),
-        ready as (
-            insert into towpath.job_ready (lane, due_at, job_id, job_ids, attempts, refunded, moved)
-            select g.lane, g.due_at, g.job_ids[1], case when cardinality(g.job_ids) > 1 then g.job_ids end, 0, 0,
-                   case when g.due_at <= (select max(l.floor_at) from lane l) then true end
-              from (select v.lane, v.due_at, array_agg(v.job_id) as job_ids
-                      from (select v.*, (row_number() over (partition by v.lane, v.due_at order by v.job_id) - 1)
-                                       / towpath._ready_jobs_max() as part
-                              from live v) v
-                     group by v.lane, v.due_at, v.part) g)
-        select coalesce(array_agg(v.job_id), '{}'), array_agg(distinct v.lane) filter (where v.due_at <= _now)
-          into _inserted, _lanes from live v;
-    else
-        with lane as materialized (
-            select * from towpath._job_input_lanes(_rows)),
-        live as (
-            insert into towpath.job_live (job_id, due_at, lane, max_attempts)
-            select r.job_id, greatest(r.scheduled_at, l.floor_at), l.lane, r.max_attempts
-              from unnest(_rows) r
-              join lane l on l.job_kind = r.job_kind and l.executor = r.executor and l.priority = r.priority
-                         and l.event_domain is not distinct from r.event_domain
-             order by r.job_id
-            returning job_id, due_at, lane),
-        ready as (
-            insert into towpath.job_ready (lane, due_at, job_id, job_ids, attempts, refunded, moved)
-            select g.lane, g.due_at, g.job_ids[1], case when cardinality(g.job_ids) > 1 then g.job_ids end, 0, 0,
-                   case when g.due_at <= (select max(l.floor_at) from lane l) then true end
-              from (select v.lane, v.due_at, array_agg(v.job_id) as job_ids
-                      from (select v.*, (row_number() over (partition by v.lane, v.due_at order by v.job_id) - 1)
-                                       / towpath._ready_jobs_max() as part
-                              from live v) v
-                     group by v.lane, v.due_at, v.part) g)
-        select coalesce(array_agg(v.job_id), '{}'), array_agg(distinct v.lane) filter (where v.due_at <= _now)
-          into _inserted, _lanes from live v;
-    end if;
-
-    _missing := case when cardinality(_inserted) < cardinality(job_ids)
-        then array(select unnest(job_ids) except select unnest(_inserted)) else '{}' end;
-    insert into towpath.job (job_id, job_kind, executor, event_domain, source_ref, target_ref, payload_ref,
-        payload_json, priority, scheduled_at, max_attempts, idempotency_key, actor, run_id, created_at, traceparent,
-        login)
-    select r.job_id, r.job_kind, r.executor, r.event_domain, r.source_ref, r.target_ref, r.payload_ref,
-           r.payload_json, r.priority, r.scheduled_at, r.max_attempts,
-           coalesce(r.idempotency_key, r.job_id::text), r.actor, r.run_id, _now, towpath._traceparent(r.traceparent),
-           nullif(p_login, r.actor)
-      from unnest(_rows) r
-     -- "not in" becomes a hash of the few; a join would be planned for one row and nest loops.
-     where _missing = '{}' or r.job_id not in (select unnest(_missing));
-
-    if _missing <> '{}' then
-        for _row in
-            select r.no, r.job_id, towpath._key_hash(r.idempotency_key) as key_hash
-              from unnest(_rows) with ordinality as r(job_id, job_kind, executor, event_domain, source_ref,
-                   target_ref, payload_ref, payload_json, priority, scheduled_at, max_attempts, idempotency_key,
-                   actor, run_id, traceparent, no)
-             where r.job_id = any(_missing)
-             order by 3, 2
-        loop
-            select v.job_id into _holder from towpath.job_live v where v.key_hash = _row.key_hash;
-            if found then
-                job_ids[_row.no] := _holder;
-                duplicates[_row.no] := true;
-            elsif cardinality(job_ids) > 1 then
-                -- The holder finished in between, so the key is free; but taking it now, after
-                -- keys that come later in the order, could deadlock.
-                raise exception 'key freed' using errcode = 'TPX02';
-            else
-                select * into _again
-                  from towpath._job_enqueue_rows(jsonb_build_array(p_jobs -> (_row.no - 1)::integer), p_login) e;
-                job_ids[_row.no] := _again.job_ids[1];
-                duplicates[_row.no] := _again.duplicates[1];
-            end if;
-        end loop;
-    end if;
-    if _lanes is not null then
-        perform towpath._job_wake(_lanes);
+    job_ids := _seen.job_ids;
+    duplicates := array_fill(false, array[cardinality(job_ids)]);
+    foreach _no in array _seen.taken loop
+        select v.job_id into _holder from towpath.job_live v
+         where v.key_hash = towpath._key_hash(coalesce(p_jobs -> (_no - 1) ->> 'idempotency_key', p_jobs -> (_no - 1) ->> 'key'));
+        if found then
+            job_ids[_no] := _holder;
+            duplicates[_no] := true;
+        elsif cardinality(job_ids) > 1 then
+            -- The holder finished in between, so the key is free; but taking it now, after
+            -- keys that come later in the order, could deadlock.
+            raise exception 'key freed' using errcode = 'TPX02';
+        else
+            select * into job_ids, duplicates from towpath._job_enqueue_rows(p_jobs, p_login);
+        end if;
+    end loop;
+    if _seen.lanes is not null then
+        perform towpath._job_wake(_seen.lanes);
     end if;
 end;
 $$;
@@ -188,7 +131,6 @@ $$;
 -- traceparent is the setting's for as long as that takes.
 create or replace function towpath._job_enqueue_object(p_job jsonb) returns jsonb
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _trace text := current_setting('towpath.traceparent', true);
@@ -254,9 +196,11 @@ begin
                 exit; -- row by row
             end if;
             select * into _done from towpath._job_enqueue_rows(p_jobs, session_user);
-            select jsonb_agg(jsonb_build_object('ok', true, 'job_id', d.job_id, 'duplicate', d.duplicate)) into _answers
-              from unnest(_done.job_ids, _done.duplicates) as d(job_id, duplicate);
-            return jsonb_build_object('ok', true, 'jobs', coalesce(_answers, '[]'),
+            -- As text: half the work of building the objects.
+            select format('[%s]', string_agg(concat('{"ok":true,"job_id":"', d.job_id, '","duplicate":',
+                                                    case when d.duplicate then 'true}' else 'false}' end), ','))
+              into _answers from unnest(_done.job_ids, _done.duplicates) as d(job_id, duplicate);
+            return jsonb_build_object('ok', true, 'jobs', _answers,
                 'enqueued', cardinality(array_positions(_done.duplicates, false)),
                 'duplicates', cardinality(array_positions(_done.duplicates, true)), 'refused', 0);
         exception

@@ -49,10 +49,7 @@ begin
             end;
         end loop;
         if _row.job_ids && _faulty then
-            delete from towpath.job_ready r where r.ctid = _row.tid;
-            insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded, moved)
-            select v.lane, _row.due_at, v.job_id, v.attempts, v.refunded, true
-              from towpath.job_live v where v.job_id = any(_row.job_ids) and v.job_id <> all(_faulty);
+            perform towpath._job_ready_split(array[_row.tid], _faulty);
         end if;
     end loop;
     return jsonb_build_object('ok', true, 'tried', _tried, 'set_aside', to_jsonb(_faulty));
@@ -62,13 +59,12 @@ $$;
 -- _job_claim_try: does to one ready job what a claim does, then raises TPX03.
 create or replace function towpath._job_claim_try(p_job_id uuid, p_tid tid, p_now timestamptz) returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _ready towpath.job_ready;
 begin
     delete from towpath.job_ready r where r.ctid = p_tid returning * into _ready;
-    insert into towpath.lease_batch (lease_until, job_ids, attempt, refunded, lane, wait_ms, lease_owner, picked_at)
+    insert into towpath.lease_entry (lease_until, job_ids, attempt, refunded, lane, wait_ms, lease_owner, picked_at)
     values (p_now, array[p_job_id], _ready.attempts + 1, _ready.refunded, _ready.lane,
             (date_part('epoch', p_now) - date_part('epoch', _ready.due_at)) * 1000, 'set aside', p_now);
     perform to_jsonb(j) from towpath.job j where j.job_id = p_job_id;
@@ -80,7 +76,6 @@ $$;
 -- that has ended, or of a claim of a job that was claimed since, are over.
 create or replace function towpath._job_faults_follow(p_now timestamptz) returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _fault record;

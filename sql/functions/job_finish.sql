@@ -4,7 +4,6 @@
 -- Called while the rows of job_live still say who held what. Jobs without a lease only count.
 create or replace function towpath._job_leases_end(p_job_ids uuid[], p_outcome text, p_now timestamptz) returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set jit = off
     set enable_seqscan = off
@@ -28,310 +27,155 @@ $$;
 
 -- fn_job_ack_many: leased | in_progress -> succeeded for every attempt the owner holds (Q10).
 --
--- Three ways, because a lease stands in the ledger until it is settled. An entry all of whose
--- jobs are named here, one after the other in the order of their ids, goes whole; what else the
--- ledger says goes by job; the rest is looked for in job_live. p_batches are the batch_ids of
--- the claim; without them the ledger is searched, newest entries first. What is left of an
--- entry that was acked in parts is the reaper's. Acks never wait for max_parallel: they append.
+-- Two ways: lease entries all of whose jobs are named go whole (_job_ack_whole), everything else is settled and then
+-- finished (_job_ack_settled). p_entries are the entry_ids of the claim; without them they are looked up. lease_entry.sql
+-- says what an entry is. Acks never wait for max_parallel: they append.
 --
 -- Answers: {ok, acked, lost: [job_id]}; gate_closed.
 create or replace function towpath.fn_job_ack_many(
-    p_job_ids uuid[], p_lease_owner text, p_attempts integer[], p_batches bigint[] default null) returns jsonb
+    p_job_ids uuid[], p_lease_owner text, p_attempts integer[], p_entries bigint[] default null) returns jsonb
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set jit = off
     set enable_seqscan = off
+    set enable_mergejoin = off
     set enable_bitmapscan = off
 as $$
 declare
     _now timestamptz := towpath.fn_now();
     _gate text;
+    _ids uuid[] := p_job_ids;
+    _attempts integer[] := p_attempts;
+    _entries bigint[] := p_entries;
+    _acked uuid[];
     _done record;
-    _acked uuid[] := '{}';
-    _parents uuid[] := '{}';
-    _left_ids uuid[] := p_job_ids;
-    _left_attempts integer[] := p_attempts;
     _lost jsonb := '[]';
 begin
     select c.value into _gate from towpath.config c where c.key = 'queue.job_substrate.enabled' and c.kind = 'gate';
     if _gate is distinct from 'true' then
         return jsonb_build_object('ok', false, 'error', 'gate_closed', 'gate', 'queue.job_substrate.enabled');
     end if;
-    if p_batches <> '{}' then
-        _acked := towpath._job_ack_entries(p_job_ids, p_lease_owner, p_attempts, p_batches, _now);
+    if _entries is null then
+        _entries := towpath._lease_entries(_ids, p_lease_owner);
+        select array_agg(a.job_id order by a.job_id), array_agg(a.attempt order by a.job_id) into _ids, _attempts
+          from unnest(_ids, _attempts) as a(job_id, attempt);
     end if;
+    _acked := towpath._job_ack_whole(_ids, p_lease_owner, _attempts, _entries, _now);
     if cardinality(_acked) < cardinality(p_job_ids) then
-        if _acked <> '{}' then
-            select coalesce(array_agg(a.job_id), '{}'), array_agg(a.attempt) into _left_ids, _left_attempts
-              from unnest(p_job_ids, p_attempts) as a(job_id, attempt)
-             where a.job_id not in (select unnest(_acked));
-        end if;
-        _done := towpath._job_ack_members(_left_ids, p_lease_owner, _left_attempts, p_batches, _now);
+        select coalesce(array_agg(a.job_id), '{}'), array_agg(a.attempt) into _ids, _attempts
+          from unnest(_ids, _attempts) as a(job_id, attempt)
+         where a.job_id not in (select unnest(_acked));
+        _done := towpath._job_ack_settled(_ids, p_lease_owner, _attempts, _now);
         _acked := _acked || _done.acked;
-        _parents := _done.parents;
-    end if;
-    if cardinality(_acked) < cardinality(p_job_ids) then
-        _done := towpath._job_ack_settled(_left_ids, p_lease_owner, _left_attempts, _now);
-        _acked := _acked || _done.acked;
-        _parents := _parents || _done.parents;
         if cardinality(_acked) < cardinality(p_job_ids) then
             _lost := towpath._job_missing(p_job_ids, _acked);
         end if;
-    end if;
-    if _parents <> '{}' then
-        perform towpath._job_parents_succeeded(_parents, _now);
+        if _done.parents <> '{}' then
+            perform towpath._job_parents_succeeded(_done.parents, _now);
+        end if;
     end if;
     return jsonb_build_object('ok', true, 'acked', cardinality(_acked), 'lost', _lost);
 end;
 $$;
 
--- _job_ack_entries: entries of the ledger all of whose jobs are named -> succeeded, and gone.
--- Returns the jobs that were acked.
+-- _job_ack_whole: leases of entries all of whose jobs are named, next to one another and in the order of their ids, ->
+-- succeeded, and the entries are gone. All such entries or none: if one of their jobs is settled, has ended or has
+-- children, nothing has happened. Returns the jobs that were acked.
 --
--- Entries of one claim follow one another; they are acked together. The null row at the end
--- flushes the last of them.
-create or replace function towpath._job_ack_entries(
-    p_job_ids uuid[], p_lease_owner text, p_attempts integer[], p_batches bigint[], p_now timestamptz) returns uuid[]
+-- No job is handed from one statement to the next, which is a quarter of the work of an ack.
+create or replace function towpath._job_ack_whole(
+    p_job_ids uuid[], p_lease_owner text, p_attempts integer[], p_entries bigint[], p_now timestamptz) returns uuid[]
     language plpgsql
-    set search_path = pg_catalog, pg_temp
-    set plan_cache_mode = force_generic_plan
-    set jit = off
-    set enable_seqscan = off
-    set enable_bitmapscan = off
+    set enable_nestloop = off
+    set enable_mergejoin = off
 as $$
 declare
-    _entry record;
+    _entry towpath.lease_entry;
+    _entries bigint[] := '{}';
+    _acked uuid[] := '{}';
     _at integer;
     _to integer;
-    _group towpath.lease_batch;
-    _ids uuid[] := '{}';
-    _batches bigint[] := '{}';
-    _shared bigint[] := '{}';
-    _alone uuid[] := '{}';
-    _wait_ms double precision := 0;
-    _acked uuid[] := '{}';
-    _whole bigint[] := '{}';
+    _deleted integer := 0;
 begin
     for _entry in
-        select b.* from (select b.* from towpath.lease_batch b
-                          where b.batch_id = any(p_batches) and b.lease_owner = p_lease_owner and b.lane is not null
-                          order by b.batch_id for share) b
-        union all
-        select (null::towpath.lease_batch).*
+        select e.* from towpath.lease_entry e
+         where e.entry_id = any(p_entries) and e.lease_owner = p_lease_owner
     loop
-        if _entry.batch_id is not null then
-            _at := array_position(p_job_ids, _entry.job_ids[1]);
-            _to := _at + cardinality(_entry.job_ids) - 1;
-            continue when (p_job_ids[_at : _to] = _entry.job_ids
-                           and _entry.attempt = all (p_attempts[_at : _to])) is not true;
+        _at := array_position(p_job_ids, _entry.job_ids[1]);
+        _to := _at + cardinality(_entry.job_ids) - 1;
+        if p_job_ids[_at : _to] = _entry.job_ids and _entry.attempt = all (p_attempts[_at : _to]) then
+            _entries := _entries || _entry.entry_id;
+            _acked := _acked || _entry.job_ids;
         end if;
-        if _ids <> '{}' and (_entry.attempt = _group.attempt and _entry.refunded = _group.refunded
-                             and _entry.lane = _group.lane and _entry.picked_at = _group.picked_at) is not true then
-            if towpath._job_ack_whole(_ids, _shared, _alone, _group, _wait_ms, p_now) then
-                _acked := _acked || _ids;
-                _whole := _whole || _batches;
-            end if;
-            _ids := '{}';
-            _batches := '{}';
-            _shared := '{}';
-            _alone := '{}';
-            _wait_ms := 0;
-        end if;
-        _group := _entry;
-        _ids := _ids || _entry.job_ids;
-        _batches := _batches || _entry.batch_id;
-        if towpath._run_shared(_entry.job_ids) then
-            _shared := _shared || _entry.batch_id;
-        else
-            _alone := _alone || _entry.job_ids;
-        end if;
-        _wait_ms := _wait_ms + _entry.wait_ms;
     end loop;
-    if _whole <> '{}' then
-        delete from towpath.lease_batch b where b.batch_id = any(_whole);
+    if _acked = '{}' then
+        return '{}';
     end if;
+    -- Locked once it is known which: whoever acks a part of an entry waits for nobody. One that is gone by now was acked
+    -- or reaped.
+    perform 1 from towpath.lease_entry e where e.entry_id = any(_entries) order by e.entry_id for update;
+    for _entry in
+        select e.* from towpath.lease_entry e where e.entry_id = any(_entries)
+    loop
+        _deleted := _deleted + towpath._job_live_delete(_entry.job_ids, _entry.attempt - 1, _entry.refunded);
+    end loop;
+    if _deleted < cardinality(_acked) then
+        -- Undoes the deletes: the block is a subtransaction.
+        raise exception using errcode = 'TPX01', message = 'not all of them';
+    end if;
+    with gone as (
+        delete from towpath.lease_entry e where e.entry_id = any(_entries)
+        returning e.*, cardinality(e.job_ids) as n, date_part('epoch', p_now) - date_part('epoch', e.picked_at) as ran),
+    run as (
+        insert into towpath.job_run (job_id, attempt, refunded, picked_at, finished_at, outcome, lease_owner, job_ids)
+        select g.job_ids[g.n], g.attempt, g.refunded, g.picked_at, p_now, 'succeeded', p_lease_owner, g.job_ids
+          from gone g where towpath._run_shared(g.job_ids)
+        union all
+        select unnest(g.job_ids), g.attempt, g.refunded, g.picked_at, p_now, 'succeeded', p_lease_owner, null
+          from gone g where not towpath._run_shared(g.job_ids)),
+    released as (
+        insert into towpath.job_parallel_release (subscription_no, n)
+        select g.subscription_no, sum(g.n) from gone g where g.subscription_no > 0 group by g.subscription_no)
+    insert into towpath.job_counter_delta (lane, outcome, n, wait_ms, run_ms, counted_at)
+    select g.lane, 'succeeded', sum(g.n), sum(g.wait_ms), sum(g.ran * g.n) * 1000, p_now from gone g group by g.lane;
     return _acked;
+exception when sqlstate 'TPX01' then
+    return '{}';
 end;
 $$;
 
--- _job_ack_whole: jobs of entries that are alike -> succeeded, or none of them: if one is settled, has
--- ended or has children, false, and nothing has happened. Jobs of the entries p_shared share their entry's
--- run row, p_alone are the others.
---
--- No row is handed from the delete to the insert, which is a quarter of the work of an ack.
-create or replace function towpath._job_ack_whole(
-    p_job_ids uuid[], p_shared bigint[], p_alone uuid[], p_entry towpath.lease_batch, p_wait_ms double precision,
-    p_now timestamptz) returns boolean
+-- _job_live_delete: ends jobs that are claimed as said, not settled, and have no children. Returns how many. Ids that lie
+-- close together are deleted as a range, as in _job_answer.
+create or replace function towpath._job_live_delete(p_job_ids uuid[], p_attempts integer, p_refunded integer) returns integer
     language plpgsql
-    set search_path = pg_catalog, pg_temp
-    set plan_cache_mode = force_generic_plan
-    set jit = off
-    set enable_seqscan = off
-    set enable_nestloop = off
-    set enable_mergejoin = off
-    set enable_bitmapscan = off
 as $$
 declare
-    -- Of the columns' own types: otherwise every row is checked again.
-    _attempt towpath.natural_number := p_entry.attempt;
-    _refunded towpath.natural_number := p_entry.refunded;
-    _outcome towpath.run_outcome := 'succeeded';
     _low uuid := p_job_ids[1];
     _high uuid := p_job_ids[cardinality(p_job_ids)];
-    _deleted bigint;
+    _deleted integer;
 begin
     if towpath._ids_dense(p_job_ids) then
         delete from towpath.job_live v using unnest(p_job_ids) x
-         where v.job_id = x and v.job_id >= _low and v.job_id <= _high
-           and v.attempts = p_entry.attempt - 1 and v.refunded = p_entry.refunded
-           and v.state in (0, 3) and v.blocked = 0 and not v.has_children;
+         where v.job_id = x and v.job_id >= _low and v.job_id <= _high and v.attempts = p_attempts
+           and v.refunded = p_refunded and v.state in (0, 3) and v.blocked = 0 and not v.has_children;
     else
         delete from towpath.job_live v
-         where v.job_id = any(p_job_ids) and v.attempts = p_entry.attempt - 1 and v.refunded = p_entry.refunded
-           and v.state in (0, 3) and v.blocked = 0 and not v.has_children;
+         where v.job_id = any(p_job_ids) and v.attempts = p_attempts
+           and v.refunded = p_refunded and v.state in (0, 3) and v.blocked = 0 and not v.has_children;
     end if;
     get diagnostics _deleted = row_count;
-    if _deleted < cardinality(p_job_ids) then
-        -- Undoes the delete: the block is a subtransaction.
-        raise exception using errcode = 'TPX01', message = 'not all of them';
-    end if;
-    if p_shared <> '{}' then
-        insert into towpath.job_run (job_id, attempt, refunded, picked_at, finished_at, outcome, lease_owner, job_ids)
-        select b.job_ids[cardinality(b.job_ids)], _attempt, _refunded, p_entry.picked_at, p_now, _outcome,
-               p_entry.lease_owner, b.job_ids
-          from towpath.lease_batch b where b.batch_id = any(p_shared);
-    end if;
-    if p_alone <> '{}' then
-        insert into towpath.job_run (job_id, attempt, refunded, picked_at, finished_at, outcome, lease_owner)
-        select x, _attempt, _refunded, p_entry.picked_at, p_now, _outcome, p_entry.lease_owner from unnest(p_alone) x;
-    end if;
-    insert into towpath.job_counter_delta (lane, outcome, n, wait_ms, run_ms, counted_at)
-    values (p_entry.lane, 'succeeded', _deleted, p_wait_ms,
-            (date_part('epoch', p_now) - date_part('epoch', p_entry.picked_at)) * 1000 * _deleted, p_now);
-    if p_entry.subscription_no > 0 then
-        insert into towpath.job_parallel_release (subscription_no, n) values (p_entry.subscription_no, _deleted);
-    end if;
-    return true;
-exception when sqlstate 'TPX01' then
-    return false;
+    return _deleted;
 end;
 $$;
 
--- _job_ack_members: jobs of which the ledger says that the owner holds them -> succeeded, job by job.
-create or replace function towpath._job_ack_members(
-    p_job_ids uuid[], p_lease_owner text, p_attempts integer[], p_batches bigint[], p_now timestamptz,
-    out acked uuid[], out parents uuid[])
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-    set plan_cache_mode = force_generic_plan
-    set jit = off
-    set enable_seqscan = off
-    set enable_nestloop = off
-    set enable_mergejoin = off
-    set enable_bitmapscan = off
-as $$
-declare
-    _lease record;
-    _attempt integer;
-    _picked_at timestamptz;
-    _subscription_no integer;
-    _ids uuid[] := '{}';
-    _whole bigint[] := '{}';
-    _done record;
-begin
-    acked := '{}';
-    parents := '{}';
-    -- Entries of one claim follow one another; they are acked together. The null row at the
-    -- end flushes the last of them.
-    for _lease in
-        with lease as materialized (
-            select b.batch_id, b.job_ids, b.attempt, b.picked_at, b.subscription_no from towpath.lease_batch b
-             where b.batch_id = any(coalesce(p_batches, towpath._job_batches(p_job_ids, p_lease_owner)))
-               and b.lease_owner = p_lease_owner and b.attempt is not null
-             order by b.batch_id for share)
-        select m.batch_id, m.attempt, m.picked_at, m.subscription_no, array_agg(m.job_id) as job_ids,
-               count(*) = max(m.jobs) as is_whole
-          -- Unnested in the list: a join would be a nested loop, and so would the next one.
-          from (select l.batch_id, l.attempt, l.picked_at, l.subscription_no, cardinality(l.job_ids) as jobs,
-                       unnest(l.job_ids) as job_id
-                  from lease l) m
-          join unnest(p_job_ids, p_attempts) as a(job_id, attempt)
-            on a.job_id = m.job_id and a.attempt = m.attempt
-         group by m.batch_id, m.attempt, m.picked_at, m.subscription_no
-        union all
-        select null, null, null, null, null, false
-         order by batch_id
-    loop
-        if _ids <> '{}' and (_lease.attempt = _attempt and _lease.picked_at = _picked_at
-                             and _lease.subscription_no = _subscription_no) is not true then
-            _done := towpath._job_ack_leased(_ids, p_lease_owner, _attempt, _picked_at, _subscription_no, p_now);
-            acked := acked || _done.acked;
-            parents := parents || _done.parents;
-            _ids := '{}';
-        end if;
-        _attempt := _lease.attempt;
-        _picked_at := _lease.picked_at;
-        _subscription_no := _lease.subscription_no;
-        _ids := _ids || _lease.job_ids;
-        if _lease.is_whole then
-            _whole := _whole || _lease.batch_id;
-        end if;
-    end loop;
-    if _whole <> '{}' then
-        delete from towpath.lease_batch b where b.batch_id = any(_whole);
-    end if;
-end;
-$$;
-
--- _job_ack_leased: jobs of one claim that the ledger says the owner holds -> succeeded, unless
--- they are settled or have ended.
-create or replace function towpath._job_ack_leased(
-    p_job_ids uuid[], p_lease_owner text, p_attempt integer, p_picked_at timestamptz, p_subscription_no integer,
-    p_now timestamptz, out acked uuid[], out parents uuid[])
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-    set plan_cache_mode = force_generic_plan
-    set jit = off
-    set enable_seqscan = off
-    set enable_bitmapscan = off
-as $$
-declare
-    _picked double precision := date_part('epoch', p_picked_at);
-    _run_ms double precision := (date_part('epoch', p_now) - _picked) * 1000;
-begin
-    with gone as (
-        delete from towpath.job_live v
-         where v.job_id = any(p_job_ids) and v.attempts = p_attempt - 1 and v.state in (0, 3) and v.blocked = 0
-        returning v.job_id, v.refunded, v.due_at, v.lane, v.has_children),
-    run as (
-        insert into towpath.job_run (job_id, attempt, refunded, picked_at, finished_at, outcome, lease_owner)
-        select g.job_id, p_attempt, g.refunded, p_picked_at, p_now, 'succeeded', p_lease_owner from gone g),
-    counted as (
-        insert into towpath.job_counter_delta (lane, outcome, n, wait_ms, run_ms, counted_at)
-        select g.lane, 'succeeded', count(*), (_picked * count(*) - sum(date_part('epoch', g.due_at))) * 1000,
-               _run_ms * count(*), p_now
-          from gone g group by g.lane)
-    select coalesce(array_agg(g.job_id), '{}'), coalesce(array_agg(g.job_id) filter (where g.has_children), '{}')
-      into acked, parents from gone g;
-    if p_subscription_no > 0 and acked <> '{}' then
-        insert into towpath.job_parallel_release (subscription_no, n) values (p_subscription_no, cardinality(acked));
-    end if;
-end;
-$$;
-
--- _job_ack_settled: the same for attempts that stand in job_live.
+-- _job_ack_settled: the same, job by job, after settling them.
 create or replace function towpath._job_ack_settled(
     p_job_ids uuid[], p_lease_owner text, p_attempts integer[], p_now timestamptz,
     out acked uuid[], out parents uuid[])
     language plpgsql
-    set search_path = pg_catalog, pg_temp
-    set plan_cache_mode = force_generic_plan
-    set jit = off
-    set enable_seqscan = off
     set enable_hashjoin = off
     set enable_mergejoin = off
-    set enable_bitmapscan = off
 as $$
 declare
     _epoch double precision := date_part('epoch', p_now);
@@ -358,47 +202,20 @@ begin
 end;
 $$;
 
--- fn_job_ack: leased | in_progress -> succeeded, straight-line for one settled job.
+-- fn_job_ack: leased | in_progress -> succeeded for one attempt (Q10).
 --
 -- Answers: {ok, job_id, state}; gate_closed, lease_lost.
 create or replace function towpath.fn_job_ack(p_job_id uuid, p_lease_owner text, p_attempt integer) returns jsonb
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
-    set plan_cache_mode = force_generic_plan
-    set jit = off
-    set enable_seqscan = off
 as $$
 declare
-    _now timestamptz := towpath.fn_now();
-    _gate text;
-    _live towpath.job_live;
+    _answer jsonb := towpath.fn_job_ack_many(array[p_job_id], p_lease_owner, array[p_attempt]);
 begin
-    select c.value into _gate from towpath.config c where c.key = 'queue.job_substrate.enabled' and c.kind = 'gate';
-    if _gate is distinct from 'true' then
-        return jsonb_build_object('ok', false, 'error', 'gate_closed', 'gate', 'queue.job_substrate.enabled');
-    end if;
-    delete from towpath.job_live v
-     where v.job_id = p_job_id and v.lease_owner = p_lease_owner and v.attempts = p_attempt and v.state in (1, 2)
-    returning * into _live;
-    if not found then
-        if towpath.fn_job_ack_many(array[p_job_id], p_lease_owner, array[p_attempt]) -> 'acked' = '1' then
-            return jsonb_build_object('ok', true, 'job_id', p_job_id, 'state', 'succeeded');
-        end if;
-        return towpath._job_lost(p_job_id);
-    end if;
-    insert into towpath.job_run (job_id, attempt, refunded, picked_at, finished_at, outcome, lease_owner)
-    values (p_job_id, _live.attempts, _live.refunded, _live.picked_at, _now, 'succeeded', p_lease_owner);
-    insert into towpath.job_counter_delta (lane, outcome, n, wait_ms, run_ms, counted_at)
-    values (_live.lane, 'succeeded', 1,
-            (date_part('epoch', _live.picked_at) - date_part('epoch', _live.due_at)) * 1000,
-            (date_part('epoch', _now) - date_part('epoch', _live.picked_at)) * 1000, _now);
-    if _live.subscription_no > 0 then
-        insert into towpath.job_parallel_release (subscription_no, n) values (_live.subscription_no, 1);
-    end if;
-    if _live.has_children then
-        perform towpath._job_parents_succeeded(array[p_job_id], _now);
-    end if;
-    return jsonb_build_object('ok', true, 'job_id', p_job_id, 'state', 'succeeded');
+    return case
+        when _answer -> 'ok' = 'false' then _answer
+        when _answer -> 'acked' = '0' then towpath._job_lost(p_job_id)
+        else jsonb_build_object('ok', true, 'job_id', p_job_id, 'state', 'succeeded') end;
 end;
 $$;
 
@@ -409,7 +226,6 @@ $$;
 create or replace function towpath._job_close(
     p_job_ids uuid[], p_outcome text, p_errors text[], p_ended_by text, p_now timestamptz) returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set jit = off
     set enable_seqscan = off
@@ -435,7 +251,7 @@ begin
         select towpath._uuid7((date_part('epoch', p_now) * 1000000)::bigint), j.job_id, j.job_kind, j.executor,
                j.event_domain, j.source_ref, j.target_ref, j.payload_ref, j.payload_json, j.priority, j.max_attempts,
                coalesce(_same, p_errors[array_position(p_job_ids, v.job_id)]), v.attempts - v.refunded, j.actor,
-               j.run_id, j.idempotency_key, j.created_at, p_now, coalesce(p_ended_by, v.lease_owner)
+               j.run_id, coalesce(j.idempotency_key, j.job_id::text), j.created_at, p_now, coalesce(p_ended_by, v.lease_owner)
           from towpath.job_live v
          cross join lateral (select * from towpath.job j where j.job_id = v.job_id offset 0) j
          where v.job_id = any(p_job_ids);
@@ -452,7 +268,6 @@ create or replace function towpath._job_fail_rows(
     p_jitter double precision, p_outcome text, p_ended_by text, p_now timestamptz,
     out retried uuid[], out dead uuid[])
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set jit = off
     set enable_seqscan = off

@@ -14,7 +14,6 @@
 create or replace function towpath._job_lane(
     p_job_kind text, p_executor text, p_priority integer, p_event_domain text) returns integer
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
 as $$
 declare
@@ -52,7 +51,7 @@ create or replace function towpath.fn_job_lane_tick(p_limit integer default 1000
     set jit = off
 as $$
 declare
-    _refusal jsonb := towpath._gate_refusal('queue.job_substrate.enabled');
+    _refusal jsonb := towpath._tick_refusal(5);
     _now timestamptz := towpath.fn_now();
     _limit integer := least(greatest(coalesce(p_limit, 1000), 1), 10000);
     _unused timestamptz;
@@ -64,9 +63,6 @@ declare
 begin
     if _refusal is not null then
         return _refusal;
-    end if;
-    if not towpath._tick_lock(5) then
-        return jsonb_build_object('ok', true, 'busy', true);
     end if;
     with late as (
         update towpath.job_lane l set closed_by = null, used_at = _now
@@ -107,7 +103,6 @@ $$;
 create or replace function towpath._job_lanes_collect(
     p_limit integer, p_ask boolean, out collected integer, out used integer[])
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set jit = off
 as $$
 declare

@@ -7,7 +7,6 @@
 -- _job_lost: the answer to somebody who does not hold the lease.
 create or replace function towpath._job_lost(p_job_id uuid) returns jsonb
     language sql immutable
-    set search_path = pg_catalog, pg_temp
 as $$
     select jsonb_build_object('ok', false, 'error', 'lease_lost', 'job_id', p_job_id)
 $$;
@@ -17,7 +16,6 @@ $$;
 create or replace function towpath._job_lock_held(p_job_ids uuid[], p_lease_owner text, p_attempts integer[])
     returns uuid[]
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set jit = off
     set enable_seqscan = off
@@ -41,7 +39,6 @@ $$;
 -- _job_missing: which of the asked ids are not among the done ones. Only called when some are.
 create or replace function towpath._job_missing(p_job_ids uuid[], p_done uuid[]) returns jsonb
     language sql immutable
-    set search_path = pg_catalog, pg_temp
 as $$
     select coalesce(jsonb_agg(m.job_id), '[]')
       from (select unnest(p_job_ids) as job_id except select unnest(p_done)) m
@@ -132,7 +129,7 @@ begin
     if _held <> '{}' then
         update towpath.job_live v set lease_until = greatest(v.lease_until, _until), touched_at = _now
          where v.job_id = any(_held);
-        insert into towpath.lease_batch (lease_until, job_ids) values (_until, _held);
+        insert into towpath.lease_entry (lease_until, job_ids) values (_until, _held);
     end if;
     return jsonb_build_object('ok', true, 'extended', cardinality(_held), 'lease_until', _until,
                               'lost', towpath._job_missing(p_job_ids, _held));
@@ -201,7 +198,6 @@ $$;
 create or replace function towpath._job_give_back(
     p_job_ids uuid[], p_outcome text, p_note text, p_due_at timestamptz) returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set jit = off
     set enable_seqscan = off

@@ -3,22 +3,30 @@
 -- A tick that must not run twice at once tries an advisory lock and answers busy: true when
 -- another node has it. None of them waits for a worker.
 
--- _tick_lock: true if this transaction may run the tick. The numbers under 7302:
--- 1 floor, 2 counters, 3 partitions and retention, 4 recount, 5 lanes.
-create or replace function towpath._tick_lock(p_tick integer) returns boolean
-    language sql volatile
-    set search_path = pg_catalog, pg_temp
-as $$ select pg_try_advisory_xact_lock(7302, p_tick) $$;
+-- _tick_refusal: what a tick answers instead of running: the gate is closed, or another node runs it. Null: it runs. The
+-- numbers under 7302: 1 floor, 2 counters, 3 partitions and retention, 4 recount, 5 lanes.
+create or replace function towpath._tick_refusal(p_tick integer) returns jsonb
+    language plpgsql
+as $$
+declare
+    _refusal jsonb := towpath._gate_refusal('queue.job_substrate.enabled');
+begin
+    if _refusal is null and not pg_try_advisory_xact_lock(7302, p_tick) then
+        return jsonb_build_object('ok', true, 'busy', true);
+    end if;
+    return _refusal;
+end;
+$$;
 
 -- fn_job_reap: leased | in_progress with a lease that ran out -> retry_waiting, or dead_letter
 -- on the last attempt (Q11). The lost attempt counts.
 --
--- Takes up to p_limit entries of the agenda (one per claim or extension) and looks at their
--- jobs. A lease that was extended has an entry of its own later on; a row that somebody is
--- just finishing is skipped and put back on the agenda. Any number of nodes may reap at once.
+-- Takes up to p_limit lease entries whose time is up and looks at their jobs. A lease that was
+-- extended has an entry of its own later on; for a row that somebody is just finishing there is
+-- a new entry. Any number of nodes may reap at once.
 -- A job that cannot be reaped is set aside and stays leased; the others go on (Q22).
 --
--- Answers: {ok, batches, retried, dead_letter, more: whether to come back at once}; gate_closed.
+-- Answers: {ok, entries, retried, dead_letter, more: whether to come back at once}; gate_closed.
 create or replace function towpath.fn_job_reap(p_limit integer default 50) returns jsonb
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
@@ -44,21 +52,20 @@ begin
         end if;
         _done := towpath._job_reap_entries(_limit, true, _now);
     end;
-    if _done.batches < _limit then
+    if _done.entries < _limit then
         perform towpath._loop_over('reap', _now);
     end if;
     perform towpath._job_faults_follow(_now);
-    return jsonb_build_object('ok', true, 'batches', _done.batches, 'retried', _done.retried,
-                              'dead_letter', _done.dead, 'more', _done.batches = _limit);
+    return jsonb_build_object('ok', true, 'entries', _done.entries, 'retried', _done.retried,
+                              'dead_letter', _done.dead, 'more', _done.entries = _limit);
 end;
 $$;
 
--- _job_reap_entries: a pass of the reaper over the agenda. Careful means that an error is looked for until the job that
+-- _job_reap_entries: a pass of the reaper. Careful means that an error is looked for until the job that
 -- raises it is found; else it ends the pass. A job that is set aside has an entry of its own.
 create or replace function towpath._job_reap_entries(
-    p_limit integer, p_careful boolean, p_now timestamptz, out batches integer, out retried integer, out dead integer)
+    p_limit integer, p_careful boolean, p_now timestamptz, out entries integer, out retried integer, out dead integer)
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set jit = off
     set enable_seqscan = off
@@ -66,44 +73,43 @@ create or replace function towpath._job_reap_entries(
 as $$
 declare
     _aside text[] := towpath._loop_aside('reap');
-    _batch record;
+    _entry record;
     _done record;
 begin
-    batches := 0;
+    entries := 0;
     retried := 0;
     dead := 0;
-    for _batch in
-        select b.batch_id, b.job_ids from towpath.lease_batch b
-         where b.lease_until < p_now
-           and (_aside = '{}' or cardinality(b.job_ids) > 1 or b.job_ids[1]::text <> all(_aside))
-         order by b.lease_until, b.batch_id
+    for _entry in
+        select e.entry_id, e.job_ids from towpath.lease_entry e
+         where e.lease_until < p_now
+           and (_aside = '{}' or cardinality(e.job_ids) > 1 or e.job_ids[1]::text <> all(_aside))
+         order by e.lease_until, e.entry_id
          limit p_limit for update skip locked
     loop
-        batches := batches + 1;
+        entries := entries + 1;
         if p_careful then
-            _done := towpath._job_reap_carefully(_batch.batch_id, _batch.job_ids, p_now);
+            _done := towpath._job_reap_carefully(_entry.entry_id, _entry.job_ids, p_now);
         else
-            _done := towpath._job_reap_jobs(_batch.batch_id, _batch.job_ids, p_now);
+            _done := towpath._job_reap_jobs(_entry.entry_id, _entry.job_ids, p_now);
         end if;
         retried := retried + _done.retried;
         dead := dead + _done.dead;
         if p_careful and _done.faulty <> '{}' then
-            insert into towpath.lease_batch (lease_until, job_ids, attempt, lease_owner, picked_at, subscription_no, lane,
+            insert into towpath.lease_entry (lease_until, job_ids, attempt, lease_owner, picked_at, subscription_no, lane,
                 refunded, wait_ms)
-            select b.lease_until, array[f.job_id], b.attempt, b.lease_owner, b.picked_at, b.subscription_no, b.lane,
-                   b.refunded, b.wait_ms
-              from towpath.lease_batch b cross join unnest(_done.faulty) as f(job_id) where b.batch_id = _batch.batch_id;
+            select e.lease_until, array[f.job_id], e.attempt, e.lease_owner, e.picked_at, e.subscription_no, e.lane,
+                   e.refunded, e.wait_ms
+              from towpath.lease_entry e cross join unnest(_done.faulty) as f(job_id) where e.entry_id = _entry.entry_id;
         end if;
-        delete from towpath.lease_batch b where b.batch_id = _batch.batch_id;
+        delete from towpath.lease_entry e where e.entry_id = _entry.entry_id;
     end loop;
 end;
 $$;
 
--- _job_reap_jobs: what the reaper does with jobs of one entry of the agenda.
+-- _job_reap_jobs: what the reaper does with jobs of one lease entry.
 create or replace function towpath._job_reap_jobs(
-    p_batch_id bigint, p_job_ids uuid[], p_now timestamptz, out retried integer, out dead integer, out faulty uuid[])
+    p_entry_id bigint, p_job_ids uuid[], p_now timestamptz, out retried integer, out dead integer, out faulty uuid[])
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set jit = off
     set enable_seqscan = off
@@ -117,7 +123,7 @@ begin
     retried := 0;
     dead := 0;
     faulty := '{}';
-    perform towpath._job_settle(array[p_batch_id], p_job_ids);
+    perform towpath._job_settle(array[p_entry_id], p_job_ids);
     _expired := array(select v.job_id from towpath.job_live v
                        where v.job_id = any(p_job_ids) and v.state in (1, 2) and v.lease_until < p_now);
     if _expired = '{}' then
@@ -127,7 +133,7 @@ begin
                       where v.job_id = any(_expired) and v.state in (1, 2) and v.lease_until < p_now
                       order by v.job_id for update skip locked);
     if cardinality(_locked) < cardinality(_expired) then
-        insert into towpath.lease_batch (lease_until, job_ids)
+        insert into towpath.lease_entry (lease_until, job_ids)
         values (p_now + interval '5 seconds', array(select unnest(_expired) except select unnest(_locked)));
     end if;
     select * into _ended from towpath._job_fail_rows(_locked, array['the lease ran out'], null, null, 0,
@@ -139,9 +145,8 @@ $$;
 
 -- _job_reap_carefully: the same; what raises is halved until the job that raises is alone, and that is set aside.
 create or replace function towpath._job_reap_carefully(
-    p_batch_id bigint, p_job_ids uuid[], p_now timestamptz, out retried integer, out dead integer, out faulty uuid[])
+    p_entry_id bigint, p_job_ids uuid[], p_now timestamptz, out retried integer, out dead integer, out faulty uuid[])
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _half integer := cardinality(p_job_ids) / 2;
@@ -149,7 +154,7 @@ declare
     _right record;
 begin
     select j.retried, j.dead, j.faulty into retried, dead, faulty
-      from towpath._job_reap_jobs(p_batch_id, p_job_ids, p_now) j;
+      from towpath._job_reap_jobs(p_entry_id, p_job_ids, p_now) j;
 exception when others then
     if towpath._error_common(sqlstate) then
         raise;
@@ -161,8 +166,8 @@ exception when others then
         faulty := p_job_ids;
         return;
     end if;
-    _left := towpath._job_reap_carefully(p_batch_id, p_job_ids[:_half], p_now);
-    _right := towpath._job_reap_carefully(p_batch_id, p_job_ids[_half + 1:], p_now);
+    _left := towpath._job_reap_carefully(p_entry_id, p_job_ids[:_half], p_now);
+    _right := towpath._job_reap_carefully(p_entry_id, p_job_ids[_half + 1:], p_now);
     retried := _left.retried + _right.retried;
     dead := _left.dead + _right.dead;
     faulty := _left.faulty || _right.faulty;
@@ -188,7 +193,7 @@ create or replace function towpath.fn_job_floor_tick() returns jsonb
     set enable_bitmapscan = off
 as $$
 declare
-    _refusal jsonb := towpath._gate_refusal('queue.job_substrate.enabled');
+    _refusal jsonb := towpath._tick_refusal(1);
     _now timestamptz := towpath.fn_now();
     _began timestamptz := clock_timestamp();
     _sweep boolean;
@@ -198,9 +203,6 @@ declare
 begin
     if _refusal is not null then
         return _refusal;
-    end if;
-    if not towpath._tick_lock(1) then
-        return jsonb_build_object('ok', true, 'busy', true);
     end if;
     select _now >= s.swept_at + s.sweep_ms * 20 * interval '1 millisecond' or s.swept_at > _now, s.seen_at, s.back_until
       into _sweep, _seen, _back_until
@@ -236,13 +238,12 @@ $$;
 -- Schedules are left alone: a tick is a moment of the clock on the wall, and happens once.
 create or replace function towpath._job_clock_back(p_now timestamptz, p_until timestamptz, p_first boolean) returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _lanes integer[] := array(select l.lane from towpath.job_lane l);
 begin
     if p_first then
-        update towpath.lease_batch b set lease_until = b.lease_until - (p_until - p_now);
+        update towpath.lease_entry e set lease_until = e.lease_until - (p_until - p_now);
     end if;
     with late as (
         update towpath.job_ready r set due_at = p_now, moved = true
@@ -264,7 +265,6 @@ $$;
 create or replace function towpath._job_floors_move(
     p_sweep boolean, p_careful boolean, p_now timestamptz, out lanes integer, out moved integer, out lowered integer)
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set jit = off
     set enable_seqscan = off
@@ -309,7 +309,6 @@ $$;
 create or replace function towpath._job_floor_move(
     p_lane integer, p_floor_at timestamptz, p_floor_no bigint, p_sweep boolean, p_now timestamptz) returns integer
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set jit = off
     set enable_seqscan = off
@@ -347,7 +346,7 @@ create or replace function towpath.fn_job_counter_fold(p_limit integer default 1
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    _refusal jsonb := towpath._gate_refusal('queue.job_substrate.enabled');
+    _refusal jsonb := towpath._tick_refusal(2);
     _now timestamptz := towpath.fn_now();
     _limit integer := least(greatest(coalesce(p_limit, 10000), 1), 100000);
     _aside text[] := towpath._loop_aside('counters');
@@ -356,9 +355,6 @@ declare
 begin
     if _refusal is not null then
         return _refusal;
-    end if;
-    if not towpath._tick_lock(2) then
-        return jsonb_build_object('ok', true, 'busy', true);
     end if;
     _tids := array(select x.ctid from towpath.job_counter_delta x
                     where _aside = '{}' or x.ctid::text <> all(_aside) limit _limit);
@@ -385,7 +381,6 @@ $$;
 -- count that raises is alone, and that is set aside.
 create or replace function towpath._job_deltas_fold(p_tids tid[]) returns integer
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _now timestamptz := towpath.fn_now();
@@ -436,7 +431,7 @@ create or replace function towpath.fn_job_parallel_recount() returns jsonb
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    _refusal jsonb := towpath._gate_refusal('queue.job_substrate.enabled');
+    _refusal jsonb := towpath._tick_refusal(4);
     _row record;
     _difference integer;
     _aside text[] := towpath._loop_aside('recount');
@@ -446,9 +441,6 @@ declare
 begin
     if _refusal is not null then
         return _refusal;
-    end if;
-    if not towpath._tick_lock(4) then
-        return jsonb_build_object('ok', true, 'busy', true);
     end if;
     for _row in
         select s.subscription_id, s.subscription_no, coalesce(h.n, 0) as leased, coalesce(p.held, 0) as held,

@@ -140,7 +140,7 @@ begin
                      and (_filter ->> 'event_domain' is null or c.event_domain = _filter ->> 'event_domain')
                      and (_filter ->> 'actor' is null or c.actor = _filter ->> 'actor')
                      and (_run_id is null or c.run_id = _run_id)
-                     and (_filter ->> 'idempotency_key' is null or c.idempotency_key = _filter ->> 'idempotency_key')
+                     and (_filter ->> 'idempotency_key' is null or coalesce(c.idempotency_key, c.job_id::text) = _filter ->> 'idempotency_key')
                      and (_filter -> 'payload' is null or c.payload_json @> (_filter -> 'payload'))
                      and (_filter ->> 'created_after' is null
                           or c.created_at >= (_filter ->> 'created_after')::timestamptz)

@@ -11,7 +11,6 @@
 create or replace function towpath._job_partition_ensure(p_table text, p_day timestamptz, p_move_limit integer)
     returns text
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set lock_timeout = '300ms'
 as $$
 declare
@@ -71,7 +70,7 @@ create or replace function towpath.fn_job_partition_tick(p_move_limit integer de
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    _refusal jsonb := towpath._gate_refusal('queue.job_substrate.enabled');
+    _refusal jsonb := towpath._tick_refusal(3);
     _today timestamptz := date_trunc('day', towpath.fn_now(), 'UTC');
     _day timestamptz;
     _table text;
@@ -82,9 +81,6 @@ declare
 begin
     if _refusal is not null then
         return _refusal;
-    end if;
-    if not towpath._tick_lock(3) then
-        return jsonb_build_object('ok', true, 'busy', true);
     end if;
     for _i in 1..towpath._config_number('queue.retention.partitions_ahead_days')::integer loop
         _day := _today + _i * interval '1 day';
@@ -109,7 +105,6 @@ $$;
 -- view of somebody's for example, is set aside (Q22), and dropped is null.
 create or replace function towpath._job_partition_drop(p_suffix text, p_below uuid, out dropped boolean, out kept integer)
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set lock_timeout = '300ms'
 as $$
 declare
@@ -159,7 +154,7 @@ create or replace function towpath.fn_job_retention_tick(p_limit integer default
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    _refusal jsonb := towpath._gate_refusal('queue.job_substrate.enabled');
+    _refusal jsonb := towpath._tick_refusal(3);
     _now timestamptz := towpath.fn_now();
     _limit integer := least(greatest(coalesce(p_limit, 10000), 1), 100000);
     _clean timestamptz := _now - towpath._config_number('queue.retention.clean_after_days') * interval '1 day';
@@ -177,9 +172,6 @@ declare
 begin
     if _refusal is not null then
         return _refusal;
-    end if;
-    if not towpath._tick_lock(3) then
-        return jsonb_build_object('ok', true, 'busy', true);
     end if;
     _below := towpath._uuid7_floor(_drop);
     update towpath.job_retention r
@@ -226,7 +218,6 @@ $$;
 create or replace function towpath._job_retention_step(
     p_step text, p_below uuid, p_limit integer, p_now timestamptz) returns integer
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _count integer := 0;

@@ -1,17 +1,16 @@
--- Runs: ended attempts. A row of job_run is one job's, or is shared by jobs that were acked as a whole entry.
+-- Runs: ended attempts. A row of job_run is one job's, or is shared by jobs of a lease entry that was acked whole.
 
--- _run_reach: the highest id that a run row with this job in it can have. Jobs share a row only if
--- their ids were made within ten seconds, so a job's row is found by looking ten seconds ahead.
+-- _run_reach: the highest id that a run with this job in it can have.
 create or replace function towpath._run_reach(p_job_id uuid) returns uuid
     language sql immutable parallel safe
-    return (lpad(to_hex(least(('x' || left(replace(p_job_id::text, '-', ''), 12))::bit(48)::bigint + 10000,
+    return (lpad(to_hex(least(('x' || left(replace(p_job_id::text, '-', ''), 12))::bit(48)::bigint + towpath._run_span_ms(),
                               281474976710655)), 12, '0') || 'ffffffffffffffffffff')::uuid;
 
 -- _run_shared: whether these jobs, in the order of their ids, may share a row. Few gain nothing by it, and
 -- ids far apart would make every row between them a row to look into.
 create or replace function towpath._run_shared(p_job_ids uuid[]) returns boolean
     language sql immutable parallel safe
-    return cardinality(p_job_ids) >= 16 and p_job_ids[cardinality(p_job_ids)] <= towpath._run_reach(p_job_ids[1]);
+    return cardinality(p_job_ids) >= towpath._run_jobs_min() and p_job_ids[cardinality(p_job_ids)] <= towpath._run_reach(p_job_ids[1]);
 
 -- _job_runs: the ended attempts of one job. A job has at most one shared row, because that is its last.
 create or replace function towpath._job_runs(p_job_id uuid)

@@ -10,7 +10,6 @@
 -- down. It waits for nobody: until a flag's fall has committed, others notify as well.
 create or replace function towpath._job_wake(p_lanes integer[]) returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
 as $$
 declare

@@ -3,7 +3,6 @@
 -- _job_why_live: the reasons of an unfinished job.
 create or replace function towpath._job_why_live(p_job_id uuid) returns jsonb
     language plpgsql stable
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     _now timestamptz := towpath.fn_now();

@@ -50,7 +50,7 @@ begin
               from towpath.job_live v tablesample system (_percent)
               join towpath.job_lane l on l.lane = v.lane
               left join (select m.job_id, b.attempt
-                           from towpath.lease_batch b
+                           from towpath.lease_entry b
                           cross join lateral unnest(b.job_ids) as m(job_id)
                           where b.attempt is not null) b
                 on b.job_id = v.job_id and b.attempt = v.attempts + 1 and v.state in (0, 3) and v.blocked = 0
@@ -161,7 +161,7 @@ begin
     select coalesce(jsonb_object_agg(c.key, c.value = 'true'), '{}') into _gates
       from towpath.config c where c.kind = 'gate';
     select jsonb_object_agg(t.name, pg_stat_get_dead_tuples(('towpath.' || t.name)::regclass)) into _dead_rows
-      from unnest(array['job_live', 'job_ready', 'lease_batch', 'delivery', 'stream_delivery', 'process']) as t(name);
+      from unnest(array['job_live', 'job_ready', 'lease_entry', 'delivery', 'stream_delivery', 'process']) as t(name);
     return jsonb_build_object('ok', true, 'kinds', to_jsonb(_kinds), 'executors', _executors, 'processes', _processes,
                               'gates', _gates, 'dead_rows', _dead_rows, 'loop_faults', towpath._loop_faults(),
                               'schedules_paused', (select count(*) from towpath.schedule s where s.paused),

@@ -136,7 +136,7 @@ create or replace function towpath.fn_payload_retention_tick(p_limit integer def
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    _refusal jsonb := towpath._gate_refusal('queue.job_substrate.enabled');
+    _refusal jsonb := towpath._tick_refusal(3);
     _limit integer := least(greatest(coalesce(p_limit, 1000), 1), 10000);
     _drop timestamptz := date_trunc('day', towpath.fn_now()
         - towpath._config_number('payload.retention.drop_after_days') * interval '1 day', 'UTC');
@@ -147,9 +147,6 @@ declare
 begin
     if _refusal is not null then
         return _refusal;
-    end if;
-    if not towpath._tick_lock(3) then
-        return jsonb_build_object('ok', true, 'busy', true);
     end if;
     _days := array(
         select right(c.relname, 8) from pg_class c join pg_inherits i on i.inhrelid = c.oid

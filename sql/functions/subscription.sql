@@ -135,8 +135,8 @@ declare
     _held integer;
 begin
     perform 1 from towpath.job_subscription s where s.subscription_no = p_no for no key update;
-    perform towpath._job_settle(array(select b.batch_id from towpath.lease_batch b
-                                       where b.subscription_no in (p_no, -p_no) and b.attempt is not null), null);
+    perform towpath._job_settle(array(select e.entry_id from towpath.lease_entry e
+                                       where e.subscription_no in (p_no, -p_no) and e.attempt is not null), null);
     select p.held, p.folded_to, p.change_no into _old from towpath.job_parallel p
      where p.subscription_no = p_no order by p.change_no desc limit 1;
     with marked as (

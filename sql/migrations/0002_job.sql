@@ -5,7 +5,7 @@
 --   job_live     one narrow row while the job is unfinished: key, state, lease
 --   job_ready    nothing but queue order; a job has a row exactly while it may be claimed, now or
 --                once it is due
---   lease_batch  the lease entries: who holds which jobs until when, one row per claim and lane
+--   lease_entry  who holds which jobs until when, one row for up to 240 jobs of a claim
 --   job_run      one row per ended attempt: the result and the history at once
 -- The view towpath.job_queue joins them into the table that users know.
 --
@@ -25,7 +25,7 @@
 --      opens a closed lane (the collector skips what is locked)
 --   2. schedule; job_dead_letter when a letter is triaged or replayed
 --   3. job_subscription, by subscription_no (claims under max_parallel)
---   4. lease_batch (skip locked)
+--   4. lease_entry, by entry_id (the reaper skips what is locked)
 --   5. job_ready (skip locked when claiming)
 --   6. job_live, by job_id ascending: the functions switch bitmap scans off, so that
 --      job_id = any(...) walks the primary key
@@ -213,7 +213,8 @@ create table towpath.job (
     priority        towpath.priority        not null default 100,
     scheduled_at    towpath.moment          not null,
     max_attempts    towpath.attempt_limit   not null,
-    idempotency_key towpath.long_label      not null,
+    -- Null: it was given none; its id is shown as its key.
+    idempotency_key towpath.long_label,
     actor           towpath.label           not null,
     run_id          uuid,
     created_at      timestamptz             not null,
@@ -227,7 +228,7 @@ create table towpath.job (
 -- maintenance. fn_job_partition_tick moves its rows out when it makes their partition.
 create table towpath.job_default partition of towpath.job default;
 
--- A job of a batch on its way in; exists so that a batch is parsed once.
+-- A job as it was asked for, with its defaults filled in (_job_read).
 create type towpath._job_input as (
     job_id          uuid,
     job_kind        text,
@@ -247,7 +248,7 @@ create type towpath._job_input as (
 );
 
 -- One row per unfinished job: inserted by the enqueue, deleted at the end. A claim does not touch it: it writes a
--- lease entry (lease_batch). Whatever but an ack concerns a held attempt settles it first: it copies the lease
+-- lease entry. Whatever but an ack concerns a held attempt settles it first: it copies the lease
 -- from the entry into this row (_job_settle). These updates are HOT: hence the fillfactor, and no index on
 -- anything they change.
 create table towpath.job_live (
@@ -270,7 +271,7 @@ create table towpath.job_live (
     -- Attempts that do not count: released or snoozed.
     refunded         towpath.natural_number  not null default 0,
     has_children     boolean                 not null default false,
-    -- Settled from lease_batch, whose domain checks it.
+    -- Settled from lease_entry, whose domain checks it.
     lease_owner      text,
     progress_percent towpath.percent,
     progress_note    text,
@@ -357,8 +358,8 @@ create trigger job_run_append_only before update on towpath.job_run
 -- a job once, and is not rewritten when jobs leave it.
 --
 -- Without an attempt an entry only tells the reaper when to look: an extension, whose lease is in job_live.
-create table towpath.lease_batch (
-    batch_id        bigint             generated always as identity primary key,
+create table towpath.lease_entry (
+    entry_id        bigint             generated always as identity primary key,
     lease_until     timestamptz        not null,
     -- In the order of the ids.
     job_ids         uuid[]             not null,
@@ -370,15 +371,28 @@ create table towpath.lease_batch (
     refunded        integer,
     -- How long its jobs had waited when they were claimed, all together.
     wait_ms         double precision,
-    constraint lease_batch_claim_whole_check check (
+    constraint lease_entry_claim_whole_check check (
         (attempt is null) = (lease_owner is null) and (attempt is null) = (picked_at is null))
 ) with (toast_tuple_target = 8160);
 -- Two entries of 240 jobs fill a page: they are read far more often than written.
-alter table towpath.lease_batch alter column job_ids set storage external, alter column job_ids set statistics 0;
--- lease_batch_until_idx: fn_job_reap takes what runs out first.
-create index lease_batch_until_idx on towpath.lease_batch (lease_until, batch_id);
--- lease_batch_owner_idx: _job_batches looks up an owner's entries, newest first.
-create index lease_batch_owner_idx on towpath.lease_batch (lease_owner, batch_id) where attempt is not null;
+alter table towpath.lease_entry alter column job_ids set storage external, alter column job_ids set statistics 0;
+-- lease_entry_until_idx: fn_job_reap takes what runs out first.
+create index lease_entry_until_idx on towpath.lease_entry (lease_until, entry_id);
+-- lease_entry_owner_idx: _lease_entries looks up an owner's entries, newest first.
+create index lease_entry_owner_idx on towpath.lease_entry (lease_owner, entry_id) where attempt is not null;
+
+-- Jobs that a claim picked and that differ in nothing but id and due time (_job_pick), in the order of their ids.
+create type towpath._job_group as (
+    lane     integer,
+    -- The subscription, negative if it has no max_parallel.
+    holder   integer,
+    attempts integer,
+    refunded integer,
+    moved    boolean,
+    job_ids  uuid[],
+    -- The sum of their due times in seconds.
+    due_sum  double precision
+);
 
 -- Small samples, and none of columns that no plan depends on: the plans of the queue's functions do not depend on
 -- values. With the default target ANALYZE costs half a second of CPU after 300,000 jobs, while the queue is busy.

@@ -18,8 +18,8 @@ select v.job_id,
        v.progress_at,
        v.touched_at
   from towpath.job_live v
-  left join (select m.job_id, b.attempt, b.lease_owner, b.lease_until, b.picked_at, b.subscription_no
-               from towpath.lease_batch b
-              cross join lateral unnest(b.job_ids) as m(job_id)
-              where b.attempt is not null) b
+  left join (select m.job_id, e.attempt, e.lease_owner, e.lease_until, e.picked_at, e.subscription_no
+               from towpath.lease_entry e
+              cross join lateral unnest(e.job_ids) as m(job_id)
+              where e.attempt is not null) b
     on b.job_id = v.job_id and b.attempt = v.attempts + 1 and v.state in (0, 3) and v.blocked = 0;

@@ -1,4 +1,4 @@
-//! Ready rows that jobs of one call share: `towpath.job_ready` (Q05, Q07, Q17).
+//! Ready rows that jobs of one call share: `sql/functions/job_ready.sql` (Q05, Q07, Q17).
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashSet};
@@ -21,7 +21,7 @@ const MISPLACED: &str = "
         select r.lane, r.due_at, r.attempts, r.refunded, unnest(coalesce(r.job_ids, array[r.job_id])) as job_id
           from towpath.job_ready r),
     leased as (
-        select b.attempt, unnest(b.job_ids) as job_id from towpath.lease_batch b where b.lane is not null),
+        select b.attempt, unnest(b.job_ids) as job_id from towpath.lease_entry b where b.lane is not null),
     expected as (
         select v.job_id, v.lane, v.due_at, v.attempts::integer, v.refunded::integer
           from towpath.job_live v

@@ -162,7 +162,7 @@ async fn a_row_that_cannot_be_reaped_stops_no_other() {
 async fn a_job_that_cannot_be_claimed_stops_no_other() {
     let queue = Queue::open().await;
     let ids = enqueued(&queue, 20).await;
-    poison(&queue.db, "lease_batch", "insert", &format!("'{}' = any(new.job_ids)", ids[3])).await;
+    poison(&queue.db, "lease_entry", "insert", &format!("'{}' = any(new.job_ids)", ids[3])).await;
     let claimed = queue.claim_as("a", 100).await.unwrap();
     assert_eq!(claimed.len(), 19);
     assert!(claimed.iter().all(|job| job.lease.job_id() != ids[3]));
@@ -173,7 +173,7 @@ async fn a_job_that_cannot_be_claimed_stops_no_other() {
 
     queue.reap().await;
     assert!(queue.claim_as("a", 100).await.unwrap().is_empty(), "not before its time");
-    cure(&queue.db, "lease_batch").await;
+    cure(&queue.db, "lease_entry").await;
     queue.db.advance(SECOND * 11).await;
     queue.reap().await;
     assert_eq!(queue.claim_as("a", 100).await.unwrap().len(), 1);

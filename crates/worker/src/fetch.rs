@@ -1,6 +1,6 @@
 //! The fetcher: the one place of a process that claims.
 //!
-//! Few large claims instead of many small ones. Hungry pools are served at once; a pool
+//! Few large claims instead of many small ones. Pools with room are served at once; a pool
 //! whose lanes are empty is armed and left alone until a notification, the next due job
 //! or the poll. The poll is the truth: notifications only make it early.
 
@@ -21,7 +21,7 @@ use crate::worker::Worker;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Found {
     /// All that was wanted: there may be more.
-    Plenty,
+    All,
     /// Some, but less than wanted.
     Some,
     /// Nothing, though jobs were wanted.
@@ -32,7 +32,7 @@ enum Found {
 
 /// Claims until `shutdown`.
 pub(crate) async fn run(worker: &Worker, shutdown: &CancellationToken) {
-    let mut ear = Ear::new(worker);
+    let mut listening = Listening::new(worker);
     let mut poll = limits::POLL_MIN;
     let mut retry = Retry::of("claiming jobs");
     while !shutdown.is_cancelled() {
@@ -43,7 +43,7 @@ pub(crate) async fn run(worker: &Worker, shutdown: &CancellationToken) {
             () = grace_over(shutdown, limits::LAST_CLAIM_WAIT_MAX) => return,
         };
         let wait = match round {
-            Ok(Found::Plenty) => {
+            Ok(Found::All) => {
                 retry.succeeded();
                 poll = limits::POLL_MIN;
                 continue;
@@ -55,11 +55,11 @@ pub(crate) async fn run(worker: &Worker, shutdown: &CancellationToken) {
             }
             Ok(Found::Full) => {
                 retry.succeeded();
-                Wait::Hungry
+                Wait::Full
             }
             Ok(Found::Nothing) => {
                 retry.succeeded();
-                match settle(worker, &mut ear, &mut poll).await {
+                match arm(worker, &mut listening, &mut poll).await {
                     Ok(wait) => wait,
                     Err(error) => Wait::For(retry.failed(&error)),
                 }
@@ -68,7 +68,7 @@ pub(crate) async fn run(worker: &Worker, shutdown: &CancellationToken) {
         };
         tokio::select! {
             () = shutdown.cancelled() => return,
-            () = wait.out(worker, &ear) => {}
+            () = wait.out(worker, &listening) => {}
         }
     }
 }
@@ -85,10 +85,10 @@ async fn round(worker: &Worker) -> Result<Found, Error> {
             continue;
         }
         let jobs = claim(worker, pool, wanted).await?;
-        pool.set_dry(jobs.len() < wanted);
+        pool.set_found_less(jobs.len() < wanted);
         found = match (jobs.len(), found) {
-            (count, _) if count == wanted => Found::Plenty,
-            (_, Found::Plenty) => Found::Plenty,
+            (count, _) if count == wanted => Found::All,
+            (_, Found::All) => Found::All,
             (0, Found::Full | Found::Nothing) => Found::Nothing,
             _ => Found::Some,
         };
@@ -127,10 +127,10 @@ pub(crate) async fn claim(worker: &Worker, pool: &Pool, wanted: usize) -> Result
 }
 
 /// Nothing is there: arms, looks once more, and says how long to sleep.
-async fn settle(worker: &Worker, ear: &mut Ear, poll: &mut Duration) -> Result<Wait, Error> {
-    let listening = ear.open(worker).await;
+async fn arm(worker: &Worker, listening: &mut Listening, poll: &mut Duration) -> Result<Wait, Error> {
+    let heard = listening.open(worker).await;
     let mut next_due = None;
-    if listening {
+    if heard {
         for pool in worker.shared.pools.iter().filter(|pool| pool.wants() > 0) {
             let armed = worker.shared.database.arm(&worker.executor, Some(&pool.kinds)).await?;
             next_due = [next_due, armed.next_due_at].into_iter().flatten().min();
@@ -138,15 +138,15 @@ async fn settle(worker: &Worker, ear: &mut Ear, poll: &mut Duration) -> Result<W
         // A job that came between the last look and the flag notified nobody.
         match round(worker).await? {
             Found::Nothing => {}
-            Found::Full => return Ok(Wait::Hungry),
-            Found::Some | Found::Plenty => {
+            Found::Full => return Ok(Wait::Full),
+            Found::Some | Found::All => {
                 *poll = limits::POLL_MIN;
                 return Ok(Wait::For(jittered(limits::COOL_DOWN)));
             }
         }
     }
     let wait = jittered(*poll);
-    let slowest = if listening { limits::POLL_LISTENING_MAX } else { limits::POLL_ALONE_MAX };
+    let slowest = if heard { limits::POLL_LISTENING_MAX } else { limits::POLL_ALONE_MAX };
     *poll = (*poll * 2).min(slowest);
     let due = next_due.map(until).unwrap_or(wait);
     Ok(Wait::Idle(wait.min(due)))
@@ -155,22 +155,23 @@ async fn settle(worker: &Worker, ear: &mut Ear, poll: &mut Duration) -> Result<W
 /// Why the fetcher sleeps, and so what wakes it.
 enum Wait {
     For(Duration),
-    Hungry,
+    Full,
     Idle(Duration),
 }
 
 impl Wait {
-    async fn out(self, worker: &Worker, ear: &Ear) {
+    async fn out(self, worker: &Worker, listening: &Listening) {
         match self {
             Wait::For(time) => tokio::time::sleep(time).await,
-            // The pulse may have stopped claiming, and that ends without a sound.
-            Wait::Hungry => {
-                let _ = tokio::time::timeout(limits::PULSE, worker.shared.hungry.notified()).await;
+            // The renewer may have stopped claims, and does not notify when they may go on.
+            Wait::Full => {
+                let _ =
+                    tokio::time::timeout(limits::RENEW_LOOK_EVERY, worker.shared.has_room.notified()).await;
             }
-            // One pool may be dry while another was only full.
+            // One pool may have found nothing while another was only full.
             Wait::Idle(time) => tokio::select! {
-                () = ear.woken() => {}
-                () = worker.shared.hungry.notified() => {}
+                () = listening.woken() => {}
+                () = worker.shared.has_room.notified() => {}
                 () = tokio::time::sleep(time) => {}
             },
         }
@@ -178,15 +179,15 @@ impl Wait {
 }
 
 /// The connection that listens, opened when first needed and again when it breaks.
-struct Ear {
+struct Listening {
     listener: Option<Listener>,
     wanted: bool,
     try_again_at: Instant,
 }
 
-impl Ear {
-    fn new(worker: &Worker) -> Ear {
-        Ear { listener: None, wanted: worker.listen, try_again_at: Instant::now() }
+impl Listening {
+    fn new(worker: &Worker) -> Listening {
+        Listening { listener: None, wanted: worker.listen, try_again_at: Instant::now() }
     }
 
     /// Whether notifications are heard.

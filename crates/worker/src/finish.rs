@@ -1,7 +1,8 @@
 //! Recording results: gathered while others run, never for long.
 //!
-//! A result waits until there are enough for a good batch, or nothing else runs, or a few
-//! milliseconds have passed. While one batch is being written the next one gathers.
+//! A result waits until there are enough for a flush, or nothing else runs, or a few
+//! milliseconds have passed. While one flush is being written the next one gathers. Results of one
+//! lease entry go together if they can: `sql/functions/lease_entry.sql` says why.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use towpath_db::Error;
-use towpath_db::job::{Ended, FailedAttempt, Failure, Lease, LeaseBatch, Unfinished};
+use towpath_db::job::{Ended, FailedAttempt, Failure, Lease, LeaseEntry, Unfinished};
 use towpath_db::retry::Retry;
 use towpath_model::id::JobId;
 
@@ -72,7 +73,7 @@ impl Finisher {
     }
 
     /// Waits for results that should be recorded now; none if `until` comes first.
-    async fn batch(&self, until: Instant) -> Vec<Finished> {
+    async fn flush(&self, until: Instant) -> Vec<Finished> {
         let mut flush_at = None;
         loop {
             {
@@ -97,36 +98,36 @@ impl Finisher {
 }
 
 impl State {
-    /// Takes what to record now. If there is enough without them, results whose neighbours in the lease ledger
-    /// still run are held back, once: together they cost the database less.
+    /// Takes what to record now. If there is enough without them, results whose lease entry has jobs that
+    /// still run are held back, once: acked whole, an entry costs the database less.
     fn take(&mut self, may_hold_back: bool) -> Vec<Finished> {
         let mut taken = std::mem::take(&mut self.results);
         if may_hold_back {
-            self.results = hold_back(&mut taken, self.held_back, |one| one.lease.batch());
+            self.results = hold_back(&mut taken, self.held_back, |one| one.lease.entry());
         }
         self.held_back = self.results.len();
         if taken.len() > limits::FLUSH_MAX {
-            self.results.extend(split_between(&mut taken, limits::FLUSH_MAX, |one| one.lease.batch()));
+            self.results.extend(split_between(&mut taken, limits::FLUSH_MAX, |one| one.lease.entry()));
         }
         taken
     }
 }
 
-/// Takes out what is more than `max`, between two batches if it can.
-fn split_between<T>(all: &mut Vec<T>, max: usize, batch_of: impl Fn(&T) -> Option<LeaseBatch>) -> Vec<T> {
-    all.sort_by_key(&batch_of);
-    let last = batch_of(&all[max]);
-    let begin = all.partition_point(|one| batch_of(one) < last);
+/// Takes out what is more than `max`, between two lease entries if it can.
+fn split_between<T>(all: &mut Vec<T>, max: usize, entry_of: impl Fn(&T) -> Option<LeaseEntry>) -> Vec<T> {
+    all.sort_by_key(&entry_of);
+    let last = entry_of(&all[max]);
+    let begin = all.partition_point(|one| entry_of(one) < last);
     all.split_off(if begin > 0 { begin } else { max })
 }
 
-/// Takes those out, behind the first `fixed` ones, that are not all of their batch; none if too few would be left.
-fn hold_back<T>(all: &mut Vec<T>, fixed: usize, batch_of: impl Fn(&T) -> Option<LeaseBatch>) -> Vec<T> {
+/// Takes those out, behind the first `fixed` ones, that are not all of their lease entry; none if too few would be left.
+fn hold_back<T>(all: &mut Vec<T>, fixed: usize, entry_of: impl Fn(&T) -> Option<LeaseEntry>) -> Vec<T> {
     let mut here: HashMap<i64, usize> = HashMap::new();
-    for batch in all.iter().filter_map(&batch_of) {
-        *here.entry(batch.number).or_default() += 1;
+    for entry in all.iter().filter_map(&entry_of) {
+        *here.entry(entry.number).or_default() += 1;
     }
-    let is_part = |one: &T| batch_of(one).is_some_and(|batch| here[&batch.number] < batch.jobs);
+    let is_part = |one: &T| entry_of(one).is_some_and(|entry| here[&entry.number] < entry.jobs);
     let fixed = fixed.min(all.len());
     let parts = all[fixed..].iter().filter(|one| is_part(one)).count();
     if all.len() - parts < limits::FLUSH_MIN / 2 {
@@ -141,7 +142,7 @@ impl Shared {
         let mut retry = Retry::of("recording results");
         loop {
             let stopping = stop.is_cancelled();
-            let wait = if stopping { Duration::ZERO } else { limits::PULSE };
+            let wait = if stopping { Duration::ZERO } else { limits::RENEW_LOOK_EVERY };
             match self.record_once(Instant::now() + wait).await {
                 Ok(0) if stopping => return,
                 Ok(_) => retry.succeeded(),
@@ -159,12 +160,12 @@ impl Shared {
         self.abort.is_cancelled() && self.held.len() == 0
     }
 
-    /// Records one batch that is ready before `until`; answers how many results that were.
+    /// Records one flush that is ready before `until`; answers how many results that were.
     pub(crate) async fn record_once(&self, until: Instant) -> std::result::Result<usize, Error> {
-        let batch = self.finisher.batch(until).await;
-        let count = batch.len();
+        let flush = self.finisher.flush(until).await;
+        let count = flush.len();
         let (mut acks, mut failures, mut snoozes) = (vec![], vec![], vec![]);
-        for Finished { lease, result } in batch {
+        for Finished { lease, result } in flush {
             match result {
                 Ok(()) => acks.push(lease),
                 Err(failure) => match failure.follow {
@@ -320,8 +321,8 @@ fn cut(mut error: String) -> String {
 mod tests {
     use super::*;
 
-    fn some_of(number: i64, jobs: usize, here: usize) -> Vec<LeaseBatch> {
-        vec![LeaseBatch { number, jobs }; here]
+    fn some_of(number: i64, jobs: usize, here: usize) -> Vec<LeaseEntry> {
+        vec![LeaseEntry { number, jobs }; here]
     }
 
     #[tokio::test]
@@ -356,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_batch_are_held_back_once() {
+    fn parts_of_a_lease_entry_are_held_back_once() {
         let whole = some_of(1, limits::FLUSH_MIN, limits::FLUSH_MIN);
         let part = some_of(2, 240, 100);
         let mut all = [whole.clone(), part.clone()].concat();
@@ -370,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_are_cut_between_batches() {
+    fn too_many_are_cut_between_lease_entries() {
         let mut all = [some_of(2, 240, 240), some_of(1, 240, 200)].concat();
         let rest = split_between(&mut all, 300, |one| Some(*one));
         assert_eq!((all, rest), (some_of(1, 240, 200), some_of(2, 240, 240)));
@@ -385,7 +386,7 @@ mod tests {
         let mut all = [some_of(1, 240, 240), some_of(2, 600, 599)].concat();
         assert!(hold_back(&mut all, 0, |one| Some(*one)).is_empty());
         assert_eq!(all.len(), 839);
-        // Leases from elsewhere have no batch and wait for nobody.
+        // Leases from elsewhere have no entry and wait for nobody.
         let mut all = vec![(); 900];
         assert!(hold_back(&mut all, 0, |()| None).is_empty());
     }

@@ -40,7 +40,7 @@ mod maintain;
 mod numbers;
 mod pool;
 pub mod process;
-mod pulse;
+mod renewer;
 pub mod task;
 pub mod testing;
 mod worker;

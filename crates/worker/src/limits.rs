@@ -28,9 +28,9 @@ pub(crate) const LEASE_DEFAULT: Duration = Duration::from_secs(15);
 pub(crate) const LEASE_RENEWALS: u32 = 3;
 /// Attempts in one renewal: one short transaction each.
 pub(crate) const RENEW_MAX: usize = 2_000;
-/// How often the pulse looks around. Twice a second finds a running job soon enough to show
+/// How often the renewer looks around. Twice a second finds a running job soon enough to show
 /// it as in progress and costs nothing.
-pub(crate) const PULSE: Duration = Duration::from_millis(500);
+pub(crate) const RENEW_LOOK_EVERY: Duration = Duration::from_millis(500);
 /// A job that runs longer than this is shown as in progress. Sooner would cost every short
 /// job a second write.
 pub(crate) const START_AFTER: Duration = Duration::from_millis(500);
@@ -72,8 +72,8 @@ pub(crate) const SUPERVISE_LEASE_SECONDS: i32 = 30;
 /// The lease of an attempt under way is renewed at least this often, however long it is.
 pub(crate) const ATTEMPT_RENEWAL_MAX: Duration = Duration::from_secs(60);
 
-/// Entries of the reaper's agenda per call.
-pub(crate) const REAP_BATCHES: i32 = 50;
+/// Lease entries per call of the reaper.
+pub(crate) const REAP_ENTRIES: i32 = 50;
 /// Processes per scan: each runs a supervisor, all in one transaction.
 pub(crate) const SCAN_PROCESSES: i32 = 100;
 /// Lanes closed or collected in one pass: a short transaction.

@@ -29,7 +29,7 @@ pub(crate) struct Pool {
     concurrency: usize,
     state: Mutex<State>,
     /// The last claim found less than it wanted: a free slot is no reason to look again.
-    dry: AtomicBool,
+    found_less: AtomicBool,
 }
 
 #[derive(Default)]
@@ -50,7 +50,7 @@ pub(crate) enum Next {
 
 impl Pool {
     pub(crate) fn new(kinds: Vec<String>, concurrency: usize) -> Pool {
-        Pool { kinds, concurrency, state: Mutex::default(), dry: AtomicBool::new(false) }
+        Pool { kinds, concurrency, state: Mutex::default(), found_less: AtomicBool::new(false) }
     }
 
     /// Takes jobs in and says how many new slots to start for them.
@@ -63,12 +63,12 @@ impl Pool {
     }
 
     /// Notes whether a claim found less than it wanted.
-    pub(crate) fn set_dry(&self, dry: bool) {
-        self.dry.store(dry, Ordering::Relaxed);
+    pub(crate) fn set_found_less(&self, less: bool) {
+        self.found_less.store(less, Ordering::Relaxed);
     }
 
     /// The next job for a slot, which also tells how long its last one took. The flag says
-    /// that the pool is hungry and that there may be something to eat.
+    /// that the pool has room and that there may be more jobs.
     pub(crate) fn take(&self, last: Option<Duration>) -> (Next, bool) {
         let mut state = lock(&self.state);
         if let Some(last) = last {
@@ -81,7 +81,7 @@ impl Pool {
                 Next::Nothing
             }
         };
-        (next, !self.dry.load(Ordering::Relaxed) && state.wants(self.concurrency) > 0)
+        (next, !self.found_less.load(Ordering::Relaxed) && state.wants(self.concurrency) > 0)
     }
 
     /// How many jobs to claim now; 0 until a claim is worth it.
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_with_idle_slots_is_hungry_and_a_full_one_is_not() {
+    fn a_pool_with_idle_slots_wants_jobs_and_a_full_one_does_not() {
         let mut state = State { running: 10, seconds_per_job: Some(60.0), ..State::default() };
         assert_eq!(state.wants(10), 0);
         state.running = 9;

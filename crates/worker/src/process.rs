@@ -172,7 +172,8 @@ impl AttemptTask {
             Err(error) => return Err(error.into()),
         };
         let lease = begun.lease_until.duration_since(Timestamp::now()).unsigned_abs();
-        let every = (lease / limits::LEASE_RENEWALS).clamp(limits::PULSE, limits::ATTEMPT_RENEWAL_MAX);
+        let every =
+            (lease / limits::LEASE_RENEWALS).clamp(limits::RENEW_LOOK_EVERY, limits::ATTEMPT_RENEWAL_MAX);
         let acting = act(begun.idempotency_key);
         tokio::pin!(acting);
         let ended = loop {

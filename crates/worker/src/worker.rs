@@ -22,7 +22,7 @@ use crate::handler::{Context, Failure, Follow, Handler, Result};
 use crate::held::Held;
 use crate::numbers::{Numbers, outcome};
 use crate::pool::{Next, Pool, Work};
-use crate::{drain, fetch, limits, pulse};
+use crate::{drain, fetch, limits, renewer};
 
 /// Runs jobs of the kinds it has handlers for. See [`Worker::builder`].
 pub struct Worker {
@@ -55,8 +55,8 @@ pub(crate) struct Shared {
     pub(crate) numbers: Numbers,
     pub(crate) tracer: Tracer,
     pub(crate) slots: TaskTracker,
-    /// A pool has become hungry.
-    pub(crate) hungry: Notify,
+    /// A pool has room for more jobs.
+    pub(crate) has_room: Notify,
     /// Whether the last renewal and heartbeat went through. While not, nothing is claimed:
     /// whoever cannot keep a lease should not take one.
     pub(crate) keeps_leases: AtomicBool,
@@ -76,11 +76,11 @@ impl Worker {
         );
         let helpers = CancellationToken::new();
         let finisher = tokio::spawn(self.shared.clone().record(helpers.clone()));
-        let pulse = tokio::spawn(pulse::run(pulse::Pulse::of(&self), helpers.clone()));
+        let renewer = tokio::spawn(renewer::run(renewer::Renewer::of(&self), helpers.clone()));
         fetch::run(&self, &shutdown).await;
         drain::run(&self.shared, self.drain).await;
         helpers.cancel();
-        for mut helper in [finisher, pulse] {
+        for mut helper in [finisher, renewer] {
             match tokio::time::timeout(limits::LAST_FLUSH_WAIT_MAX, &mut helper).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::error!("a part of the worker broke: {error}"),
@@ -148,7 +148,7 @@ impl Shared {
             numbers: Numbers::default(),
             tracer,
             slots: TaskTracker::new(),
-            hungry: Notify::new(),
+            has_room: Notify::new(),
             keeps_leases: AtomicBool::new(true),
             abort: CancellationToken::new(),
         }
@@ -168,9 +168,9 @@ impl Shared {
         let pool = &self.pools[pool];
         let mut last = None;
         for turn in 1_u32.. {
-            let (next, hungry) = pool.take(last);
-            if hungry {
-                self.hungry.notify_one();
+            let (next, has_room) = pool.take(last);
+            if has_room {
+                self.has_room.notify_one();
             }
             let Next::Work(work) = next else { return };
             let began = Instant::now();

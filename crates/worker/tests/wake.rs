@@ -112,7 +112,7 @@ async fn a_job_for_later_begins_on_time() {
     running.stop().await;
 }
 
-/// A pool that was full is served as soon as it has room, though another one is dry.
+/// A pool that was full is served as soon as it has room, though another one found nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_pool_does_not_wait_for_the_poll_of_a_dry_one() {
     let place = Place::open().await;
@@ -129,7 +129,7 @@ async fn a_full_pool_does_not_wait_for_the_poll_of_a_dry_one() {
     let worker = place
         .builder()
         .handle_kind("one", Options::default().concurrency(1), slow.clone())
-        .handle_kind("dry", Options::default(), slow)
+        .handle_kind("idle", Options::default(), slow)
         .build()
         .unwrap();
     place.admin.enqueue_many(&vec![NewJob::new("one"); 8]).await.unwrap();

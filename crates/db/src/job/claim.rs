@@ -15,7 +15,7 @@ use towpath_model::trace::TraceParent;
 use uuid::Uuid;
 
 use super::lease::{Payload, whole_seconds};
-use super::{Lease, LeaseBatch, LeaseOwner};
+use super::{Lease, LeaseEntry, LeaseOwner};
 use crate::answer::{read, read_field};
 use crate::{Database, Error};
 
@@ -81,26 +81,26 @@ pub struct Armed {
 const CLAIM: &str = "
     select job_id, attempt, max_attempts, job_kind, event_domain, source_ref, target_ref, payload_ref,
            payload_json, priority, scheduled_at, idempotency_key, actor, run_id, created_at, lease_until, refusal,
-           batch_id, traceparent
+           entry_id, traceparent
       from towpath.fn_job_claim_rows($1, $2, $3, $4, $5)";
 
 impl Database {
     /// Takes due jobs under a lease, the most urgent first (Q07). If that raises, the jobs it raises for are set aside,
     /// and the claim is made again without them (Q22).
     pub async fn claim(&self, claim: &Claim<'_>) -> Result<Vec<ClaimedJob>, Error> {
-        match self.claim_batch(claim).await {
+        match self.claim_once(claim).await {
             Err(error) if error.is_of_an_item() => {
                 let sql = "select towpath.fn_job_claim_set_aside($1, $2)";
                 let answer = self.call(sql, &[&claim.executor, &claim.kinds]).await?;
                 let aside: Vec<JobId> = read_field(answer, "set_aside")?;
                 tracing::warn!(jobs = aside.len(), %error, "a claim failed; see: towpath fault list");
-                if aside.is_empty() { Err(error) } else { self.claim_batch(claim).await }
+                if aside.is_empty() { Err(error) } else { self.claim_once(claim).await }
             }
             done => done,
         }
     }
 
-    async fn claim_batch(&self, claim: &Claim<'_>) -> Result<Vec<ClaimedJob>, Error> {
+    async fn claim_once(&self, claim: &Claim<'_>) -> Result<Vec<ClaimedJob>, Error> {
         let client = self.client().await?;
         let statement = client.prepare_cached(CLAIM).await?;
         let seconds = claim.lease.map(whole_seconds);
@@ -114,7 +114,7 @@ impl Database {
             rows.iter().map(|row| read_claimed(row, claim.owner)).collect::<Result<_, Error>>()?;
         // Mostly in order already, and cheaper here than in the database.
         jobs.sort_by_key(|job| (Reverse(job.priority), job.scheduled_at, job.lease.job_id));
-        count_batches(&mut jobs);
+        count_entries(&mut jobs);
         self.job_numbers().claimed(&jobs);
         Ok(jobs)
     }
@@ -125,14 +125,14 @@ impl Database {
     }
 }
 
-/// Tells every lease how many others are in its entry: a claim gives all of them to one owner.
-fn count_batches(jobs: &mut [ClaimedJob]) {
+/// Tells every lease how many jobs its entry has: a claim gives all of them to one owner.
+fn count_entries(jobs: &mut [ClaimedJob]) {
     let mut counts: HashMap<i64, usize> = HashMap::new();
-    for batch in jobs.iter().filter_map(|job| job.lease.batch) {
-        *counts.entry(batch.number).or_default() += 1;
+    for entry in jobs.iter().filter_map(|job| job.lease.entry) {
+        *counts.entry(entry.number).or_default() += 1;
     }
-    for batch in jobs.iter_mut().filter_map(|job| job.lease.batch.as_mut()) {
-        batch.jobs = counts[&batch.number];
+    for entry in jobs.iter_mut().filter_map(|job| job.lease.entry.as_mut()) {
+        entry.jobs = counts[&entry.number];
     }
 }
 
@@ -147,7 +147,7 @@ fn read_claimed(row: &Row, owner: &LeaseOwner) -> Result<ClaimedJob, Error> {
             owner: owner.clone(),
             attempt: Attempt::from(row.get::<_, i32>(1)),
             expires_at: row.get(15),
-            batch: row.get::<_, Option<i64>>(17).map(|number| LeaseBatch { number, jobs: 0 }),
+            entry: row.get::<_, Option<i64>>(17).map(|number| LeaseEntry { number, jobs: 0 }),
         },
         max_attempts: row.get(2),
         kind: row.get(3),
@@ -158,7 +158,7 @@ fn read_claimed(row: &Row, owner: &LeaseOwner) -> Result<ClaimedJob, Error> {
         payload,
         priority: row.get(9),
         scheduled_at: row.get(10),
-        idempotency_key: row.get(11),
+        idempotency_key: row.get::<_, Option<String>>(11).unwrap_or_else(|| job_id.to_string()),
         actor: row.get(12),
         run_id: row.get(13),
         created_at: row.get(14),

@@ -137,11 +137,11 @@ impl Database {
 
     /// Gives back jobs that were claimed and not started, as if never claimed; one by one if that raises.
     pub async fn release(&self, leases: Vec<Lease>) -> Result<Ended, Unfinished<Lease>> {
-        let done = self.release_batch(leases).await;
-        self.or_one_by_one("release", done, |lease| self.release_batch(vec![lease])).await
+        let done = self.release_entry(leases).await;
+        self.or_one_by_one("release", done, |lease| self.release_entry(vec![lease])).await
     }
 
-    /// What a batch did; if PostgreSQL raised for something in it, what its items do one by one. The item it raises for
+    /// What a call for many did; if PostgreSQL raised for something in it, what its items do one by one. The item it raises for
     /// is set aside, and its lease runs out.
     async fn or_one_by_one<T: OfJob, F: Future<Output = Result<Ended, Unfinished<T>>>>(
         &self,
@@ -178,16 +178,16 @@ impl Database {
     }
 
     async fn ack_batch(&self, mut leases: Vec<Lease>) -> Result<Ended, Unfinished<Lease>> {
-        // As the ledger has them: entries whose jobs are all here are recognised by that.
-        leases.sort_unstable_by_key(|lease| (lease.batch, lease.job_id));
+        // As lease entries have them, so that entries are acked whole: see sql/functions/lease_entry.sql.
+        leases.sort_unstable_by_key(|lease| (lease.entry, lease.job_id));
         let Some(owner) = leases.first().map(|lease| lease.owner.clone()) else {
             return Ok(Ended::default());
         };
         let attempts = attempts_of(leases.iter());
         let (ids, numbers) = columns(&attempts);
-        let batches = batches_of(&leases);
+        let entries = entries_of(&leases);
         let sql = "select towpath.fn_job_ack_many($1, $2, $3, $4)";
-        let answer = self.call(sql, &[&ids, &owner.as_str(), &numbers, &batches]).await;
+        let answer = self.call(sql, &[&ids, &owner.as_str(), &numbers, &entries]).await;
         self.ended(answer, attempts.len()).map_err(|error| Unfinished { error, attempts: leases })
     }
 
@@ -220,7 +220,7 @@ impl Database {
         ended.map_err(|error| Unfinished { error, attempts: failed })
     }
 
-    async fn release_batch(&self, leases: Vec<Lease>) -> Result<Ended, Unfinished<Lease>> {
+    async fn release_entry(&self, leases: Vec<Lease>) -> Result<Ended, Unfinished<Lease>> {
         let Some(owner) = leases.first().map(|lease| lease.owner.clone()) else {
             return Ok(Ended::default());
         };
@@ -238,12 +238,11 @@ impl Database {
     }
 }
 
-/// The entries of the lease ledger that have these; none if one of them is not known, and
-/// then the database looks for itself.
-fn batches_of(leases: &[Lease]) -> Option<Vec<i64>> {
-    let mut batches = leases.iter().map(|lease| Some(lease.batch?.number)).collect::<Option<Vec<i64>>>()?;
-    batches.dedup();
-    Some(batches)
+/// The lease entries of these; none if one of them is not known, and then the database looks for itself.
+fn entries_of(leases: &[Lease]) -> Option<Vec<i64>> {
+    let mut entries = leases.iter().map(|lease| Some(lease.entry?.number)).collect::<Option<Vec<i64>>>()?;
+    entries.dedup();
+    Some(entries)
 }
 
 fn attempts_of<'a>(leases: impl Iterator<Item = &'a Lease>) -> Vec<(JobId, Attempt)> {

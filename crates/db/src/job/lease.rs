@@ -45,12 +45,12 @@ pub struct Lease {
     pub(super) owner: LeaseOwner,
     pub(super) attempt: Attempt,
     pub(super) expires_at: Timestamp,
-    pub(super) batch: Option<LeaseBatch>,
+    pub(super) entry: Option<LeaseEntry>,
 }
 
-/// An entry of the lease ledger. Results of all its jobs at once are recorded for less.
+/// The lease entry of the database that a lease is part of. Acking all its jobs in one call costs the database least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct LeaseBatch {
+pub struct LeaseEntry {
     /// Its number.
     pub number: i64,
     /// How many jobs it has.
@@ -81,7 +81,7 @@ impl Lease {
     /// A lease whose holder keeps it outside of this process, as an executor on the other
     /// side of HTTP does. The database still checks that it is held.
     pub fn held_elsewhere(job_id: JobId, owner: LeaseOwner, attempt: Attempt) -> Lease {
-        Lease { job_id, owner, attempt, expires_at: Timestamp::MIN, batch: None }
+        Lease { job_id, owner, attempt, expires_at: Timestamp::MIN, entry: None }
     }
 
     /// The job.
@@ -99,9 +99,9 @@ impl Lease {
         self.attempt
     }
 
-    /// The entry of the ledger that has it, if it was claimed by this process.
-    pub fn batch(&self) -> Option<LeaseBatch> {
-        self.batch
+    /// Its lease entry, if it was claimed by this process.
+    pub fn entry(&self) -> Option<LeaseEntry> {
+        self.entry
     }
 
     /// When the reaper may give the job to somebody else.

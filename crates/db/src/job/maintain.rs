@@ -24,8 +24,8 @@ pub struct Pass {
 /// What one pass of the reaper did (Q11).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reaped {
-    /// Entries of the agenda it looked at.
-    pub batches: i64,
+    /// Lease entries it looked at.
+    pub entries: i64,
     /// Jobs that wait for another attempt.
     pub retried: i64,
     /// Jobs whose last attempt was lost.
@@ -35,7 +35,7 @@ pub struct Reaped {
 }
 
 impl Database {
-    /// Takes jobs back whose lease has run out, up to `limit` entries of the agenda.
+    /// Takes jobs back whose lease has run out, up to `limit` lease entries.
     pub async fn job_reap(&self, limit: i32) -> Result<Reaped, Error> {
         read(self.call("select towpath.fn_job_reap($1)", &[&limit]).await?)
     }

@@ -21,7 +21,7 @@ pub use enqueue::{Enqueued, enqueue, enqueue_many};
 pub use finish::{AfterFailure, Ended, FailedAttempt, Failure, Unfinished};
 pub use heartbeat::{Heartbeat, Status};
 pub(crate) use lease::whole_seconds;
-pub use lease::{Extended, Lease, LeaseBatch, LeaseOwner, Progress};
+pub use lease::{Extended, Lease, LeaseEntry, LeaseOwner, Progress};
 pub use listen::Listener;
 pub use maintain::{Pass, Reaped};
 pub use new::NewJob;

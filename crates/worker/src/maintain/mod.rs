@@ -236,7 +236,7 @@ impl Maintenance {
         let database = &self.database;
         let pass = match task {
             Task::Reap => {
-                let reaped = database.job_reap(limits::REAP_BATCHES).await?;
+                let reaped = database.job_reap(limits::REAP_ENTRIES).await?;
                 if reaped.retried + reaped.dead_letter > 0 {
                     tracing::warn!(retried = reaped.retried, dead = reaped.dead_letter, "leases ran out");
                 }

@@ -1,9 +1,11 @@
-//! The lease ledger: `sql/functions/job_settle.sql`, and every way out of a batch of leases.
+//! Lease entries: `sql/functions/lease_entry.sql`, and every way out of one.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use towpath_db::job::{Claim, Failure, Lease, LeaseOwner, NewJob};
 use towpath_model::job::{Attempt, JobId};
+use towpath_testkit::race::all_at_once;
 
 use crate::queue_place::{EXECUTOR, LEASE, Queue, SECOND};
 
@@ -42,15 +44,15 @@ async fn the_jobs_of_one_claim_part_ways() {
     assert_eq!(queue.reap().await, 2);
     assert_eq!(queue.state(ids[5]).await, "retry_waiting");
     assert_eq!(queue.worker.ack_many(vec![take(5)]).await.unwrap().lost, [ids[5]], "it was taken back");
-    let entries = queue.db.text("select count(*) from towpath.lease_batch").await;
+    let entries = queue.db.text("select count(*) from towpath.lease_entry").await;
     assert_eq!(entries, "0", "the reaper leaves no entry behind");
     let runs = "select string_agg(outcome, ' ' order by outcome) from towpath._job_run_each";
     assert_eq!(queue.db.text(runs).await, "cancelled failed lost lost released succeeded");
 }
 
-/// Q08: in a batch every job is fenced by its own attempt, not by one that another job has.
+/// Q08: in a call every job is fenced by its own attempt, not by one that another job has.
 #[tokio::test]
-async fn attempts_are_not_mixed_up_within_a_batch() {
+async fn attempts_are_not_mixed_up_within_a_call() {
     let queue = Queue::open().await;
     let first = queue.enqueue("mail").await;
     queue
@@ -71,15 +73,15 @@ async fn attempts_are_not_mixed_up_within_a_batch() {
     assert_eq!((ended.ended, ended.lost), (2, vec![]));
 }
 
-/// Q08: the number of another owner's batch opens nothing.
+/// Q08: the number of another owner's lease entry gives no rights.
 #[tokio::test]
-async fn a_batch_number_is_no_key() {
+async fn an_entry_number_gives_no_rights() {
     let queue = Queue::open().await;
     let job_id = queue.enqueue("mail").await;
     let held = claim_all(&queue, "a").await;
     let stolen = format!(
         "towpath.fn_job_ack_many(array['{job_id}'::uuid], 'b', array[1],
-                                 array(select batch_id from towpath.lease_batch))"
+                                 array(select entry_id from towpath.lease_entry))"
     );
     let said = queue.db.json(&stolen).await;
     assert_eq!((&said["acked"], &said["lost"][0]), (&0.into(), &job_id.to_string().into()));
@@ -94,7 +96,7 @@ async fn a_large_claim_is_acked_in_portions() {
     queue.enqueue_times("mail", 1_000).await;
     let mut leases: Vec<Lease> = claim_all(&queue, "a").await.into_values().collect();
     assert_eq!(leases.len(), 1_000);
-    let entries = "select count(*) from towpath.lease_batch";
+    let entries = "select count(*) from towpath.lease_entry";
     assert_eq!(queue.db.text(entries).await, "5", "240 jobs to an entry");
     let again: Vec<_> = leases.iter().map(|held| (held.job_id(), held.attempt())).collect();
     while !leases.is_empty() {
@@ -114,7 +116,7 @@ async fn a_large_claim_is_acked_in_portions() {
     assert_eq!(queue.db.text(&format!("{entries} where lease_owner = 'b'")).await, "0");
 }
 
-/// R06: leases that only the ledger knows count when a limit is set on what had none.
+/// R06: leases that only lease entries tell count when a limit is set on what had none.
 #[tokio::test]
 async fn a_new_limit_counts_what_is_already_leased() {
     let queue = Queue::open().await;
@@ -152,17 +154,17 @@ async fn an_ack_by_ids_does_not_read_dead_entries() {
     let held = holder.build_transaction().isolation_level(tokio_postgres::IsolationLevel::RepeatableRead);
     let held = held.start().await.unwrap();
     held.query("select 1", &[]).await.unwrap();
-    let dead = "insert into towpath.lease_batch (lease_until, job_ids, lease_owner, attempt, picked_at, subscription_no)
+    let dead = "insert into towpath.lease_entry (lease_until, job_ids, lease_owner, attempt, picked_at, subscription_no)
                 select now(), array(select gen_random_uuid() from generate_series(1, 240)), 'a', 1, now(), 0
                   from generate_series(1, 1000);
-                delete from towpath.lease_batch;";
+                delete from towpath.lease_entry;";
     queue.db.execute(dead).await;
     queue.enqueue_times("mail", 100).await;
     let ids: Vec<_> = queue.claim_as("a", 100).await.unwrap().iter().map(|job| job.lease.job_id()).collect();
     let array = ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     let client = queue.db.client().await;
     let sql = format!(
-        "explain (analyze, buffers, timing off, format json) select towpath._job_batches('{{{array}}}', 'a')"
+        "explain (analyze, buffers, timing off, format json) select towpath._lease_entries('{{{array}}}', 'a')"
     );
     // The first look reads the catalogue.
     client.query_one(&sql, &[]).await.unwrap();
@@ -258,4 +260,46 @@ async fn whole_acks_and_cancels_race() {
     assert_eq!(queue.db.text("select count(*) from towpath.job_live").await, "0");
     let ends = "select count(*) || ' ' || count(distinct job_id) from towpath._job_run_each";
     assert_eq!(queue.db.text(ends).await, "3840 3840");
+}
+
+/// Q10, Q11: acks of all of a claim, the same acks again, acks of parts of it and the reaper all at once: nobody ends in a
+/// deadlock, and every attempt ends once.
+#[tokio::test(flavor = "multi_thread")]
+async fn whole_acks_and_part_acks_race_with_the_reaper() {
+    const JOBS: usize = 600;
+    let queue = Arc::new(Queue::open().await);
+    for round in 0..6 {
+        queue.enqueue_times("mail", JOBS).await;
+        let claimed = Arc::new(queue.claim_as("a", 1_000).await.unwrap());
+        assert_eq!(claimed.len(), JOBS, "round {round}");
+        queue.db.advance(LEASE + SECOND).await;
+        let ended = all_at_once(5, |rival| {
+            let (queue, claimed) = (queue.clone(), claimed.clone());
+            async move {
+                let ids: Vec<_> = claimed.iter().map(|job| job.lease.job_id().to_string()).collect();
+                let some = match rival {
+                    0 | 1 => &ids[..],
+                    2 => &ids[100..300],
+                    3 => &ids[231..250],
+                    _ => return queue.reap().await,
+                };
+                // As a worker that knows the lease entries, or as an executor that does not.
+                let entries =
+                    if rival == 1 { "null" } else { "array(select entry_id from towpath.lease_entry)" };
+                let call = format!(
+                    "towpath.fn_job_ack_many('{{{}}}', 'a', array_fill(1, array[{}]), {entries})",
+                    some.join(","),
+                    some.len()
+                );
+                queue.db.json(&call).await["acked"].as_i64().unwrap()
+            }
+        })
+        .await;
+        assert_eq!(ended.iter().sum::<i64>(), JOBS as i64, "round {round}: {ended:?}");
+        let runs =
+            "select count(*) || ' ' || count(distinct job_id) from towpath._job_run_each where attempt = 1";
+        let all = JOBS * (round + 1);
+        assert_eq!(queue.db.text(runs).await, format!("{all} {all}"), "round {round}");
+        queue.db.execute("delete from towpath.job_ready; delete from towpath.job_live").await;
+    }
 }

@@ -1,4 +1,5 @@
-//! The pulse: renews leases in bulk, shows long jobs as in progress, and beats the heart.
+//! The renewer: renews leases in bulk, shows long jobs as in progress, gives back what has waited for too long, and sends
+//! heartbeats.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,45 +13,45 @@ use towpath_db::job::{Heartbeat, Status};
 use crate::worker::{Shared, Worker};
 use crate::{drain, limits};
 
-/// What the pulse needs of its worker.
-pub(crate) struct Pulse {
+/// What the renewer needs of its worker.
+pub(crate) struct Renewer {
     shared: Arc<Shared>,
     name: String,
     executor_kind: Option<String>,
     lease: Duration,
-    beat_at: Instant,
+    heartbeat_at: Instant,
 }
 
-impl Pulse {
-    pub(crate) fn of(worker: &Worker) -> Pulse {
-        Pulse {
+impl Renewer {
+    pub(crate) fn of(worker: &Worker) -> Renewer {
+        Renewer {
             shared: worker.shared.clone(),
             name: worker.name.clone(),
             executor_kind: worker.executor_kind.clone(),
             lease: worker.lease,
-            beat_at: Instant::now(),
+            heartbeat_at: Instant::now(),
         }
     }
 }
 
-/// Beats until told to stop.
-pub(crate) async fn run(mut pulse: Pulse, stop: CancellationToken) {
+/// Runs until told to stop.
+pub(crate) async fn run(mut renewer: Renewer, stop: CancellationToken) {
     loop {
-        match pulse.beat().await {
+        match renewer.pass().await {
             Ok(()) => {
-                if !pulse.shared.keeps_leases.swap(true, Ordering::Relaxed) {
+                if !renewer.shared.keeps_leases.swap(true, Ordering::Relaxed) {
                     tracing::info!("leases are renewed again, claiming goes on");
                 }
             }
             Err(error) => {
-                if pulse.shared.keeps_leases.swap(false, Ordering::Relaxed) {
+                if renewer.shared.keeps_leases.swap(false, Ordering::Relaxed) {
                     tracing::warn!(
                         "leases cannot be renewed, nothing more is claimed until they can: {error}"
                     );
                 }
             }
         }
-        let rest = limits::PULSE.min(pulse.lease / (limits::LEASE_RENEWALS * 2));
+        let rest = limits::RENEW_LOOK_EVERY.min(renewer.lease / (limits::LEASE_RENEWALS * 2));
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(rest) => {}
@@ -58,16 +59,16 @@ pub(crate) async fn run(mut pulse: Pulse, stop: CancellationToken) {
     }
 }
 
-impl Pulse {
-    async fn beat(&mut self) -> Result<(), Error> {
+impl Renewer {
+    async fn pass(&mut self) -> Result<(), Error> {
         self.renew().await?;
         self.show_started().await?;
         for pool in &self.shared.pools {
             drain::release(&self.shared, pool.take_overdue(limits::PREFETCH_WAIT_MAX)).await;
         }
-        if Instant::now() >= self.beat_at {
+        if Instant::now() >= self.heartbeat_at {
             self.heartbeat().await?;
-            self.beat_at = Instant::now() + towpath_db::retry::jittered(limits::HEARTBEAT_EVERY);
+            self.heartbeat_at = Instant::now() + towpath_db::retry::jittered(limits::HEARTBEAT_EVERY);
         }
         Ok(())
     }
