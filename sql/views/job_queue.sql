@@ -62,4 +62,4 @@ select j.job_id,
  cross join towpath.job_retention m;
 
 grant select on towpath.job_queue to workflow_admin, towpath_observer;
-grant execute on function towpath._run_reach(uuid) to workflow_admin, towpath_observer;
+grant execute on function towpath._run_reach(uuid), towpath._run_span_ms() to workflow_admin, towpath_observer;

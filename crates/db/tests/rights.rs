@@ -51,7 +51,7 @@ const RIGHTS: &[(&str, &str)] = &[
     // Reads everything that carries no secret.
     (
         "towpath_observer",
-        "_run_reach _uuid7_at comms.count_send_email_task_failures comms.count_send_email_task_lost \
+        "_run_reach _run_span_ms _uuid7_at comms.count_send_email_task_failures comms.count_send_email_task_lost \
          comms.count_send_email_task_scheduled comms.count_send_sms_task_failures \
          comms.count_send_sms_task_lost comms.count_send_sms_task_scheduled \
          comms.has_send_email_task_succeeded comms.has_send_sms_task_succeeded comms.is_send_email_task_over \
@@ -72,7 +72,7 @@ const RIGHTS: &[(&str, &str)] = &[
     // Administers, and serves: the dashboard acts and tokens are checked in its name.
     (
         "workflow_admin",
-        "_run_reach _uuid7_at comms.count_send_email_task_failures comms.count_send_email_task_lost \
+        "_run_reach _run_span_ms _uuid7_at comms.count_send_email_task_failures comms.count_send_email_task_lost \
          comms.count_send_email_task_scheduled comms.count_send_sms_task_failures \
          comms.count_send_sms_task_lost comms.count_send_sms_task_scheduled comms.create_email_message \
          comms.create_sms_message comms.has_send_email_task_succeeded comms.has_send_sms_task_succeeded \
