@@ -15,7 +15,7 @@ use hyper::http::uri::Authority;
 use hyper::{Request, Response, StatusCode};
 use serde_json::json;
 use tower::ServiceExt;
-use towpath_model::stream::name::Place;
+use towpath_model::stream::name::Resource;
 use towpath_trace::Tracer;
 
 use crate::body::Body;
@@ -49,9 +49,9 @@ impl Front {
             return Ok(safe(wrong_host(&request).map(|body| Body::Other(body, None))));
         }
         if let Some(streams) = &self.streams
-            && let Some(place) = Place::parse(request.uri().path())
+            && let Some(resource) = Resource::parse(request.uri().path())
         {
-            return Ok(streams.answer(place, request.map(Upload::Coming)).await);
+            return Ok(streams.answer(resource, request.map(Upload::Coming)).await);
         }
         Ok(safe(self.within_budget(self.route(request).await).await))
     }

@@ -23,7 +23,7 @@ mod tests {
     use tokio::net::TcpListener;
     use tokio_util::sync::CancellationToken;
     use towpath_model::session::Route;
-    use towpath_model::stream::name::Place;
+    use towpath_model::stream::name::Resource;
     use towpath_streams::embedded::{self, Embedded};
     use towpath_testkit::TestDb;
 
@@ -72,13 +72,13 @@ mod tests {
         quoted.filter(|path| !fallback.contains(path)).map(str::to_owned).collect()
     }
 
-    /// The path in the document where a place below `/v1` is described. A new kind of place does not
+    /// The path in the document where a resource below `/v1` is described. A new kind of resource does not
     /// compile until it has one.
-    fn template(place: &Place) -> String {
-        let rest = match place {
-            Place::Stream(_) => "stream/{stream}",
-            Place::List { .. } => "streams",
-            Place::Session { route, .. } => match route {
+    fn template(resource: &Resource) -> String {
+        let rest = match resource {
+            Resource::Stream(_) => "stream/{stream}",
+            Resource::List { .. } => "streams",
+            Resource::Session { route, .. } => match route {
                 Route::Subscribe => "subscribe",
                 Route::Unsubscribe => "unsubscribe",
                 Route::Publish(_) => "publish/{streamId}",
@@ -87,7 +87,7 @@ mod tests {
                 Route::Sessions => "sessions",
                 Route::Sources => "sources",
             },
-            Place::Reserved { rest, .. } => &format!("stream/__ds/{}", woken_route(rest).unwrap_or("?")),
+            Resource::Reserved { rest, .. } => &format!("stream/__ds/{}", woken_route(rest).unwrap_or("?")),
         };
         format!("/v1/{{project}}/{rest}")
     }
@@ -108,8 +108,8 @@ mod tests {
             documented.keys().cloned().partition(|path| path.starts_with("/v1/"));
         assert_eq!(routed(&config), others.into_iter().collect(), "the router and openapi.json differ");
         for path in streams {
-            let place = Place::parse(&filled(&path)).unwrap_or_else(|| panic!("{path} leads nowhere"));
-            assert_eq!(template(&place), path);
+            let resource = Resource::parse(&filled(&path)).unwrap_or_else(|| panic!("{path} leads nowhere"));
+            assert_eq!(template(&resource), path);
         }
 
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -136,7 +136,7 @@ mod tests {
         running.await.unwrap();
     }
 
-    /// Every place there is has a path in the document.
+    /// Every resource there is has a path in the document.
     #[test]
     fn no_place_is_missing() {
         let documented = documented();
@@ -159,7 +159,7 @@ mod tests {
             "stream/__ds/subscriptions/a/ack",
             "stream/__ds/subscriptions/a/release",
         ] {
-            let template = template(&Place::parse(&format!("/v1/p/{rest}")).unwrap());
+            let template = template(&Resource::parse(&format!("/v1/p/{rest}")).unwrap());
             assert!(documented.contains_key(&template), "{template} is not in openapi.json");
         }
     }

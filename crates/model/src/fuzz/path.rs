@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use crate::session;
-use crate::stream::name::{Place, StreamName, decode, encode};
+use crate::stream::name::{Resource, StreamName, decode, encode};
 use crate::stream::offset::{Offset, Start};
 use crate::stream::{cursor, etag, glob};
 
@@ -51,14 +51,14 @@ fn tags(list: &str, more: &str) {
 }
 
 fn places(path: &str) {
-    match Place::parse(path) {
-        Some(Place::Stream(name)) => stream(path, &name),
-        Some(Place::Reserved { project, rest }) => {
+    match Resource::parse(path) {
+        Some(Resource::Stream(name)) => stream(path, &name),
+        Some(Resource::Reserved { project, rest }) => {
             assert!(path.ends_with(&rest) && path.contains("/stream/__ds"));
             assert!(StreamName::new(&project, "a").is_some());
         }
-        Some(Place::List { project }) => assert!(StreamName::new(&project, "a").is_some()),
-        Some(Place::Session { project, route }) => sessions(&project, &route),
+        Some(Resource::List { project }) => assert!(StreamName::new(&project, "a").is_some()),
+        Some(Resource::Session { project, route }) => sessions(&project, &route),
         None => assert_eq!(StreamName::parse_reference(path).filter(|_| !path.contains("://")), None),
     }
 }
@@ -69,7 +69,7 @@ fn stream(path: &str, name: &StreamName) {
     assert_eq!(StreamName::new(&name.project, &name.id).as_ref(), Some(name));
     let canonical = name.path();
     assert!(canonical.bytes().all(|byte| byte.is_ascii_graphic() && !b"?#".contains(&byte)));
-    assert_eq!(Place::parse(&canonical), Some(Place::Stream(name.clone())));
+    assert_eq!(Resource::parse(&canonical), Some(Resource::Stream(name.clone())));
     assert_eq!(StreamName::parse_reference(path).as_ref(), Some(name));
     assert_eq!(StreamName::parse_reference(&format!("http://h:1{canonical}")).as_ref(), Some(name));
     if let Some(id) = name.session_id() {
@@ -84,7 +84,7 @@ fn sessions(project: &str, route: &session::Route) {
         Publish(id) => {
             if let Ok(name) = session::source(project, id) {
                 assert_eq!(name.session_id(), None, "a session is nobody's source");
-                assert_eq!(Place::parse(&name.path()), Some(Place::Stream(name)));
+                assert_eq!(Resource::parse(&name.path()), Some(Resource::Stream(name)));
             }
         }
         Session(id) | Touch(id) => {

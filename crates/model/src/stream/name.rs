@@ -19,7 +19,7 @@ pub struct StreamName {
 
 /// What a path below `/v1` names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum Resource {
     /// One stream.
     Stream(StreamName),
     /// The list of a project's streams.
@@ -53,23 +53,23 @@ pub const SESSION_PREFIX: &str = "session:";
 const ID_LENGTH_MAX: usize = 512;
 const PROJECT_LENGTH_MAX: usize = 64;
 
-impl Place {
+impl Resource {
     /// Reads the path of a URL, without its query.
-    pub fn parse(path: &str) -> Option<Place> {
+    pub fn parse(path: &str) -> Option<Resource> {
         let rest = path.strip_prefix("/v1/")?;
         if rest == "streams" {
-            return Some(Place::List { project: DEFAULT_PROJECT.into() });
+            return Some(Resource::List { project: DEFAULT_PROJECT.into() });
         }
         if let Some(id) = rest.strip_prefix("stream/") {
-            return Place::of(DEFAULT_PROJECT, id);
+            return Resource::of(DEFAULT_PROJECT, id);
         }
         let (project, rest) = rest.split_once('/')?;
         let project = decode(project).filter(|project| is_project(project))?;
         match rest.strip_prefix("stream/") {
-            Some(id) => Place::of(&project, id),
-            None if rest == "streams" => Some(Place::List { project: project.into() }),
+            Some(id) => Resource::of(&project, id),
+            None if rest == "streams" => Some(Resource::List { project: project.into() }),
             None => {
-                session::Route::parse(rest).map(|route| Place::Session { project: project.into(), route })
+                session::Route::parse(rest).map(|route| Resource::Session { project: project.into(), route })
             }
         }
     }
@@ -77,24 +77,24 @@ impl Place {
     /// The tenant.
     pub fn project(&self) -> &str {
         match self {
-            Place::Stream(name) => &name.project,
-            Place::List { project } | Place::Session { project, .. } | Place::Reserved { project, .. } => {
-                project
-            }
+            Resource::Stream(name) => &name.project,
+            Resource::List { project }
+            | Resource::Session { project, .. }
+            | Resource::Reserved { project, .. } => project,
         }
     }
 
-    fn of(project: &str, id: &str) -> Option<Place> {
+    fn of(project: &str, id: &str) -> Option<Resource> {
         if let Some(rest) = id.strip_prefix(RESERVED) {
             let rest = rest.strip_prefix('/').or(rest.is_empty().then_some(""));
             if let Some(rest) = rest {
-                return Some(Place::Reserved { project: project.into(), rest: rest.to_owned() });
+                return Some(Resource::Reserved { project: project.into(), rest: rest.to_owned() });
             }
         }
         if !id.contains('%') {
-            return StreamName::new(project, id).map(Place::Stream);
+            return StreamName::new(project, id).map(Resource::Stream);
         }
-        StreamName::new(project, &decode(id)?).map(Place::Stream)
+        StreamName::new(project, &decode(id)?).map(Resource::Stream)
     }
 }
 
@@ -139,9 +139,9 @@ impl StreamName {
             Some((_, rest)) => &rest[rest.find('/')?..],
             None => text,
         };
-        match Place::parse(path)? {
-            Place::Stream(name) => Some(name),
-            Place::List { .. } | Place::Session { .. } | Place::Reserved { .. } => None,
+        match Resource::parse(path)? {
+            Resource::Stream(name) => Some(name),
+            Resource::List { .. } | Resource::Session { .. } | Resource::Reserved { .. } => None,
         }
     }
 
@@ -222,8 +222,8 @@ mod tests {
     use super::*;
 
     fn stream(path: &str) -> Option<(String, String)> {
-        match Place::parse(path)? {
-            Place::Stream(name) => Some((name.project.to_string(), name.id.to_string())),
+        match Resource::parse(path)? {
+            Resource::Stream(name) => Some((name.project.to_string(), name.id.to_string())),
             _ => None,
         }
     }
@@ -245,16 +245,16 @@ mod tests {
 
     #[test]
     fn reserved_paths_and_lists_are_no_streams() {
-        let reserved = |rest: &str| Place::Reserved { project: "default".into(), rest: rest.into() };
-        assert_eq!(Place::parse("/v1/stream/__ds/jwks.json"), Some(reserved("jwks.json")));
-        assert_eq!(Place::parse("/v1/stream/__ds"), Some(reserved("")));
+        let reserved = |rest: &str| Resource::Reserved { project: "default".into(), rest: rest.into() };
+        assert_eq!(Resource::parse("/v1/stream/__ds/jwks.json"), Some(reserved("jwks.json")));
+        assert_eq!(Resource::parse("/v1/stream/__ds"), Some(reserved("")));
         for path in ["/v1/stream/__ds%2Fkeys", "/v1/stream/%5F_ds/keys", "/v1/a/stream/%5f%5fds"] {
-            assert_eq!(Place::parse(path), None, "{path}");
+            assert_eq!(Resource::parse(path), None, "{path}");
         }
         assert_eq!(StreamName::new("default", "__ds/keys"), None);
         assert!(StreamName::reserved("default", "keys").unwrap().is_reserved());
         assert_eq!(stream("/v1/stream/__dsx"), Some(("default".into(), "__dsx".into())));
-        assert_eq!(Place::parse("/v1/a/streams"), Some(Place::List { project: "a".into() }));
+        assert_eq!(Resource::parse("/v1/a/streams"), Some(Resource::List { project: "a".into() }));
     }
 
     /// F09: sessions have names of their own.
@@ -290,7 +290,7 @@ mod tests {
         #[test]
         fn a_name_is_found_at_its_path(id in "[^\\x00-\\x1f]{1,30}", project in "[a-z0-9-]{1,10}") {
             if let Some(name) = StreamName::new(&project, &id) {
-                prop_assert_eq!(Place::parse(&name.path()), Some(Place::Stream(name)));
+                prop_assert_eq!(Resource::parse(&name.path()), Some(Resource::Stream(name)));
             }
         }
     }

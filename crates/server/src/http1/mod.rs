@@ -15,7 +15,7 @@ use bytes::Bytes;
 use hyper::header::ORIGIN;
 use hyper::{Method, Request};
 use tokio::net::TcpStream;
-use towpath_model::stream::name::Place;
+use towpath_model::stream::name::Resource;
 
 use crate::hosts::Hosts;
 use crate::limits::OWN_BODY_BYTES_MAX;
@@ -63,11 +63,11 @@ pub(crate) async fn serve(mut connection: Connection, streams: &Streams, hosts: 
                 connection.take(bytes);
                 connection.answer_append(streams.append(*request).await).await
             }
-            Asked::Other { bytes, place, request } => {
+            Asked::Other { bytes, resource, request } => {
                 connection.take(bytes);
                 let is_head = request.method() == Method::HEAD;
                 // Boxed, to keep the future of an idle connection small.
-                match connection.answer(is_head, Box::pin(streams.answer(place, *request))).await {
+                match connection.answer(is_head, Box::pin(streams.answer(resource, *request))).await {
                     Ok(Some(events)) => return Next::Following(connection.follow(events)),
                     answered => answered.map(drop),
                 }
@@ -94,7 +94,7 @@ enum Asked {
     },
     Other {
         bytes: usize,
-        place: Place,
+        resource: Resource,
         request: Box<Request<Upload>>,
     },
 }
@@ -111,7 +111,7 @@ fn understand(here: (&Streams, &Hosts), input: &[u8], body_bytes_max: usize) -> 
 
 fn of_head((streams, hosts): (&Streams, &Hosts), head: &Head<'_>, input: &[u8]) -> Asked {
     let bytes = head.bytes + head.body_bytes;
-    let Some(place) = Place::parse(head.path) else { return Asked::NotOurs };
+    let Some(resource) = Resource::parse(head.path) else { return Asked::NotOurs };
     if !hosts.allow(head, None) {
         return Asked::NotOurs;
     }
@@ -119,12 +119,12 @@ fn of_head((streams, hosts): (&Streams, &Hosts), head: &Head<'_>, input: &[u8]) 
     let from_a_page = head.all(&ORIGIN).next().is_some();
     let Some(body) = input.get(head.bytes..bytes) else { return Asked::Body { bytes } };
     let body = Bytes::copy_from_slice(body);
-    match place {
-        Place::Stream(name) if head.method == Method::POST && !from_a_page => {
+    match resource {
+        Resource::Stream(name) if head.method == Method::POST && !from_a_page => {
             Asked::Append { bytes, request: Box::new(streams.append_request(name, head, body)) }
         }
-        place => match head.request(body) {
-            Some(request) => Asked::Other { bytes, place, request: Box::new(request) },
+        resource => match head.request(body) {
+            Some(request) => Asked::Other { bytes, resource, request: Box::new(request) },
             None => Asked::NotOurs,
         },
     }

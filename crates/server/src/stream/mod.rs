@@ -28,7 +28,7 @@ use std::time::Instant;
 use hyper::{Method, Request, Response, StatusCode};
 use prometheus_client::metrics::counter::Counter;
 use tokio_util::sync::CancellationToken;
-use towpath_model::stream::name::{Place, StreamName};
+use towpath_model::stream::name::{Resource, StreamName};
 use towpath_model::token::Action;
 use towpath_streams::{Circuits, Error, Store};
 
@@ -140,16 +140,16 @@ impl Streams {
     }
 
     /// Answers one request.
-    pub(crate) async fn answer(&self, place: Place, request: Request<Upload>) -> Response<Body> {
-        let origins = self.0.projects.origins(place.project(), request.headers());
+    pub(crate) async fn answer(&self, resource: Resource, request: Request<Upload>) -> Response<Body> {
+        let origins = self.0.projects.origins(resource.project(), request.headers());
         let is_foreign = matches!(origins, Origins::Foreign);
-        let asked = Asked::new(measured(&place, &request), headers::Cors::wanted(&request, origins));
+        let asked = Asked::new(measured(&resource, &request), headers::Cors::wanted(&request, origins));
         let answer = match *request.method() {
             // A preflight needs no token. Without the CORS headers the browser stops here.
             Method::OPTIONS => Ok(headers::preflight()),
-            _ if is_foreign => Err(Refusal::foreign(place.project())),
-            _ => match self.pass(&place, &request) {
-                Ok(pass) => self.dispatch(place, pass, request).await,
+            _ if is_foreign => Err(Refusal::foreign(resource.project())),
+            _ => match self.pass(&resource, &request) {
+                Ok(pass) => self.dispatch(resource, pass, request).await,
                 Err(refusal) => Err(refusal),
             },
         };
@@ -181,10 +181,10 @@ impl Streams {
 
     /// The rights of a request. Wakes of the reserved API have a token of their own, and its
     /// public keys need none.
-    fn pass(&self, place: &Place, request: &Request<Upload>) -> Result<Pass, Refusal> {
-        match place {
-            Place::Reserved { rest, .. } if subscription::brings_its_own_token(rest) => Ok(Pass::Open),
-            place => self.admit(place.project(), request.headers()),
+    fn pass(&self, resource: &Resource, request: &Request<Upload>) -> Result<Pass, Refusal> {
+        match resource {
+            Resource::Reserved { rest, .. } if subscription::brings_its_own_token(rest) => Ok(Pass::Open),
+            resource => self.admit(resource.project(), request.headers()),
         }
     }
 
@@ -196,12 +196,12 @@ impl Streams {
         Ok(admitted?)
     }
 
-    async fn dispatch(&self, place: Place, pass: Pass, request: Request<Upload>) -> Answer {
-        match place {
-            Place::Stream(name) => self.stream(name, pass, request).await,
-            Place::List { project } => self.list(project, &pass, request).await,
-            Place::Session { project, route } => self.sessions(project, route, &pass, request).await,
-            Place::Reserved { project, rest } => {
+    async fn dispatch(&self, resource: Resource, pass: Pass, request: Request<Upload>) -> Answer {
+        match resource {
+            Resource::Stream(name) => self.stream(name, pass, request).await,
+            Resource::List { project } => self.list(project, &pass, request).await,
+            Resource::Session { project, route } => self.sessions(project, route, &pass, request).await,
+            Resource::Reserved { project, rest } => {
                 pass.check(if rest.ends_with("/claim") { Action::Work } else { Action::Manage })?;
                 match &self.0.subscriptions {
                     Some(subscriptions) => subscriptions.answer(&project, &rest, request).await,
@@ -279,15 +279,15 @@ pub(crate) fn describe(metrics: &Metrics) {
 }
 
 /// The labels of a request in the metrics.
-fn measured(place: &Place, request: &Request<Upload>) -> metrics::Request {
+fn measured(resource: &Resource, request: &Request<Upload>) -> metrics::Request {
     use towpath_model::session::Route;
     let is_live = || request.uri().query().is_some_and(|query| query.contains("live="));
-    let endpoint = match place {
-        Place::Stream(_) if is_live() => "stream_live",
-        Place::Stream(_) => "stream",
-        Place::List { .. } => "streams",
-        Place::Reserved { .. } => "reserved",
-        Place::Session { route, .. } => match route {
+    let endpoint = match resource {
+        Resource::Stream(_) if is_live() => "stream_live",
+        Resource::Stream(_) => "stream",
+        Resource::List { .. } => "streams",
+        Resource::Reserved { .. } => "reserved",
+        Resource::Session { route, .. } => match route {
             Route::Subscribe => "subscribe",
             Route::Unsubscribe => "unsubscribe",
             Route::Publish(_) => "publish",
