@@ -248,7 +248,7 @@ where
                 .keep_alive_timeout(limits::PING_WAIT_MAX)
                 .max_concurrent_streams(limits::HTTP2_STREAMS_MAX)
                 .max_header_list_size(limits::HEAD_BYTES_MAX as u32)
-                .max_send_buf_size(front.budget.piece_bytes())
+                .max_send_buf_size(2 * limits::LARGE_PIECE_BYTES)
                 .max_pending_accept_reset_streams(limits::HTTP2_RESETS_MAX)
                 .max_local_error_reset_streams(limits::HTTP2_RESETS_MAX)
                 .serve_connection(io, service);

@@ -271,10 +271,7 @@ impl Share {
 
 /// The pieces of one answer that hyper has not sent yet, of which there are two at most.
 #[derive(Default)]
-pub(crate) struct Outstanding {
-    pieces: Arc<Pieces>,
-    piece_bytes: usize,
-}
+pub(crate) struct Outstanding(Arc<Pieces>);
 
 #[derive(Default)]
 struct Pieces {
@@ -293,28 +290,21 @@ impl Drop for Piece {
 }
 
 impl Outstanding {
-    /// Waits until another piece may be given, and answers its length: it doubles whenever the reader has taken all
-    /// pieces before, unless the memory is tight.
-    pub(crate) fn poll_piece_bytes(&mut self, cx: &mut Context<'_>, share: &Share) -> Poll<usize> {
-        self.pieces.waker.register(cx.waker());
-        let count = self.pieces.count.load(Ordering::Acquire);
-        if count >= 2 {
-            return Poll::Pending;
+    /// Waits until another piece may be given, and answers its length: small while the memory is tight.
+    pub(crate) fn poll_piece_bytes(&self, cx: &mut Context<'_>, share: &Share) -> Poll<usize> {
+        self.0.waker.register(cx.waker());
+        match self.0.count.load(Ordering::Acquire) {
+            2.. => Poll::Pending,
+            _ if share.is_tight() => Poll::Ready(share.piece_bytes()),
+            _ => Poll::Ready(limits::LARGE_PIECE_BYTES),
         }
-        let least = share.budget.piece_bytes();
-        let grown = if count == 0 { self.piece_bytes * 2 } else { self.piece_bytes };
-        self.piece_bytes = match share.is_tight() {
-            true => least,
-            false => grown.clamp(least, limits::PIECE_BYTES),
-        };
-        Poll::Ready(self.piece_bytes)
     }
 
     /// Bytes for hyper to send. Their room is free when hyper drops them.
     pub(crate) fn give(&self, share: &Share, bytes: Bytes, held: Held) -> Bytes {
-        self.pieces.count.fetch_add(1, Ordering::AcqRel);
+        self.0.count.fetch_add(1, Ordering::AcqRel);
         let ticket = share.connection.as_ref().map(|connection| connection.register(share, bytes.len()));
-        let piece = Piece(self.pieces.clone());
+        let piece = Piece(self.0.clone());
         Bytes::from_owner(Given { bytes, _held: held, _ticket: ticket, _piece: piece })
     }
 }
@@ -556,30 +546,21 @@ mod tests {
         waiting.abort();
     }
 
-    /// S08: a reader has two pieces at most, and they grow while it takes them.
+    /// S08: hyper has two pieces of an answer at most, and small ones while the memory is tight.
     #[tokio::test]
-    async fn pieces_grow_while_they_are_taken() {
-        let limits = ReaderLimits { connection_bytes_max: 8 << 20, ..ReaderLimits::default() };
-        let budget = Budget::new(limits, ReaderNumbers::default());
+    async fn two_pieces_are_outstanding_at_most() {
+        let budget = budget();
         let share = budget.project(&Arc::from("one"), Some(budget.connection()));
-        let mut outstanding = Outstanding::default();
-        let next = async |outstanding: &mut Outstanding| {
-            poll_fn(|cx| Poll::Ready(outstanding.poll_piece_bytes(cx, &share))).await
-        };
-        let mut sizes = vec![];
-        for _ in 0..6 {
-            let Poll::Ready(bytes) = next(&mut outstanding).await else { panic!("nothing is outstanding") };
-            sizes.push(bytes);
-            drop(outstanding.give(&share, Bytes::from(vec![0; bytes]), share.try_hold(bytes).unwrap()));
-        }
-        assert!(sizes.is_sorted() && sizes[0] < limits::PIECE_BYTES, "{sizes:?}");
-        assert_eq!(sizes.last(), Some(&limits::PIECE_BYTES));
-        let give = |outstanding: &Outstanding| {
-            outstanding.give(&share, Bytes::from_static(b"bytes"), share.try_hold(KIB).unwrap())
-        };
-        let (one, _other) = (give(&outstanding), give(&outstanding));
-        assert!(next(&mut outstanding).await.is_pending());
+        let outstanding = Outstanding::default();
+        let next = async || poll_fn(|cx| Poll::Ready(outstanding.poll_piece_bytes(cx, &share))).await;
+        assert_eq!(next().await, Poll::Ready(limits::LARGE_PIECE_BYTES));
+        let held = share.try_hold(50 * KIB).unwrap();
+        assert_eq!(next().await, Poll::Ready(limits::SMALL_ANSWER_BYTES), "the memory is tight");
+        drop(held);
+        let give = || outstanding.give(&share, Bytes::from_static(b"bytes"), share.try_hold(KIB).unwrap());
+        let (one, _other) = (give(), give());
+        assert!(next().await.is_pending());
         drop(one);
-        assert!(next(&mut outstanding).await.is_ready());
+        assert!(next().await.is_ready());
     }
 }

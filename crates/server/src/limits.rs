@@ -59,6 +59,9 @@ pub(crate) const READER_PROJECTS_KEPT: usize = 1_024;
 pub(crate) const SMALL_ANSWER_BYTES: usize = 4 << 10;
 /// A slow reader gets its page in pieces of this length. Two thousand of them use all the memory of readers.
 pub(crate) const PIECE_BYTES: usize = 64 << 10;
+/// hyper gets an answer in pieces of this length, two at a time, while memory is not tight. Smaller ones cost HTTP/2
+/// half of its throughput.
+pub(crate) const LARGE_PIECE_BYTES: usize = 256 << 10;
 /// A read waits this long for memory, then it is answered 503.
 pub(crate) const READER_WAIT_MAX: Duration = Duration::from_secs(10);
 /// A reader that takes no byte for this long gives up its page or its event as soon as other readers need the

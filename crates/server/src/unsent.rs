@@ -173,8 +173,8 @@ impl Unsent {
         }
     }
 
-    /// The next piece, for hyper. It is small and on its own in memory, because hyper does not tell when it was sent,
-    /// and it grows while the reader keeps up.
+    /// The next piece, for hyper. It is a copy, because a slice would keep all of the page in memory until hyper has
+    /// sent it.
     pub(crate) fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Lost>>> {
         if !self.before.is_empty() {
             return Poll::Ready(Some(Ok(Bytes::from_static(std::mem::take(&mut self.before)))));
@@ -183,7 +183,7 @@ impl Unsent {
             let after = std::mem::take(&mut self.after);
             return Poll::Ready((!after.is_empty()).then_some(Ok(Bytes::from_static(after))));
         }
-        let grown = ready!(self.outstanding.poll_piece_bytes(cx, &self.source.share));
+        let piece_bytes = ready!(self.outstanding.poll_piece_bytes(cx, &self.source.share));
         let (data, held) = match self.loaded.take() {
             Some(loaded) => loaded,
             None => match ready!(self.poll_loading(cx)) {
@@ -197,7 +197,7 @@ impl Unsent {
         };
         let share = &self.source.share;
         let (mut held, bytes, keeps_rest) = match share.keep(held) {
-            Ok(held) => (held, grown, !share.is_tight()),
+            Ok(held) => (held, piece_bytes, !share.is_tight()),
             Err(held) => (held, share.piece_bytes(), false),
         };
         let (piece, held) = match data.len() > bytes {
