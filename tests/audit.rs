@@ -52,7 +52,7 @@ async fn what_was_done_on_the_dashboard_is_listed() {
     command.env("TOWPATH_ADMIN_PASSWORD", PASSWORD);
     let mut up = Victim::spawn(command);
     up.wait_for_line("towpath is ready").await;
-    assert_eq!(place.ok(&["audit", "list"]), "nothing was done on the dashboard yet\n");
+    assert_eq!(place.ok(&["audit", "list"]), "no dashboard actions yet\n");
     assert_eq!(place.ok(&["audit", "list", "--json"]).trim(), "[]");
 
     let ann = Browser::sign_in(&place, "ann", PASSWORD).await;
@@ -74,7 +74,7 @@ async fn what_was_done_on_the_dashboard_is_listed() {
     assert_ne!(slip["outcome"], "ok");
 
     let words = place.ok(&["audit", "list"]);
-    says(&words, &["WHO", "ann", "gate close", GATE, "ok", "disk full", "older ones: --before"]);
+    says(&words, &["WHO", "ann", "gate close", GATE, "ok", "disk full", "older: --before"]);
     let newest = place.ok(&["audit", "list", "--limit", "1", "--json"]);
     assert_eq!(serde_json::from_str::<Vec<Value>>(&newest).unwrap(), rows[..1]);
     let before = rows[0]["audit_id"].to_string();

@@ -65,7 +65,7 @@ async fn the_demo_moves_every_plane_and_ctrl_c_leaves_nothing() {
         .await;
     place.until_json(&["events", "tail", "--type", "order.shipped", "--limit", "1"], Value::is_object).await;
     demo.interrupt();
-    demo.wait_for_line("the demo made").await;
+    demo.wait_for_line("demo: ").await;
     assert_eq!(demo.wait_exit(WAIT_MAX).await.code(), Some(0));
     place.until_empty().await;
     let tally = place.run(&["demo", "--seconds", "2", "--json", "--rate", "50"]);
@@ -83,7 +83,10 @@ async fn the_demo_refuses_the_data_of_others_and_visits_what_runs() {
     let mut up = Victim::spawn(place.command(&["up", "--dev"]));
     up.wait_for_line("towpath is ready").await;
     let visit = place.ok(&["demo", "--seconds", "1"]);
-    assert!(visit.contains("the demo uses http://127.0.0.1:") && visit.contains("the demo made"), "{visit}");
+    assert!(
+        visit.contains("sending demo traffic to http://127.0.0.1:") && visit.contains("demo: "),
+        "{visit}"
+    );
     up.terminate();
     up.wait_exit(WAIT_MAX).await;
 
@@ -93,7 +96,7 @@ async fn the_demo_refuses_the_data_of_others_and_visits_what_runs() {
     place.ok(&["job", "enqueue", "invoice"]);
     let refused = place.run(&["demo", "--seconds", "1"]);
     assert_eq!(refused.status.code(), Some(1));
-    assert!(words(&refused).contains("holds jobs that the demo did not make"), "{}", words(&refused));
+    assert!(words(&refused).contains("contains jobs that the demo did not create"), "{}", words(&refused));
     up.terminate();
     up.wait_exit(WAIT_MAX).await;
     let refused = place.run(&["demo", "--seconds", "1"]);

@@ -97,11 +97,11 @@ async fn words_that_are_none() {
         assert_eq!(output.status.code(), Some(2), "{}", words(&output));
         assert!(words(&output).contains(part), "{part:?} is missing in {}", words(&output));
     };
-    says(&["job", "show", "12"], "not an id such as 0190f5a4-");
+    says(&["job", "show", "12"], "expected a UUID such as 0190f5a4-");
     says(&["up", "--listen", "nowhere"], "such as 127.0.0.1:4437");
     let db = TestDb::new().await;
     let run = |arguments: &[&str]| place.command(arguments).env("DATABASE_URL", db.url()).output().unwrap();
-    refused(&run(&["process", "list", "--state", "bad"]), 1, &["state: one of open, held"]);
+    refused(&run(&["process", "list", "--state", "bad"]), 1, &["state: must be one of open, held"]);
     refused(&run(&["config", "set", "nope", "1", "--why", "x"]), 1, &["towpath config list"]);
     let answer = run(&["db", "psql", "-XAtc", "select 40 + 2"]);
     assert_eq!(String::from_utf8_lossy(&answer.stdout).trim(), "42", "{}", words(&answer));
@@ -120,7 +120,7 @@ async fn a_port_in_use() {
 #[test]
 fn a_public_address() {
     let place = Place::new();
-    refused(&place.run(&["up", "--listen", "0.0.0.0:0"]), 1, &["can be reached from outside", "127.0.0.1"]);
+    refused(&place.run(&["up", "--listen", "0.0.0.0:0"]), 1, &["is public", "127.0.0.1"]);
     assert!(!place.data().exists(), "nothing was written");
 }
 
@@ -145,7 +145,7 @@ fn a_directory_with_other_files() {
     let place = Place::new();
     std::fs::create_dir_all(place.data().join("postgres")).unwrap();
     std::fs::write(place.data().join("postgres/precious"), "keep").unwrap();
-    refused(&place.run(&["up"]), 1, &["is no PostgreSQL directory"]);
+    refused(&place.run(&["up"]), 1, &["is not a PostgreSQL directory"]);
     assert_eq!(std::fs::read_to_string(place.data().join("postgres/precious")).unwrap(), "keep");
 }
 
@@ -198,7 +198,7 @@ fn an_old_postgresql_is_not_started() {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
     let output = place.run(&["up", "--postgres-bin", bin.to_str().unwrap()]);
-    refused(&output, 1, &["only PostgreSQL 14", "15 or newer is needed", "apt-get install postgresql"]);
+    refused(&output, 1, &["only PostgreSQL 14", "15 or newer is required", "apt-get install postgresql"]);
     assert!(!place.data().exists(), "nothing was made");
     let empty = place.run(&["up", "--postgres-bin", place.dir.to_str().unwrap()]);
     refused(&empty, 1, &["no PostgreSQL server in", "apt-get install postgresql"]);
@@ -212,7 +212,7 @@ async fn an_old_server_is_refused() {
     refused(
         &up_on(&place, &server.url),
         1,
-        &["the server is PostgreSQL 14, 15 or newer is needed", "upgrade"],
+        &["the server is PostgreSQL 14, but 15 or newer is required", "upgrade"],
     );
     let doctor = place.command(&["doctor"]).env("DATABASE_URL", &server.url).output().unwrap();
     assert_eq!(doctor.status.code(), Some(4), "{}", words(&doctor));
@@ -224,7 +224,7 @@ fn a_directory_of_another_release() {
     let place = Place::new();
     std::fs::create_dir_all(place.data().join("postgres")).unwrap();
     std::fs::write(place.data().join("postgres/PG_VERSION"), "99\n").unwrap();
-    refused(&place.run(&["up"]), 1, &["was made by PostgreSQL 99", "apt-get install postgresql-99"]);
+    refused(&place.run(&["up"]), 1, &["was created by PostgreSQL 99", "apt-get install postgresql-99"]);
 }
 
 /// Unknown gates and keys name their nearest; blank reasons are refused.
@@ -238,7 +238,11 @@ async fn gates_and_keys_that_do_not_exist() {
         1,
         &["did you mean queue.worker.enabled?"],
     );
-    refused(&run(&["gate", "open", "queue.worker.enabled", "--why", " "]), 1, &["why"]);
+    refused(
+        &run(&["gate", "open", "queue.worker.enabled", "--why", " "]),
+        1,
+        &["actor and reason are required"],
+    );
     refused(&run(&["config", "set", "no.such", "1", "--why", "x"]), 1, &["no config key"]);
     refused(
         &run(&["config", "set", "queue.lease.duration_sec", "0", "--why", "x"]),

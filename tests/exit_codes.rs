@@ -86,11 +86,11 @@ async fn a_watched_command_looks_again_and_again() {
 fn manual_pages_are_written() {
     let place = Place::new();
     let words = place.ok(&["man", "--out", "pages"]);
-    assert!(words.contains("pages in pages"), "{words}");
+    assert!(words.contains("pages to pages"), "{words}");
     let page = |name: &str| std::fs::read_to_string(place.dir.join("pages").join(name)).unwrap();
     assert!(page("towpath.1").contains("data"), "the first page has the settings");
     let list = page("towpath-job-list.1");
-    assert!(list.contains("Jobs, newest first") && list.contains("\\-\\-watch"), "{list}");
+    assert!(list.contains("List jobs, newest first") && list.contains("\\-\\-watch"), "{list}");
     assert!(!list.contains("postgres\\-bin"), "{list}");
     assert!(page("towpath-routes-dlq-replay.1").contains("\\-\\-yes"));
 }

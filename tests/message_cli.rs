@@ -22,7 +22,7 @@ async fn worker(shell: &Shell, provider: &Provider) -> Victim {
         ("TOWPATH_TWILIO_URL", &provider.url()),
     ]);
     let worker = Victim::spawn(command).with_deadline(WAIT_MAX);
-    worker.wait_for_line("towpath works as").await;
+    worker.wait_for_line("towpath worker is running as").await;
     worker
 }
 
@@ -42,7 +42,7 @@ async fn processes_are_shown_followed_and_decided() {
     assert!(told.contains("failed (attempt 1)") && told.contains("21211"), "{told}");
     let process = shell.json(&["process", "list", "--state", "gave_up"])["processes"][0].clone();
     let shown = shell.ok(&["process", "show", text(&process, "process_id")]);
-    for word in ["gave_up", "1 begun, at most 5", "scheduled", "comms.send_sms"] {
+    for word in ["gave_up", "1 started, at most 5", "scheduled", "comms.send_sms"] {
         assert!(shown.contains(word), "{word}: {shown}");
     }
     let errors = shell.json(&["process", "errors", "--process", text(&process, "process_id")]);
@@ -76,5 +76,5 @@ async fn secrets_are_never_shown() {
     let mut command = shell.command(&["work"]);
     let output = command.env("TOWPATH_MAIL_TRANSPORT", "smtp").output().unwrap();
     let complaint = String::from_utf8(output.stderr).unwrap();
-    assert!(complaint.contains("smtp needs the setting smtp_url"), "{complaint}");
+    assert!(complaint.contains("smtp requires the setting smtp_url"), "{complaint}");
 }

@@ -236,7 +236,7 @@ impl Place {
         command.env("DATABASE_URL", address).env("TOWPATH_MESSAGE_TIMEOUT_SECONDS", "2");
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         let worker = Victim::spawn(command).with_deadline(WAIT_MAX);
-        worker.wait_for_line("towpath works as").await;
+        worker.wait_for_line("towpath worker is running as").await;
         worker
     }
 

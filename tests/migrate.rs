@@ -25,7 +25,7 @@ async fn two_migrations_at_once_both_succeed() {
     }
     said.sort();
     assert!(said[0].contains("0001_base: done"), "{said:?}");
-    assert!(said[1].contains("the schema is current"), "{said:?}");
+    assert!(said[1].contains("the schema is up to date"), "{said:?}");
 }
 
 /// O06: the printed SQL, run by psql on another database, gives the same catalogue.

@@ -43,7 +43,7 @@ async fn payloads_are_stored_encrypted_and_erased() {
     std::fs::set_permissions(&master, std::fs::Permissions::from_mode(0o600)).unwrap();
     says(
         &run(&mut with_key(&["payload", "key", "rotate", "acme"])).1,
-        &["payloads of acme are encrypted with key"],
+        &["payloads of acme are now encrypted with key"],
     );
     let (code, stored) = run(&mut with_key(&["payload", "put", &data, "--project", "acme"]));
     assert_eq!(code, Some(0), "{stored}");

@@ -108,8 +108,8 @@ async fn what_was_open_to_others_is_closed_at_the_start() {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
     }
     let server = start(&place, "022", "serve").await;
-    server.wait_for_line("others could look into the data directory").await;
-    server.wait_for_line("others could read the stream store").await;
+    server.wait_for_line("was readable by other users").await;
+    server.wait_for_line("the stream store in").await;
     assert_eq!(open_to_others(&place), Vec::<String>::new());
     drop(server);
 
@@ -118,7 +118,7 @@ async fn what_was_open_to_others_is_closed_at_the_start() {
     std::fs::write(shared.data().join("somebody's file"), "").unwrap();
     std::fs::set_permissions(shared.data(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let server = start(&shared, "022", "serve").await;
-    server.wait_for_line("others may look into the data directory").await;
+    server.wait_for_line("is readable by other users").await;
     assert_eq!(std::fs::metadata(shared.data()).unwrap().mode() & 0o777, 0o755);
     assert_eq!(std::fs::metadata(shared.data().join("streams")).unwrap().mode() & 0o777, 0o700);
     assert_eq!(std::fs::metadata(shared.data().join("server.json")).unwrap().mode() & 0o777, 0o600);
@@ -139,5 +139,8 @@ async fn a_store_of_somebody_else_is_refused() {
     }
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("give it to the one who runs this"), "{said}");
+    assert!(
+        !output.status.success() && said.contains("change its owner to the user who runs towpath"),
+        "{said}"
+    );
 }

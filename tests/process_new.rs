@@ -106,8 +106,8 @@ fn bad_names_and_existing_files_are_refused() {
         ("Send", "lower-case"),
         ("a-b", "lower-case"),
         ("x'; drop table y; --", "lower-case"),
-        ("towpath.mine", "another"),
-        ("pg_temp.mine", "another"),
+        ("towpath.mine", "is reserved"),
+        ("pg_temp.mine", "is reserved"),
         ("a.b.c", "lower-case"),
         ("", "lower-case"),
     ] {

@@ -44,14 +44,14 @@ async fn people_see_progress_and_scripts_do_not() {
     lock.run("rollback").await;
 
     assert_eq!(shown.wait_exit().await.code(), Some(0));
-    shown.wait_for("1 jobs: cancel done").await;
-    assert_eq!(shown.screen().trim(), "1 jobs: cancel done", "the bar is gone");
+    shown.wait_for("cancelled 1 job").await;
+    assert_eq!(shown.screen().trim(), "cancelled 1 job", "the bar is gone");
     assert_eq!(json.wait_exit().await.code(), Some(0));
     json.wait_for("}").await;
     let told: Value = serde_json::from_str(&json.text()).unwrap();
     assert_eq!(told["done"], 1, "JSON and nothing else");
     let piped = piped.wait_with_output().unwrap();
     assert_eq!(piped.status.code(), Some(0));
-    assert_eq!(String::from_utf8(piped.stdout).unwrap(), "1 jobs: cancel done\n");
+    assert_eq!(String::from_utf8(piped.stdout).unwrap(), "cancelled 1 job\n");
     assert_eq!(String::from_utf8(piped.stderr).unwrap(), "");
 }

@@ -30,7 +30,9 @@ async fn retention_is_set_shown_and_lifted() {
     let nowhere = place.run(&["stream", "append", "nothing", "{}"]);
     let words = String::from_utf8_lossy(&nowhere.stderr).into_owned();
     assert!(
-        words.contains("there is no stream at /v1/default/stream/nothing; see: towpath stream list"),
+        words.contains(
+            "there is no stream at /v1/default/stream/nothing; list them with: towpath stream list"
+        ),
         "{words}"
     );
     let missing = place.run(&["stream", "retention", "nothing", "--max-age", "1h"]);

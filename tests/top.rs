@@ -21,7 +21,7 @@ async fn top_and_the_overview_say_the_same() {
     let frame: Value = serde_json::from_str(&place.ok(&["top", "--once", "--json"])).unwrap();
     let notes = frame["attention"].as_array().unwrap().iter().filter(|one| one["level"] == "note");
     let told: Vec<_> = notes.map(|one| one["text"].as_str().unwrap()).collect();
-    assert_eq!(told, ["1 kind of job is paused", "closed gates: event.delivery.enabled"]);
+    assert_eq!(told, ["1 job kind is paused", "closed gates: event.delivery.enabled"]);
     // The page counts beside its answer, and shows what it counted last.
     let url = format!("http://127.0.0.1:{}/ui", place.port);
     let deadline = Instant::now() + WAIT_MAX;

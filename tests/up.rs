@@ -34,7 +34,7 @@ async fn a_second_signal_ends_it_at_once() {
     let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", place.port)).await.unwrap();
     tokio::io::AsyncWriteExt::write_all(&mut stream, b"GET /health HTTP/1.1\r\n").await.unwrap();
     up.terminate();
-    up.wait_for_line("once more to end at once").await;
+    up.wait_for_line("shutting down").await;
     up.terminate();
     assert_eq!(up.wait_exit(WAIT_MAX).await.code(), Some(130));
     place.until_empty().await;
@@ -70,7 +70,7 @@ async fn ten_kills_in_a_row_and_every_next_start_is_healthy() {
     let wrong = told
         .lines()
         .find(|line| line.starts_with("FAIL") || (line.starts_with("WARN") && !line.contains("disk")));
-    assert!(wrong.is_none() && told.contains("exactly as installed"), "{}", words(&doctor));
+    assert!(wrong.is_none() && told.contains("unchanged since it was installed"), "{}", words(&doctor));
     up.terminate();
     up.wait_exit(WAIT_MAX).await;
     place.until_empty().await;
@@ -87,7 +87,7 @@ async fn a_killed_postgres_is_started_again() {
         place.until_other_postmaster(postmaster).await;
         place.until("/ready", 200).await;
     }
-    up.wait_for_line("starting it again").await;
+    up.wait_for_line("restarting it").await;
     up.terminate();
     assert_eq!(up.wait_exit(WAIT_MAX).await.code(), Some(0));
     place.until_empty().await;
@@ -105,10 +105,10 @@ async fn a_second_up_is_refused_and_commands_share_the_first() {
         "{}",
         words(&second)
     );
-    assert!(place.ok(&["migrate", "--check"]).contains("current"));
+    assert!(place.ok(&["migrate", "--check"]).contains("up to date"));
     assert!(place.ok(&["db", "stop"]).contains(&up.pid().to_string()));
     assert_eq!(up.wait_exit(WAIT_MAX).await.code(), Some(0));
-    assert!(place.ok(&["db", "stop"]).contains("nothing runs"));
+    assert!(place.ok(&["db", "stop"]).contains("nothing is running"));
 }
 
 /// A kill in the middle of the very first start leaves nothing that stops the next one,
@@ -291,7 +291,7 @@ async fn requests_in_flight_finish_after_the_first_signal() {
     stream.read_exact(&mut answer).await.unwrap();
     assert_eq!(&answer, b"HTTP/1.1 200");
     up.terminate();
-    up.wait_for_line("finishing what is under way").await;
+    up.wait_for_line("shutting down").await;
     let ended = tokio::time::timeout(Duration::from_secs(30), async {
         let mut rest = vec![];
         stream.read_to_end(&mut rest).await.map(|_| rest)

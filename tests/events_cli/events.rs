@@ -19,7 +19,7 @@ async fn events_are_emitted_and_tailed() {
         &["none yet", "orders/7", "no route worker", "(claimed by login "],
     );
     let own = uuid::Uuid::now_v7().to_string();
-    for expected in ["is recorded", "was there already"] {
+    for expected in ["emitted event", "already exists"] {
         says(&shell.ok(&["events", "emit", "mail", "sent", "--event-id", &own]), &[expected]);
     }
     shell.database.event_sequence(100).await.unwrap();
@@ -62,7 +62,7 @@ async fn an_event_is_explained() {
     shell.ok(&["subscriptions", "add", "role:a", "orders"]);
     shell.ok(&["subscriptions", "add", "role:b", "orders", "--type", "created", "--mute"]);
     let thought = ["events", "explain", "--domain", "orders", "--type", "created"];
-    says(&shell.ok(&thought), &["heard by role:a", "muted for role:b", "disabled", "mode_off"]);
+    says(&shell.ok(&thought), &["recipients: role:a", "muted by role:b", "disabled", "mode_off"]);
     shell.ok(&["routes", "enable", "to-jobs", "--why", "a test"]);
     let explained = shell.json(&thought);
     assert_eq!(explained["decisions"][0]["decision"], "sent");
@@ -94,7 +94,7 @@ async fn a_replay_counts_first() {
     assert_eq!(shell.db.text("select count(*) from towpath.job_queue where job_kind = 'k'").await, "2");
     says(&shell.ok(&["events", "replay", "late", &first]), &["sent", "generation 1"]);
     says(&shell.fails(&["events", "replay", "lat", &first]), &["no route lat"]);
-    says(&shell.ok(&["events", "replay", "late", "--after", "3"]), &["takes no event"]);
+    says(&shell.ok(&["events", "replay", "late", "--after", "3"]), &["no event between these positions"]);
 }
 
 /// E10: nine checks hold on a database that works; one that is stuck is named with the next step and code 4,
@@ -111,11 +111,14 @@ async fn verify_finds_what_is_stuck() {
     assert_eq!((&verified["passed"], verified["checks"].as_array().unwrap().len()), (&json!(true), 9));
     shell.db.advance(std::time::Duration::from_secs(25 * 3600)).await;
     let words = shell.code(4, &["events", "verify", "--full"]);
-    says(&words, &["FAIL  W8_letters", "routes dlq list", "something is wrong"]);
+    says(&words, &["FAIL  W8_letters", "routes dlq list", "checks failed"]);
     let holder = shell.db.rival().await;
     holder.run("begin; select 1 from towpath.route_worker_cursor for update").await;
     shell.emit("d", json!({})).await;
-    says(&shell.code(4, &["events", "verify"]), &["slice 0 lags 1 events, held by process"]);
+    says(
+        &shell.code(4, &["events", "verify"]),
+        &["slice 0 is 1 events behind, locked by PostgreSQL process"],
+    );
     holder.run("rollback").await;
     shell.db.execute("update towpath.route_cursor_mark set position = 99").await;
     says(&shell.code(4, &["events", "verify"]), &["FAIL  W2_cursors", "routes worker"]);

@@ -10,11 +10,11 @@ async fn a_route_goes_through_its_modes() {
     let shell = Shell::open().await;
     says(&shell.ok(&["routes", "list"]), &["no routes", "routes add"]);
     let add = ["routes", "add", "to-jobs", "--to-job", "k", "--domain", "orders", "--priority", "7"];
-    says(&shell.ok(&add), &["to-jobs is made, off", "dry-run"]);
+    says(&shell.ok(&add), &["created route to-jobs (off)", "dry-run"]);
     says(&shell.fails(&add), &["--replace"]);
-    says(&shell.ok(&[&add[..], &["--replace", "--type", "created"]].concat()), &["is changed, off"]);
+    says(&shell.ok(&[&add[..], &["--replace", "--type", "created"]].concat()), &["changed route", "(off)"]);
     says(&shell.ok(&["routes", "show", "to-jobs"]), &["orders/created", "job k", "routes dry-run to-jobs"]);
-    says(&shell.ok(&["routes", "dry-run", "to-jobs", "--why", "a look"]), &["notes what it would do"]);
+    says(&shell.ok(&["routes", "dry-run", "to-jobs", "--why", "a look"]), &["is in dry run"]);
     shell.emit("orders", json!({})).await;
     shell.route().await;
     assert_eq!(
@@ -22,12 +22,12 @@ async fn a_route_goes_through_its_modes() {
         "0",
         "a dry run delivers nothing"
     );
-    says(&shell.ok(&["routes", "enable", "to-jobs", "--why", "it is right"]), &["delivers", "events replay"]);
-    says(&shell.ok(&["routes", "enable", "to-jobs", "--why", "again"]), &["was live already"]);
+    says(&shell.ok(&["routes", "enable", "to-jobs", "--why", "it is right"]), &["is live", "events replay"]);
+    says(&shell.ok(&["routes", "enable", "to-jobs", "--why", "again"]), &["is already live"]);
     let listed = shell.json(&["routes", "list"]);
     assert_eq!((&listed[0]["mode"], &listed[0]["mode_reason"]), (&json!("live"), &json!("again")));
     says(&shell.ok(&["routes", "disable", "to-jobs", "--why", "done"]), &["is off"]);
-    says(&shell.ok(&["routes", "retire", "to-jobs", "--why", "done"]), &["is retired"]);
+    says(&shell.ok(&["routes", "retire", "to-jobs", "--why", "done"]), &["retired route"]);
     assert_eq!(shell.json(&["routes", "list"]), json!([]));
     says(&shell.fails(&["routes", "enable", "to-jobs", "--why", "no"]), &["retired"]);
     says(&shell.fails(&["routes", "show", "nothing"]), &["routes list"]);
@@ -51,7 +51,7 @@ async fn a_webhook_key_is_shown_once() {
     let rotated = shell.ok(&["routes", "rotate", "hook", "--overlap", "3600"]);
     says(&rotated, &["whsec_", "previous key"]);
     assert!(!rotated.contains(&key[6..]));
-    says(&shell.ok(&["routes", "enable", "hook", "--why", "go"]), &["delivers"]);
+    says(&shell.ok(&["routes", "enable", "hook", "--why", "go"]), &["is live"]);
     says(&shell.fails(&["routes", "rotate", "hok"]), &["did you mean hook"]);
     let bad = ["routes", "add", "bad", "--to-webhook", "ftp://example.com"];
     says(&shell.fails(&bad), &["http or https"]);
@@ -71,8 +71,8 @@ async fn a_webhook_is_tried_out() {
     let receiver =
         std::thread::spawn(move || ["204 No Content", "500 Oh"].map(|answer| receive(&listener, answer)));
     let local = ["--webhook-local", "routes", "test", "hook"];
-    says(&shell.ok(&local), &["took it with 204"]);
-    says(&shell.code(4, &local), &["did not take it", "500"]);
+    says(&shell.ok(&local), &["accepted it with 204"]);
+    says(&shell.code(4, &local), &["did not accept it", "500"]);
     let [(headers, body), _] = receiver.join().unwrap();
     let webhook = standardwebhooks::Webhook::new(key).unwrap();
     webhook.verify(body.as_bytes(), &headers).unwrap();
@@ -108,7 +108,7 @@ async fn dead_letters_are_dealt_with() {
     let add = ["routes", "add", "r", "--to-job", "k"];
     shell.ok(&[&add[..], &["--from-payload", "priority=prio"]].concat());
     shell.ok(&["routes", "enable", "r", "--why", "a test"]);
-    says(&shell.ok(&["routes", "dlq", "list"]), &["no dead letters"]);
+    says(&shell.ok(&["routes", "dlq", "list"]), &["no route dead letters"]);
     for _ in 0..3 {
         shell.emit("d", json!({"prio": "abc"})).await;
     }
@@ -119,7 +119,7 @@ async fn dead_letters_are_dealt_with() {
     says(&shell.ok(&["routes", "dlq", "show", letter(0)]), &[r#"{"prio":"abc"}"#, "integer"]);
     says(&shell.code(4, &["routes", "dlq", "replay", letter(0)]), &["failed again"]);
     shell.ok(&["routes", "dlq", "resolve", letter(1), "--why", "not needed"]);
-    says(&shell.fails(&["routes", "dlq", "resolve", letter(1), "--why", "twice"]), &["resolved already"]);
+    says(&shell.fails(&["routes", "dlq", "resolve", letter(1), "--why", "twice"]), &["already resolved"]);
     shell.ok(&[&add[..], &["--replace"]].concat());
     says(&shell.code(3, &["routes", "dlq", "replay", "--all"]), &["2 dead letters", "--yes"]);
     says(&shell.ok(&["routes", "dlq", "replay", "--route", "r", "--yes"]), &["2 dead letters replayed"]);

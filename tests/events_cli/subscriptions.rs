@@ -12,7 +12,7 @@ async fn subscriptions_are_kept() {
     let add = ["subscriptions", "add", "role:a", "orders", "--filter", r#"{"paid": true}"#];
     let made = shell.json(&add);
     let id = made["subscription_id"].as_str().unwrap();
-    says(&shell.ok(&add), &["role:a hears orders", "as before"]);
+    says(&shell.ok(&add), &["role:a is subscribed to orders", "unchanged"]);
     says(&shell.ok(&["subscriptions", "list", "role:a"]), &[r#"{"paid":true}"#]);
     let explain = |payload| {
         let asked =
@@ -23,7 +23,7 @@ async fn subscriptions_are_kept() {
     assert_eq!(explain(r#"{"paid": false}"#)["broadcast"], true);
     says(&shell.ok(&["subscriptions", "mute", id]), &["unmute"]);
     assert_eq!(explain(r#"{"paid": true}"#)["suppressed"][0]["recipient_ref"], "role:a");
-    says(&shell.ok(&["subscriptions", "unmute", id]), &["speaks again"]);
+    says(&shell.ok(&["subscriptions", "unmute", id]), &["unmuted subscription"]);
     shell.ok(&["subscriptions", "remove", id]);
     says(&shell.fails(&["subscriptions", "remove", id]), &["subscriptions list"]);
     says(&shell.fails(&["subscriptions", "add", "somebody", "orders"]), &["role:, agency:, user: or agent:"]);
@@ -45,7 +45,7 @@ async fn broadcasts_are_shown() {
 #[tokio::test]
 async fn readers_are_registered() {
     let shell = Shell::open().await;
-    says(&shell.ok(&["subscriptions", "reader", "list"]), &["nobody reads"]);
+    says(&shell.ok(&["subscriptions", "reader", "list"]), &["no readers"]);
     says(
         &shell.ok(&["subscriptions", "reader", "add", "agent:a", "--executor", "w", "--login", "reports"]),
         &["login reports and tokens of w"],

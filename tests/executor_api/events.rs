@@ -183,5 +183,5 @@ async fn bad_reads_are_refused() {
     api.db.execute("update towpath.event_retention set kept_from = 7").await;
     let gone = api.events(&token, "after=2").await;
     assert_eq!(gone.word(), (404, "not_found"));
-    assert!(gone.body["detail"].as_str().unwrap().contains("go on after 6"), "{gone:?}");
+    assert!(gone.body["detail"].as_str().unwrap().contains("continue after 6"), "{gone:?}");
 }

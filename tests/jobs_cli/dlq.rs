@@ -49,12 +49,12 @@ async fn replay_by_filter_is_previewed_first() {
         shell.dead("mail", "no network").await;
     }
     shell.dead("report", "no such table").await;
-    says(&shell.fails(&["dlq", "replay"]), &["would replay everything", "--kind"]);
-    says(&shell.fails(&["dlq", "replay", "--yes"]), &["would replay everything"]);
+    says(&shell.fails(&["dlq", "replay"]), &["would replay every dead letter", "--kind"]);
+    says(&shell.fails(&["dlq", "replay", "--yes"]), &["would replay every dead letter"]);
     let jobs = || shell.db.text("select count(*) from towpath.job");
     assert_eq!(jobs().await, "4", "nothing was touched");
     let preview = shell.code(3, &["dlq", "replay", "--error", "no"]);
-    says(&preview, &["mail", "3", "report", "4 dead letters would be replayed", "--yes"]);
+    says(&preview, &["mail", "3", "report", "4 dead letters match", "--yes"]);
     assert_eq!(jobs().await, "4", "a preview touches nothing");
     says(&shell.ok(&["dlq", "replay", "--error", "network", "--yes"]), &["3 dead letters replayed"]);
     assert_eq!(jobs().await, "7");
@@ -74,7 +74,7 @@ async fn a_letter_whose_key_is_taken_is_left() {
     shell.database.enqueue(&NewJob::new("mail").idempotency_key("mail")).await.unwrap();
     says(
         &shell.code(3, &["dlq", "replay", "--error", "gone", "--yes"]),
-        &["1 dead letters replayed", "1 left"],
+        &["1 dead letters replayed", "1 skipped"],
     );
 }
 
@@ -86,6 +86,6 @@ async fn letters_are_replayed_by_id() {
     let letter = shell.json(&["dlq", "show", &first])["dead_letter_id"].as_str().unwrap().to_owned();
     let done = shell.json(&["dlq", "replay", &letter, &second, "--by", "tester"]);
     assert_eq!(done["replayed"].as_array().unwrap().len(), 2);
-    says(&shell.fails(&["dlq", "replay", &letter]), &["replayed already"]);
+    says(&shell.fails(&["dlq", "replay", &letter]), &["already replayed"]);
     shell.code(2, &["dlq", "replay", &letter, "--kind", "mail"]);
 }

@@ -31,7 +31,7 @@ async fn an_executor_is_added_switched_and_removed() {
     assert_eq!(rows["subscriptions"][0]["enabled"], false, "nobody claims by accident");
     says(&shell.ok(&["executor", "enable", "py", "--job-kind", "crop"]), &["1 of 2 subscriptions changed"]);
     says(&shell.ok(&["executor", "enable", "py"]), &["1 of 2"]);
-    says(&shell.ok(&["executor", "enable", "py"]), &["was enabled already"]);
+    says(&shell.ok(&["executor", "enable", "py"]), &["is already enabled"]);
     says(&shell.ok(&["executor", "list"]), &["resize", "crop", "0 of 4", "enabled", "never", "any kind"]);
     let kept = &shell.json(&["executor", "list", "py"])["subscriptions"][0];
     assert_eq!(
@@ -49,7 +49,7 @@ async fn an_executor_is_added_switched_and_removed() {
     let owner = LeaseOwner::new("py-1");
     let claim = Claim { executor: "py", kinds: None, limit: 1, owner: &owner, lease: None };
     let claimed = shell.database.claim(&claim).await.unwrap().pop().unwrap();
-    says(&shell.fails(&["executor", "remove", "py"]), &["jobs are leased under it"]);
+    says(&shell.fails(&["executor", "remove", "py"]), &["it has leased jobs"]);
     claimed.lease.ack(&shell.database).await.unwrap();
     shell.ok(&["executor", "remove", "py"]);
     says(&shell.fails(&["executor", "list", "py"]), &["there is no executor py"]);
@@ -62,7 +62,7 @@ async fn adding_again_keeps_what_is_not_said() {
     let shell = Shell::open().await;
     let add = ["executor", "add", "py", "--executor", "external_worker", "--job-kind", "resize"];
     shell.ok(&[&add[..], &["--enable", "--login-role", "py_login", "--notes", "images"]].concat());
-    says(&shell.ok(&[&add[..], &["--max-parallel", "8"]].concat()), &["it may claim"]);
+    says(&shell.ok(&[&add[..], &["--max-parallel", "8"]].concat()), &["it can claim jobs"]);
     let rows = shell.json(&["executor", "list", "py"]);
     assert_eq!(
         (&rows["subscriptions"][0]["enabled"], &rows["subscriptions"][0]["max_parallel"]),
@@ -97,8 +97,8 @@ async fn tokens_are_made_listed_and_revoked() {
     let listed = shell.ok(&["executor", "token", "list", "w"]);
     says(&listed, &[id, "mail", "active", "yes"]);
     assert!(!listed.contains(word));
-    says(&shell.ok(&["executor", "token", "revoke", id]), &["is revoked"]);
-    says(&shell.ok(&["executor", "token", "revoke", id]), &["was revoked already"]);
+    says(&shell.ok(&["executor", "token", "revoke", id]), &["revoked token"]);
+    says(&shell.ok(&["executor", "token", "revoke", id]), &["is already revoked"]);
     let refused = shell.database.executor_token_check(&TokenHash::of(word)).await.unwrap_err();
     assert!(matches!(refused, Error::NotAuthorised(_)), "{refused}");
     let other = shell.json(&["executor", "token", "create", "w"])["token"].as_str().unwrap().to_owned();
@@ -121,7 +121,7 @@ async fn grants_are_made_listed_and_revoked() {
     says(&shell.ok(&add), &["shop could already enqueue jobs of kind mail for executor PG_worker", &grant]);
     says(&shell.misused(&["executor", "grant", "add", "till"]), &["--job-kind", "--executor", "--any-kind"]);
     let any = shell.ok(&["executor", "grant", "add", "till", "--any-kind"]);
-    says(&any, &["till may now enqueue every kind of jobs for any executor"]);
+    says(&any, &["till may now enqueue jobs of every kind for any executor"]);
     shell.ok(&["executor", "grant", "revoke", &grant]);
     says(&shell.fails(&["executor", "grant", "revoke", &grant]), &["there is no grant"]);
     says(&shell.ok(&["executor", "grant", "list", "shop"]), &["no grants"]);

@@ -81,7 +81,7 @@ async fn bad_jobs_are_refused_with_the_reason() {
     fails(&["x", "--executor", "MOT"], "whitelist");
     fails(&[" "], "must not be blank");
     fails(&["x", "--max-attempts", "0"], "between 1 and 1000");
-    fails(&["x", "--payload", "[1]"], "must be a json object");
+    fails(&["x", "--payload", "[1]"], "must be a JSON object");
     fails(&["x\n"], "control characters");
     shell.code(2, &["job", "enqueue", "x", "--at", "yesterday"]);
     assert_eq!(shell.db.text("select count(*) from towpath.job").await, "0");
@@ -155,10 +155,7 @@ async fn lists_narrow_and_page() {
     let first = shell.json(&["job", "list", "--limit", "3"]);
     let rest = ids(&["--after", first["cursor"].as_str().unwrap()]);
     assert_eq!(rest.len(), 1, "the page after");
-    says(
-        &shell.ok(&["job", "list", "--limit", "3"]),
-        &["KIND", "report", "0/5", "there may be more: --after"],
-    );
+    says(&shell.ok(&["job", "list", "--limit", "3"]), &["KIND", "report", "0/5", "more: --after"]);
     assert_eq!(shell.ok(&["job", "list", "--kind", "nothing"]).trim(), "no jobs");
     let stderr = shell.command(&["job", "list", "--state", "inprogress"]).output().unwrap().stderr;
     says(&String::from_utf8(stderr).unwrap(), &["did you mean in_progress?"]);
@@ -171,7 +168,7 @@ async fn why_says_each_reason_in_words() {
     let by = Attribution { actor: "tester", reason: "disk full" };
     let job = shell.enqueue("mail").await;
     let why = |job: &str, parts: &[&str]| says(&shell.ok(&["job", "why", job]), parts);
-    why(&job, &["is queued", "may be claimed now", "towpath queue health"]);
+    why(&job, &["is queued", "it can be claimed", "towpath queue health"]);
     shell.database.queue_pause("mail", by).await.unwrap();
     why(&job, &["tester paused the kind mail", "disk full", "next: towpath queue resume mail"]);
     shell.database.queue_resume("mail", "tester").await.unwrap();
@@ -186,9 +183,9 @@ async fn why_says_each_reason_in_words() {
     let stranger = shell.json(&["job", "enqueue", "mail", "--executor", "Hermes"]);
     why(stranger["job_id"].as_str().unwrap(), &["no enabled subscription covers kind mail, executor Hermes"]);
     let claimed = shell.claim().await;
-    why(&job, &["is leased", "w-1 has it (attempt 1)"]);
+    why(&job, &["is leased", "w-1 has leased it (attempt 1)"]);
     claimed.lease.fail(&shell.database, Failure::retry("no network")).await.unwrap();
-    why(&job, &["is retry_waiting", "attempt 1 ended badly"]);
+    why(&job, &["is retry_waiting", "attempt 1 failed"]);
     shell.ok(&["job", "cancel", &job, "--why", "not needed"]);
     why(&job, &["finished as cancelled", "not needed"]);
     let codes = shell.json(&["job", "why", &job]);
@@ -238,7 +235,7 @@ async fn cancel_and_retry_do_what_the_state_allows() {
     shell.claim().await.lease.ack(&shell.database).await.unwrap();
     let dead = shell.dead("mail", "gone").await;
     let fresh = shell.json(&["job", "retry", &dead])["job_id"].as_str().unwrap().to_owned();
-    says(&shell.fails(&["job", "retry", &dead]), &["replayed already", &fresh]);
+    says(&shell.fails(&["job", "retry", &dead]), &["already replayed", &fresh]);
     let running = shell.claim().await;
     assert_eq!(running.lease.job_id().to_string(), fresh);
     shell.ok(&["job", "cancel", &fresh, "--why", "stop"]);
@@ -305,7 +302,10 @@ async fn graphs_are_emitted_and_shown() {
     let drawn = shell.ok(&["job", "graph", "show", graph, "--draw", "dot"]);
     says(&drawn, &["digraph \"nightly\"", "n0 -> n1 [style=dashed];"]);
     let child = emitted["jobs"]["b"].as_str().unwrap();
-    says(&shell.ok(&["job", "why", child]), &["it waits for job", emitted["jobs"]["a"].as_str().unwrap()]);
+    says(
+        &shell.ok(&["job", "why", child]),
+        &["it is waiting for job", emitted["jobs"]["a"].as_str().unwrap()],
+    );
     shell.claim().await.lease.ack(&shell.database).await.unwrap();
     says(&shell.ok(&["job", "graph", "show", graph]), &["succeeded", "a (done)"]);
     says(&shell.fails(&["job", "graph", "show", child]), &["there is no graph"]);

@@ -15,7 +15,7 @@ async fn a_kind_is_paused_and_resumed() {
     says(&shell.fails(&["queue", "pause", "maul", "--why", "x"]), &["did you mean mail?", "--unseen"]);
     shell.ok(&["queue", "pause", "maul", "--why", "x", "--unseen"]);
     says(&shell.ok(&["queue", "pause", "mail", "--why", "disk full", "--by", "tester"]), &["mail is paused"]);
-    says(&shell.ok(&["queue", "pause", "mail", "--why", "again"]), &["was paused already"]);
+    says(&shell.ok(&["queue", "pause", "mail", "--why", "again"]), &["is already paused"]);
     says(&shell.ok(&["queue", "backlog"]), &["mail", "queued", "paused by tester", "disk full"]);
     let backlog = shell.json(&["queue", "backlog"]);
     assert_eq!(
@@ -23,7 +23,7 @@ async fn a_kind_is_paused_and_resumed() {
         (&json!(true), &json!(1))
     );
     says(&shell.ok(&["queue", "resume", "mali"]), &["was not paused; did you mean mail?"]);
-    says(&shell.ok(&["queue", "resume", "mail"]), &["mail runs again"]);
+    says(&shell.ok(&["queue", "resume", "mail"]), &["mail is resumed"]);
     shell.claim().await;
 }
 
@@ -54,7 +54,7 @@ async fn health_shows_counts_gates_and_heartbeats() {
     says(&shell.code(3, &["queue", "health", "--check"]), &["stale"]);
     shell.ok(&["queue", "health"]);
     says(&shell.fails(&["queue", "forget", "ww"]), &["did you mean w?"]);
-    says(&shell.ok(&["queue", "forget", "w"]), &["is forgotten"]);
+    says(&shell.ok(&["queue", "forget", "w"]), &["removed the heartbeat of w"]);
     says(&shell.ok(&["queue", "health", "--check"]), &["heartbeats    none yet"]);
     shell.ok(&["gate", "close", "queue.worker.enabled", "--why", "a test"]);
     says(&shell.code(3, &["queue", "health", "--check"]), &["workers closed"]);

@@ -1,5 +1,5 @@
-//! Tokens for other servers: from a setting, or from a file that is looked at again while it is used,
-//! because tokens end and whoever renews them should not have to restart anything.
+//! Tokens for other servers: from a setting, or from a file that is read again while the process runs, so
+//! that renewing a token needs no restart.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use towpath_model::token::{BadLine, Bearer, TokenList};
 
-/// How old the last look at a file may be: a look costs little, and a new token is wanted soon.
+/// How often the file is read again: a read is cheap, and a renewed token should be used soon.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// The token as it was set, or those of the file, or none.
+/// The token of the setting, the tokens of the file, or none.
 pub(crate) fn from_settings(token: Option<&String>, file: Option<&PathBuf>) -> anyhow::Result<Bearer> {
     match (token, file) {
         (Some(token), _) => Ok(Bearer::fixed(token.as_str())),
         (None, Some(path)) => {
             let list = read(path)?;
             if list.is_empty() {
-                bail!("{} has no token; see: towpath project token", path.display());
+                bail!("{} contains no token; create one with: towpath project token", path.display());
             }
             let kept = Kept { path: path.clone(), seen: Mutex::new(Seen { list, at: Instant::now() }) };
             Ok(Bearer::new(move |project| kept.of(project)))
@@ -44,8 +44,8 @@ impl Kept {
             seen.at = Instant::now();
             match read(&self.path) {
                 Ok(list) => seen.list = list,
-                // Somebody is writing it, perhaps: what was there before is as good as nothing, or better.
-                Err(error) => tracing::warn!("the tokens stay as they were: {error:#}"),
+                // The file may be half written; the previous tokens are better than none.
+                Err(error) => tracing::warn!("cannot reload tokens, keeping the previous ones: {error:#}"),
             }
         }
         seen.list.of(project).map(str::to_owned)
@@ -57,7 +57,7 @@ fn read(path: &Path) -> anyhow::Result<TokenList> {
         .with_context(|| format!("cannot read tokens from {}", path.display()))?;
     TokenList::parse(&text).map_err(|BadLine(line)| {
         anyhow::anyhow!(
-            "line {line} of {} is not a token, or a project and its token, or stands there twice",
+            "line {line} of {}: expected TOKEN or PROJECT TOKEN, each project once",
             path.display()
         )
     })

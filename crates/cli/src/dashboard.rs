@@ -1,4 +1,4 @@
-//! The dashboard, as the settings describe it.
+//! Builds the dashboard from the settings.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use towpath_streams::{Circuits, Store};
 use crate::settings::Settings;
 use crate::streams;
 
-/// Its routes.
+/// The dashboard's HTTP routes.
 pub(crate) fn router(
     settings: &Settings,
     database: Database,

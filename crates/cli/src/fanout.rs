@@ -15,30 +15,30 @@ use crate::bearer;
 /// Settings of sessions.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct FanOutArgs {
-    /// Who needs a token: registered projects, or everybody; a public address always means everybody
+    /// Who needs a token: clients of registered projects, or everybody; always everybody on a public address
     #[arg(long, global = true, env = "TOWPATH_AUTH", value_name = "WHO", default_value = "registered")]
     pub(crate) auth: Who,
     /// Token that commands send to the server
     #[arg(long, global = true, env = "TOWPATH_TOKEN", value_name = "TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
-    /// File with that token, or with several, each behind its project; read again when it changes
+    /// File with that token, or with one PROJECT TOKEN pair per line; read again when it changes
     #[arg(long, global = true, env = "TOWPATH_TOKEN_FILE", value_name = "FILE", conflicts_with = "token")]
     pub(crate) token_file: Option<PathBuf>,
-    /// How long a session lives without being used
+    /// How long an unused session lives
     #[arg(long, global = true, env = "TOWPATH_SESSION_TTL_SECONDS", value_name = "SECONDS",
           default_value_t = 1800, value_parser = clap::value_parser!(u32).range(1..=31_536_000))]
     session_ttl_seconds: u32,
-    /// How often to report which sessions ended
+    /// How often to log expired sessions
     #[arg(long, global = true, env = "TOWPATH_SESSION_CLEAN_SECONDS", value_name = "SECONDS",
           default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=86_400))]
     session_clean_seconds: u32,
-    /// Server with the streams of sessions, if it is another one
+    /// Server that hosts session streams, if not this one
     #[arg(long, global = true, env = "TOWPATH_SESSIONS_URL", value_name = "URL")]
     sessions_url: Option<String>,
     /// Token for that server
     #[arg(long, global = true, env = "TOWPATH_SESSIONS_TOKEN", value_name = "TOKEN", hide_env_values = true)]
     sessions_token: Option<String>,
-    /// File with that token, or with several, each behind its project; read again when it changes
+    /// File with that token, or with one PROJECT TOKEN pair per line; read again when it changes
     #[arg(
         long,
         global = true,
@@ -47,7 +47,7 @@ pub(crate) struct FanOutArgs {
         conflicts_with = "sessions_token"
     )]
     sessions_token_file: Option<PathBuf>,
-    /// Let the worker deliver to many sessions; without it they are skipped
+    /// Queue deliveries to many sessions; when false, sessions above max_inline_fanout are skipped
     #[arg(long, global = true, env = "TOWPATH_FANOUT_QUEUE", value_name = "BOOL", num_args = 0..=1,
           require_equals = true, default_value_t = true, default_missing_value = "true",
           action = clap::ArgAction::Set)]
@@ -58,19 +58,19 @@ pub(crate) struct FanOutArgs {
     /// With fanout_queue off, sessions above this number are skipped [default: no limit; 1000 with sessions_url]
     #[arg(long, global = true, env = "TOWPATH_MAX_INLINE_FANOUT", value_name = "N")]
     max_inline_fanout: Option<u32>,
-    /// Deliveries of one source to another server that are under way at a time
+    /// Concurrent deliveries per source to another server
     #[arg(long, global = true, env = "TOWPATH_FANOUT_BATCH_SIZE", value_name = "N", default_value_t = 50,
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     fanout_batch_size: u16,
-    /// How long one delivery to another server may take
+    /// Timeout of one delivery to another server
     #[arg(long, global = true, env = "TOWPATH_FANOUT_RPC_TIMEOUT_MS", value_name = "MS",
           default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=600_000))]
     fanout_rpc_timeout_ms: u32,
-    /// Batches with failures, one after the other, that open a source's circuit
+    /// Consecutive failed batches that open a source's circuit
     #[arg(long, global = true, env = "TOWPATH_CIRCUIT_BREAKER_FAILURE_THRESHOLD", value_name = "N",
           default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     circuit_breaker_failure_threshold: u32,
-    /// How long an open circuit rests before it is tried
+    /// How long a circuit stays open before it is tried again
     #[arg(long, global = true, env = "TOWPATH_CIRCUIT_BREAKER_RECOVERY_MS", value_name = "MS",
           default_value_t = 60_000, value_parser = clap::value_parser!(u32).range(1..=86_400_000))]
     circuit_breaker_recovery_ms: u32,
@@ -79,14 +79,14 @@ pub(crate) struct FanOutArgs {
 /// Who needs a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Who {
-    /// Whoever uses a registered project.
+    /// Clients of registered projects.
     Registered,
     /// Everybody.
     Everybody,
 }
 
 impl FanOutArgs {
-    /// As the server takes them.
+    /// Converts to the server's settings.
     pub(crate) fn for_server(&self) -> anyhow::Result<stream::FanOutSettings> {
         let milliseconds = |number: u32| Duration::from_millis(number.into());
         Ok(stream::FanOutSettings {
@@ -123,12 +123,12 @@ impl FanOutArgs {
         self.sessions_url.is_some()
     }
 
-    /// What commands, and the route role alone, show to the server at `url`.
+    /// The token that commands and a separate route role send to the server at `url`.
     pub(crate) fn bearer(&self) -> anyhow::Result<Bearer> {
         bearer::from_settings(self.token.as_ref(), self.token_file.as_ref())
     }
 
-    /// Reachable from outside, everybody needs one.
+    /// On a public address everybody needs a token.
     pub(crate) fn auth(&self, is_public: bool) -> Auth {
         match self.auth {
             Who::Registered if !is_public => Auth::Local,

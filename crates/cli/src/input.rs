@@ -1,11 +1,11 @@
-//! JSON as people hand it to a command: written out, in a file, or piped in.
+//! JSON given to a command: inline, in a file, or on standard input.
 
 use std::io::Read;
 
 use anyhow::{Context, bail};
 use serde_json::{Map, Value};
 
-/// JSON from the words themselves, from a file named as `@FILE`, or from standard input named as `-`.
+/// Parses inline JSON, `@FILE`, or `-` for standard input.
 pub(crate) fn json(given: &str, what: &str) -> anyhow::Result<Value> {
     let text = match given.strip_prefix('@') {
         Some(file) => std::fs::read_to_string(file).with_context(|| format!("cannot read {file}"))?,

@@ -1,4 +1,4 @@
-//! Log lines, to standard error: data alone goes to standard output.
+//! Log lines go to standard error; standard output carries data only.
 
 use std::io::{IsTerminal, Write};
 
@@ -12,7 +12,9 @@ use crate::settings::{LogFormat, Settings};
 
 /// Reads `info` or `info,towpath_db=debug`.
 pub(crate) fn parse_level(text: &str) -> Result<Targets, String> {
-    text.parse().map_err(|_| "use error, warn, info, debug or trace, or module=level, with commas".to_owned())
+    text.parse().map_err(|_| {
+        "use error, warn, info, debug or trace, or a comma-separated list of module=level".to_owned()
+    })
 }
 
 /// Starts logging for the rest of the process.
@@ -25,8 +27,8 @@ pub(crate) fn start(settings: &Settings) {
     tracing_subscriber::registry().with(layer.with_filter(settings.log_level.clone())).init();
 }
 
-/// Takes credentials out of what is written through it: errors of drivers and providers are logged in many
-/// places, and a line is written whole.
+/// Masks credentials in everything that is logged: driver and provider errors reach the log from many places.
+/// Each line arrives whole.
 struct Masked<W>(W);
 
 impl<W: Write> Write for Masked<W> {

@@ -3,7 +3,6 @@
 mod bearer;
 mod command;
 mod dashboard;
-mod door;
 mod fanout;
 mod input;
 mod logging;
@@ -17,6 +16,7 @@ mod output;
 mod program;
 mod progress;
 mod route;
+mod server_file;
 mod session;
 mod settings;
 mod shutdown;
@@ -32,7 +32,7 @@ use command::Command;
 use output::Output;
 use settings::Settings;
 
-/// Gives memory back when a burst is over; the system's allocator keeps it for each thread.
+/// Returns memory after a burst; the system allocator keeps it per thread.
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
@@ -43,17 +43,18 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 struct Cli {
     #[command(flatten)]
     settings: Settings,
-    /// Print data as JSON, for scripts
+    /// Print JSON, for scripts
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
     command: Command,
 }
 
-const EXIT_CODES: &str = "Exit codes: 0 fine, 1 failed, 2 bad usage or settings, \
-    3 something to do (migrate --check, a bulk action without --yes, job watch --timeout) or warnings \
-    (doctor, queue health --check), 4 failures (doctor, events verify) or what was followed did not \
-    succeed (job watch, process watch, message send --wait); docs/reference/exit-codes.md has them all";
+const EXIT_CODES: &str = "Exit codes: 0 success, 1 error, 2 invalid usage or settings, \
+    3 action needed (migrate --check, a bulk action without --yes, job watch --timeout) or warnings \
+    (doctor, queue health --check), 4 failures found (doctor, events verify) or the watched job, process \
+    or message did not succeed (job watch, process watch, message send --wait); \
+    see docs/reference/exit-codes.md";
 
 fn main() -> ExitCode {
     let (matches, cli, origins) = match parse() {
@@ -81,8 +82,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Reads flags over environment over file over defaults. Usage errors end the process
-/// with clap's own message and code 2.
+/// Flags override the environment, which overrides the file, which overrides defaults. On a usage
+/// error clap prints its message and exits with code 2.
 fn parse() -> anyhow::Result<(ArgMatches, Cli, settings::Origins)> {
     settings::refuse_unknown_environment()?;
     let file = settings::File::read(std::env::args_os())?;
@@ -92,7 +93,7 @@ fn parse() -> anyhow::Result<(ArgMatches, Cli, settings::Origins)> {
     Ok((matches, cli, origins))
 }
 
-/// Everything that can be typed. `-h` leaves the settings out: there are sixty, and `--help` has them.
+/// The whole command line. `-h` hides the sixty settings; `--help` lists them.
 fn command_line() -> clap::Command {
     watch::add(Cli::command()).mut_args(|argument| {
         let is_setting = argument.get_env().is_some();

@@ -1,4 +1,4 @@
-//! Settings of messages: how e-mail and SMS leave this process.
+//! Settings of e-mail and SMS transports.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,22 +10,22 @@ use towpath_model::redact::Secret;
 
 #[derive(Args, Debug, Clone)]
 pub(crate) struct MessageSettings {
-    /// How e-mails leave: smtp, resend or log; without it this process takes no e-mail tasks
+    /// E-mail transport: smtp, resend or log; without it this process runs no e-mail tasks
     #[arg(long, global = true, env = "TOWPATH_MAIL_TRANSPORT", value_name = "NAME")]
     mail_transport: Option<MailTransport>,
-    /// Sender of e-mails that name none
+    /// Default sender of e-mails
     #[arg(long, global = true, env = "TOWPATH_MAIL_FROM", value_name = "ADDRESS")]
     mail_from: Option<String>,
     /// SMTP server: smtps://user:password@host for TLS, smtp://… for STARTTLS
     #[arg(long, global = true, env = "TOWPATH_SMTP_URL", value_name = "URL", hide_env_values = true)]
     smtp_url: Option<Secret>,
-    /// Authorities to believe besides the system's, in PEM
+    /// Additional CA certificates to trust, in PEM
     #[arg(long, global = true, env = "TOWPATH_SMTP_CA", value_name = "FILE")]
     smtp_ca: Option<PathBuf>,
-    /// Key of Resend's API
+    /// Resend API key
     #[arg(long, global = true, env = "TOWPATH_RESEND_API_KEY", value_name = "KEY", hide_env_values = true)]
     resend_api_key: Option<Secret>,
-    /// Where Resend's API is
+    /// Resend API address
     #[arg(
         long,
         global = true,
@@ -34,16 +34,16 @@ pub(crate) struct MessageSettings {
         default_value = "https://api.resend.com"
     )]
     resend_url: String,
-    /// How SMS leave: twilio or log; without it this process takes no SMS tasks
+    /// SMS transport: twilio or log; without it this process runs no SMS tasks
     #[arg(long, global = true, env = "TOWPATH_SMS_TRANSPORT", value_name = "NAME")]
     sms_transport: Option<SmsTransport>,
-    /// Sender of SMS that name none
+    /// Default sender of SMS
     #[arg(long, global = true, env = "TOWPATH_SMS_FROM", value_name = "NUMBER")]
     sms_from: Option<String>,
-    /// Account SID at Twilio
+    /// Twilio account SID
     #[arg(long, global = true, env = "TOWPATH_TWILIO_ACCOUNT", value_name = "SID")]
     twilio_account: Option<String>,
-    /// Auth token of that account
+    /// Twilio auth token
     #[arg(
         long,
         global = true,
@@ -52,7 +52,7 @@ pub(crate) struct MessageSettings {
         hide_env_values = true
     )]
     twilio_auth_token: Option<Secret>,
-    /// Where Twilio's API is
+    /// Twilio API address
     #[arg(
         long,
         global = true,
@@ -61,19 +61,19 @@ pub(crate) struct MessageSettings {
         default_value = "https://api.twilio.com"
     )]
     twilio_url: String,
-    /// How long one send may take; shorter than the lease of an attempt, 120
+    /// Timeout of one send; must be shorter than an attempt's lease of 120 seconds
     #[arg(long, global = true, env = "TOWPATH_MESSAGE_TIMEOUT_SECONDS", value_name = "SECONDS",
           default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=100))]
     message_timeout_seconds: u32,
 }
 
 impl MessageSettings {
-    /// The ways out, ready to send.
+    /// Builds the configured transports.
     pub(crate) fn transports(&self) -> anyhow::Result<Transports> {
-        self.settings().transports().context("messages cannot leave as the settings say")
+        self.settings().transports().context("invalid message settings")
     }
 
-    /// The same for development: what has no way out goes to the log.
+    /// For development: a channel without a transport uses the log.
     pub(crate) fn transports_or_log(&self) -> anyhow::Result<Transports> {
         let mut chosen = self.clone();
         chosen.mail_transport.get_or_insert(MailTransport::Log);
@@ -81,7 +81,7 @@ impl MessageSettings {
         chosen.transports()
     }
 
-    /// Everything to the log, whatever was set.
+    /// Everything goes to the log, whatever the settings say.
     pub(crate) fn log_alone(&self) -> anyhow::Result<Transports> {
         let mut chosen = self.clone();
         (chosen.mail_transport, chosen.sms_transport) = (Some(MailTransport::Log), Some(SmsTransport::Log));

@@ -1,4 +1,4 @@
-//! Numbers for monitoring: where they are served, to whom, and what they are called.
+//! Metrics: where they are served, who may read them, and their list.
 
 use std::net::SocketAddr;
 
@@ -16,10 +16,10 @@ use crate::settings::Settings;
 /// Settings of `/metrics`.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct MetricsSettings {
-    /// Address that serves /metrics alone, also for roles without the HTTP server [default: none]
+    /// Separate address that serves only /metrics, also for roles without the HTTP server [default: none]
     #[arg(long, global = true, env = "TOWPATH_METRICS_LISTEN", value_name = "ADDR")]
     metrics_listen: Option<SocketAddr>,
-    /// Bearer token that opens /metrics [default: none, open on loopback]
+    /// Bearer token required by /metrics [default: none, open on loopback]
     #[arg(long, global = true, env = "TOWPATH_METRICS_TOKEN", value_name = "TOKEN", hide_env_values = true)]
     metrics_token: Option<String>,
 }
@@ -33,22 +33,22 @@ pub(crate) fn access(settings: &Settings, address: SocketAddr) -> Access {
     }
 }
 
-/// The address of its own, if there is one. Bound before anything is started.
+/// Binds the separate address, if one is set, before anything else starts.
 pub(crate) async fn listen(settings: &Settings) -> anyhow::Result<Option<TcpListener>> {
     let Some(address) = settings.metrics.metrics_listen else { return Ok(None) };
     if matches!(access(settings, address), Access::Closed) {
         bail!(
-            "{address} can be reached from outside and metrics have no token; set one with \
+            "{address} is public and metrics have no token; set one with \
              TOWPATH_METRICS_TOKEN, or listen on 127.0.0.1"
         );
     }
     let listener = TcpListener::bind(address).await.with_context(|| {
-        format!("cannot listen on {address}; stop what uses the port or choose another with --metrics-listen")
+        format!("cannot listen on {address}; stop the program that uses the port, or choose another with --metrics-listen")
     })?;
     Ok(Some(listener))
 }
 
-/// Serves there until `shutdown`.
+/// Serves metrics until `shutdown`.
 pub(crate) fn serve(
     listener: Option<TcpListener>,
     metrics: &Metrics,
@@ -66,7 +66,7 @@ pub(crate) fn serve(
     })
 }
 
-/// Looks at the database's numbers until `shutdown`.
+/// Reads the database's numbers until `shutdown`.
 pub(crate) fn survey(metrics: &Metrics, database: &Database, shutdown: &CancellationToken) -> JoinHandle<()> {
     tokio::spawn(SurveyNumbers::new(metrics, Some(database.clone())).run(shutdown.clone()))
 }
@@ -78,27 +78,27 @@ pub(crate) struct Described {
     #[serde(rename = "type")]
     pub(crate) kind: &'static str,
     pub(crate) help: &'static str,
-    /// Which part of the program exports it.
+    /// The part of the program that exports it.
     pub(crate) of: &'static str,
 }
 
-/// Puts the metrics of one part into a registry.
+/// Registers the metrics of one part.
 type Register<'a> = &'a dyn Fn(&Metrics);
 
-/// Every metric there is, read from the registries themselves.
+/// Every metric, read from the registries.
 pub(crate) fn all() -> Vec<Described> {
-    let database = "the whole system, as the database sees it: up, serve, maintain";
+    let database = "the whole system, read from the database: up, serve, maintain";
     let parts: [(&'static str, Register); 6] = [
         (database, &|metrics| drop(SurveyNumbers::new(metrics, None))),
-        ("jobs that this process claims and ends: up, serve, work", &|metrics| {
+        ("jobs this process claims and finishes: up, serve, work", &|metrics| {
             metrics.register(|registry| towpath_db::job::Numbers::default().register(registry));
         }),
-        ("jobs that this process runs: up, work", &|metrics| metrics.register(towpath_worker::describe)),
+        ("jobs this process runs: up, work", &|metrics| metrics.register(towpath_worker::describe)),
         ("maintenance: up, maintain", &|metrics| metrics.register(towpath_worker::describe_maintenance)),
         ("events and routes: up, route", &|metrics| metrics.register(towpath_route::describe)),
         ("fan-out and sessions: up, serve", &metrics::describe_streams),
     ];
-    let http = ("HTTP and streams: up, serve; the metrics' own address", Metrics::new());
+    let http = ("HTTP and streams: up, serve; also on metrics_listen", Metrics::new());
     let rest = parts.map(|(of, add)| {
         let metrics = Metrics::default();
         add(&metrics);

@@ -1,15 +1,15 @@
-//! Moments as people type them: `2026-11-15T07:30:00Z`, or a span such as `2h` or `3d 12h`.
+//! Times typed by people: `2026-11-15T07:30:00Z`, or a duration such as `2h` or `3d 12h`.
 
 use anyhow::{Context, bail};
 use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp};
 
-/// A moment, or a span counted from now into the future.
+/// A time, or a duration from now.
 pub(crate) fn from_now(text: &str) -> anyhow::Result<Timestamp> {
     read(text, Timestamp::now(), Direction::Ahead)
 }
 
-/// A moment, or a span counted from now into the past.
+/// A time, or a duration ago.
 pub(crate) fn ago(text: &str) -> anyhow::Result<Timestamp> {
     read(text, Timestamp::now(), Direction::Back)
 }
@@ -25,18 +25,18 @@ fn read(text: &str, now: Timestamp, direction: Direction) -> anyhow::Result<Time
         return Ok(moment);
     }
     let Ok(span) = text.parse::<Span>() else {
-        bail!("neither a moment such as 2026-11-15T07:30:00Z nor a span such as 90s, 2h or 3d");
+        bail!("expected a time such as 2026-11-15T07:30:00Z or a duration such as 90s, 2h or 3d");
     };
     if span.is_negative() {
-        bail!("a span is counted without a sign");
+        bail!("a duration has no sign");
     }
-    // Days and months have lengths only on a calendar; here it is UTC's.
+    // Days and months have lengths only on a calendar: UTC.
     let now = now.to_zoned(TimeZone::UTC);
     let moment = match direction {
         Direction::Ahead => now.checked_add(span),
         Direction::Back => now.checked_sub(span),
     };
-    Ok(moment.context("this span leads out of the calendar")?.timestamp())
+    Ok(moment.context("this duration is too long")?.timestamp())
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What commands print: data to standard output, as a table for people or JSON for
 //! scripts; errors to standard error.
 //!
-//! Whatever is printed here is stored text of somebody else. None of its control characters reaches a terminal.
+//! Stored text comes from other users, so its control characters never reach a terminal.
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -10,15 +10,15 @@ use std::sync::Mutex;
 
 use serde::Serialize;
 
-/// Something to do, or warnings.
+/// Action needed, or warnings.
 pub(crate) const EXIT_TO_DO: u8 = 3;
 /// Failures found.
 pub(crate) const EXIT_FAILURES: u8 = 4;
 
-/// Where a command's data goes, and in which form.
+/// Where a command's data goes, and in which format.
 pub(crate) struct Output {
     json: bool,
-    /// What was printed so far, where it is not to be seen before it is whole.
+    /// What was printed so far, if it is shown only once it is complete.
     collected: Option<Mutex<String>>,
 }
 
@@ -27,12 +27,12 @@ impl Output {
         Output { json, collected: None }
     }
 
-    /// Keeps what is printed, JSON on one line each time.
+    /// Collects what is printed; each JSON value is one line.
     pub(crate) fn collecting(json: bool) -> Output {
         Output { json, collected: Some(Mutex::default()) }
     }
 
-    /// What was kept.
+    /// What was collected.
     pub(crate) fn collected(self) -> String {
         self.collected.and_then(|text| text.into_inner().ok()).unwrap_or_default()
     }
@@ -42,7 +42,7 @@ impl Output {
         self.json
     }
 
-    /// Prints `data` as JSON if that was asked for, else what `text` makes of it.
+    /// Prints `data` as JSON with `--json`, else as `text` formats it.
     pub(crate) fn show<T: Serialize>(&self, data: &T, text: impl FnOnce(&T) -> String) {
         let text = match (self.json, &self.collected) {
             (true, None) => json(serde_json::to_string_pretty(data)),
@@ -52,7 +52,7 @@ impl Output {
         self.line(text.trim_end());
     }
 
-    /// Prints one of many things that happen while a command runs: JSON on a line of its own.
+    /// Prints one of many events while a command runs; JSON is one line each.
     pub(crate) fn event<T: Serialize>(&self, data: &T, text: impl FnOnce(&T) -> String) {
         match self.json {
             true => self.line(&json(serde_json::to_string(data))),
@@ -71,7 +71,7 @@ impl Output {
         let _ = writeln!(std::io::stdout().lock(), "{text}");
     }
 
-    /// Bad usage or settings.
+    /// Invalid usage or settings.
     pub(crate) fn refuse(error: &anyhow::Error) -> ExitCode {
         Output::complain(error);
         ExitCode::from(2)
@@ -88,8 +88,8 @@ impl Output {
     }
 }
 
-/// A text without control characters but line breaks: they are spelled out, `\u{1b}`, so that nobody draws on
-/// the terminal of whoever looks.
+/// Escapes control characters other than line breaks, as in `\u{1b}`, so that stored text cannot control the
+/// reader's terminal.
 pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     escaped(text, |c| c.is_control() && c != '\n')
 }
@@ -107,8 +107,8 @@ fn escaped(text: &str, is_bad: fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(spell).collect())
 }
 
-/// JSON leaves DEL and the C1 control characters as they are. They can only stand in strings, where an escape
-/// says the same.
+/// JSON allows DEL and the C1 control characters unescaped. They occur only in strings, where an escape means
+/// the same.
 fn json(text: serde_json::Result<String>) -> String {
     let text = text.expect("our own data types serialise");
     let is_bad = |c: char| c.is_control() && c != '\n';

@@ -1,7 +1,7 @@
-//! The rights of the programs that run on: the worker, the router, the maintainer and the server.
+//! The database rights of the long-running programs: worker, router, maintainer and server.
 //!
-//! On the private PostgreSQL each has a login of its own. On a database of one's own each runs with the rights of
-//! the login in `DATABASE_URL`, or with those of the role that a setting names.
+//! On the private PostgreSQL each has its own login. On your own database each runs with the rights of the login
+//! in `DATABASE_URL`, or of the role that a setting names.
 
 use clap::Args;
 use towpath_db::Database;
@@ -9,16 +9,16 @@ use towpath_db::cluster::Login;
 
 use crate::settings::Settings;
 
-/// The roles that programs take on after connecting.
+/// The roles that programs switch to after connecting.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct RoleSettings {
-    /// Role the worker takes on after connecting, such as worker_service_user [default: the login's own]
+    /// Role the worker switches to after connecting, such as worker_service_user [default: the login's own]
     #[arg(long, global = true, env = "TOWPATH_WORKER_ROLE", value_name = "ROLE")]
     worker_role: Option<String>,
-    /// Role the router takes on after connecting, such as towpath_router [default: the login's own]
+    /// Role the router switches to after connecting, such as towpath_router [default: the login's own]
     #[arg(long, global = true, env = "TOWPATH_ROUTER_ROLE", value_name = "ROLE")]
     router_role: Option<String>,
-    /// Role maintenance takes on after connecting, such as towpath_maintainer [default: the login's own]
+    /// Role maintenance switches to after connecting, such as towpath_maintainer [default: the login's own]
     #[arg(long, global = true, env = "TOWPATH_MAINTAINER_ROLE", value_name = "ROLE")]
     maintainer_role: Option<String>,
 }
@@ -29,13 +29,13 @@ impl RoleSettings {
             Login::Worker => self.worker_role.as_deref(),
             Login::Router => self.router_role.as_deref(),
             Login::Maintainer => self.maintainer_role.as_deref(),
-            // It needs two roles, and a session has one.
+            // It needs two roles, and a session has only one.
             Login::Server => None,
         }
     }
 }
 
-/// The database with the rights that a program is to have.
+/// The database with the rights of one program.
 pub(crate) async fn database(all: &Database, login: Login, settings: &Settings) -> anyhow::Result<Database> {
     match (settings.roles.of(login), &settings.database_url) {
         (Some(role), _) => Ok(all.as_role(role).await?),
@@ -67,7 +67,7 @@ impl Programs {
     }
 }
 
-/// The settings that would give a program less than the login of `DATABASE_URL` has.
+/// The unset settings that would restrict a program to less than the login of `DATABASE_URL`.
 pub(crate) fn roles_unset(settings: &Settings) -> Vec<&'static str> {
     if settings.database_url.is_none() {
         return vec![];

@@ -1,38 +1,38 @@
-//! Bars and spinners: on standard error, on a terminal only, for what takes longer than a second, and
-//! never beside JSON.
+//! Progress bars and spinners: on standard error, only on a terminal, only for work that takes longer than a
+//! second, and never with JSON.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// A wait that nobody notices.
+/// Shorter waits show nothing.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Whether a script reads what this process prints.
+/// Whether a script reads the output.
 static SILENT: AtomicBool = AtomicBool::new(false);
 
-/// From now on nothing is drawn.
+/// Draws nothing from now on.
 pub(crate) fn silence() {
     SILENT.store(true, Ordering::Relaxed);
 }
 
-/// A bar for so many things.
+/// A bar with a known total.
 pub(crate) fn bar(total: u64, what: &str) -> ProgressBar {
     patient(ProgressBar::new(total), "{bar:30} {pos}/{len} {msg}, {eta} left", what)
 }
 
-/// A bar of something that says itself how far it is.
+/// A bar for work that reports its own percentage.
 pub(crate) fn percent() -> ProgressBar {
     patient(ProgressBar::new(100), "{spinner} {bar:30} {pos:>3} % {msg}", "")
 }
 
-/// Says what is waited for until it is dropped.
+/// Shows what the command waits for, until it is dropped.
 pub(crate) fn spinner(what: &str) -> ProgressBar {
     patient(ProgressBar::no_length(), "{spinner} {msg}, {elapsed}", what)
 }
 
-/// A count of things that nobody knows the end of.
+/// A count with an unknown total.
 pub(crate) fn count(what: &str) -> ProgressBar {
     patient(ProgressBar::no_length(), "{spinner} {pos} {msg}, {elapsed}", what)
 }
@@ -42,7 +42,7 @@ pub(crate) fn bytes(what: &str) -> ProgressBar {
     patient(ProgressBar::no_length(), "{spinner} {decimal_bytes} {msg}, {elapsed}", what)
 }
 
-/// Waits for `work`, and says after a second what it waits for.
+/// Waits for `work`, and after a second shows what it waits for.
 pub(crate) async fn patience<T>(what: &str, work: impl Future<Output = T>) -> T {
     let spinner = spinner(what);
     let done = work.await;
@@ -50,11 +50,11 @@ pub(crate) async fn patience<T>(what: &str, work: impl Future<Output = T>) -> T 
     done
 }
 
-/// Drawn from the second second on, if it is not over by then.
+/// Drawn after a second, unless it has finished by then.
 fn patient(bar: ProgressBar, template: &str, what: &str) -> ProgressBar {
     let style = ProgressStyle::with_template(template).expect("our own template");
     let bar = bar.with_style(style).with_message(what.to_owned());
-    // Hidden unless told otherwise: a new bar draws at once.
+    // A new bar would draw at once, so it starts hidden.
     bar.set_draw_target(ProgressDrawTarget::hidden());
     if !SILENT.load(Ordering::Relaxed) {
         let later = bar.downgrade();

@@ -1,4 +1,4 @@
-//! Settings of the route role, as `towpath up` and `towpath route` share them.
+//! Settings of the route role, shared by `towpath up` and `towpath route`.
 
 use std::time::Duration;
 
@@ -12,20 +12,19 @@ use crate::settings::Settings;
 /// How events are numbered, routed and delivered.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct RouteSettings {
-    /// Longest wait between two looks for events that have no position yet
+    /// Longest interval between polls for events without a position
     #[arg(long, global = true, env = "TOWPATH_ROUTE_POLL_MS", value_name = "MS",
           default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     route_poll_ms: u32,
-    /// Routing passes side by side; more than the slices of all route workers is of no use
+    /// Concurrent routing passes; more than the total slices of all route workers has no effect
     #[arg(long, global = true, env = "TOWPATH_ROUTE_PASSES", value_name = "N",
           default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
     route_passes: u32,
-    /// Webhooks of routes under way at once
+    /// Concurrent route webhooks
     #[arg(long, global = true, env = "TOWPATH_WEBHOOK_CONCURRENCY", value_name = "N",
           default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     webhook_concurrency: u32,
-    /// Networks that webhooks of routes may reach although they are not public, also by http, as in
-    /// 10.1.0.0/16,fd00::/8
+    /// Private networks that route webhooks may reach, also over http, as in 10.1.0.0/16,fd00::/8
     #[arg(long, global = true, env = "TOWPATH_WEBHOOK_NETWORKS", value_name = "NETWORKS",
           default_value = "", value_parser = parse_networks)]
     webhook_networks: Networks,
@@ -38,12 +37,13 @@ struct Networks(Vec<IpNet>);
 fn parse_networks(text: &str) -> Result<Networks, String> {
     let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
     let read = |part: &str| {
-        part.parse().map_err(|_| format!("{part} is not a network; write 10.1.0.0/16 or fd00::/8"))
+        part.parse()
+            .map_err(|_| format!("{part} is not a network; expected a form such as 10.1.0.0/16 or fd00::/8"))
     };
     parts.map(read).collect::<Result<Vec<IpNet>, String>>().map(Networks)
 }
 
-/// Where webhooks of routes may go.
+/// Which addresses route webhooks may reach.
 pub(crate) fn reach(settings: &Settings) -> Reach {
     Reach { local: settings.stream.webhook_local(), networks: settings.route.webhook_networks.0.clone() }
 }

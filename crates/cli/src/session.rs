@@ -1,5 +1,5 @@
-//! A database for one command: the one that was named, the private one that already
-//! runs, or the private one started for as long as the command takes.
+//! The database of one command: the one in `DATABASE_URL`, the private one if it runs already, or the
+//! private one started for the duration of the command.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::settings::Settings;
 /// How long a command waits for a private PostgreSQL that another process is starting.
 const OWNER_WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// A way to the database that lasts for one command.
+/// A database connection for one command.
 pub(crate) struct Session {
     pub(crate) url: String,
     cluster: Option<Cluster>,
@@ -27,7 +27,7 @@ impl Session {
         progress::patience("starting PostgreSQL", Session::start(settings)).await
     }
 
-    /// The private one: ours, or that of whoever has it.
+    /// The private one: started here, or already running in another process.
     async fn start(settings: &Settings) -> Result<Session, Error> {
         let deadline = Instant::now() + OWNER_WAIT_MAX;
         loop {
@@ -47,7 +47,7 @@ impl Session {
         progress::patience("connecting", Database::connect(&self.url)).await
     }
 
-    /// Stops what was started for this command.
+    /// Stops the PostgreSQL that was started for this command, if any.
     pub(crate) async fn close(self) {
         if let Some(cluster) = self.cluster {
             progress::patience("stopping PostgreSQL", cluster.stop()).await;

@@ -1,7 +1,7 @@
-//! Settings: flags over `TOWPATH_*` over a TOML file over defaults.
+//! Settings: flags override `TOWPATH_*` variables, which override a TOML file, which overrides defaults.
 //!
 //! One name per setting everywhere: `--log-level`, `TOWPATH_LOG_LEVEL`, `log_level`. The
-//! file's values become the defaults of the flags, so clap checks all of them alike.
+//! file's values become the flags' defaults, so clap checks them all the same way.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -22,14 +22,14 @@ use crate::route::RouteSettings;
 use crate::streams::StreamSettings;
 use crate::trace::TraceSettings;
 
-/// Everything that can be set for the whole process.
+/// Every setting of the process.
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "Settings")]
 pub(crate) struct Settings {
     /// TOML file with settings [default: ./towpath.toml if there is one]
     #[arg(long, global = true, env = "TOWPATH_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Directory for everything kept on this machine
+    /// Directory for data on this machine
     #[arg(long, global = true, env = "TOWPATH_DATA", value_name = "DIR", default_value = "./.towpath")]
     pub(crate) data: PathBuf,
     /// PostgreSQL to use; without it a private one runs in the data directory
@@ -45,14 +45,14 @@ pub(crate) struct Settings {
         value_parser = address
     )]
     pub(crate) listen: SocketAddr,
-    /// What to log: error, warn, info, debug, trace, or per module as in info,towpath_db=debug
+    /// Log level: error, warn, info, debug, trace, or per module as in info,towpath_db=debug
     #[arg(long, global = true, env = "TOWPATH_LOG_LEVEL", value_name = "LEVEL", default_value = "info",
           value_parser = crate::logging::parse_level)]
     pub(crate) log_level: tracing_subscriber::filter::Targets,
-    /// How to log
+    /// Log format
     #[arg(long, global = true, env = "TOWPATH_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
     pub(crate) log_format: LogFormat,
-    /// Directory with the programs of the private PostgreSQL [default: searched for]
+    /// Directory with the PostgreSQL programs for the private PostgreSQL [default: searched for]
     #[arg(long, global = true, env = "TOWPATH_POSTGRES_BIN", value_name = "DIR")]
     pub(crate) postgres_bin: Option<PathBuf>,
     /// Loopback port for the private PostgreSQL [default: none, socket only]
@@ -62,14 +62,14 @@ pub(crate) struct Settings {
     /// User the private PostgreSQL runs as when towpath is root [default: postgres]
     #[arg(long, global = true, env = "TOWPATH_POSTGRES_USER", value_name = "USER")]
     pub(crate) postgres_user: Option<String>,
-    /// Names besides localhost, with commas between them, that a server on a loopback address answers to; the
-    /// name in public_url is one of them
+    /// Comma-separated host names, besides localhost, that a server on a loopback address accepts; the host in
+    /// public_url is always accepted
     #[arg(long, global = true, env = "TOWPATH_HOSTS", value_name = "NAMES")]
     pub(crate) hosts: Option<String>,
-    /// Open connections; more are refused with 503
+    /// Maximum open connections; more are refused with 503
     #[arg(long, global = true, env = "TOWPATH_CONNECTIONS_MAX", value_name = "N", default_value_t = 20_000)]
     pub(crate) connections_max: u32,
-    /// Connections from one address that is not this machine; 0 is as many as there may be
+    /// Maximum connections per remote address; 0 means no separate limit
     #[arg(
         long,
         global = true,
@@ -78,16 +78,16 @@ pub(crate) struct Settings {
         default_value_t = 2_000
     )]
     pub(crate) connections_per_address_max: u32,
-    /// Certificates in PEM, the server's own first; with them it speaks TLS
+    /// TLS certificate chain in PEM, the server's own first; turns on TLS
     #[arg(long, global = true, env = "TOWPATH_TLS_CERT", value_name = "FILE", requires = "tls_key")]
     pub(crate) tls_cert: Option<PathBuf>,
-    /// The key of the first certificate, in PEM
+    /// TLS private key in PEM
     #[arg(long, global = true, env = "TOWPATH_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
     /// Server that `towpath stream` and `towpath route` talk to [default: http://LISTEN]
     #[arg(long, global = true, env = "TOWPATH_URL", value_name = "URL")]
     pub(crate) url: Option<String>,
-    /// Password of the dashboard, to look and act [default: none, open on loopback]
+    /// Dashboard password with full access [default: none, open on loopback]
     #[arg(
         long,
         global = true,
@@ -96,7 +96,7 @@ pub(crate) struct Settings {
         hide_env_values = true
     )]
     pub(crate) admin_password: Option<String>,
-    /// Password of the dashboard, to look only
+    /// Dashboard password with read-only access
     #[arg(
         long,
         global = true,
@@ -125,20 +125,20 @@ pub(crate) struct Settings {
     pub(crate) trace: TraceSettings,
 }
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
     /// For people.
     Text,
-    /// For machines, one object a line.
+    /// For machines, one object per line.
     Json,
 }
 
-/// Not a setting of ours: where the file is cannot stand in the file.
+/// The file's own path cannot be set in the file.
 const CONFIG: &str = "config";
-/// These hold a password somewhere in an address.
+/// URLs that may contain a password.
 const SECRET_ADDRESSES: [&str; 2] = ["database_url", "smtp_url"];
-/// These are secrets as a whole.
+/// Values that are secrets.
 const SECRETS: [&str; 7] = [
     "admin_password",
     "viewer_password",
@@ -159,7 +159,7 @@ fn known() -> Vec<(String, String)> {
     settings.collect()
 }
 
-/// Refuses a `TOWPATH_*` variable that means nothing: it is a slip that would be ignored.
+/// Refuses an unknown `TOWPATH_*` variable, which would otherwise be a silent typo.
 pub(crate) fn refuse_unknown_environment() -> anyhow::Result<()> {
     let known = known();
     let variables = || known.iter().map(|(_, variable)| variable.as_str());
@@ -185,8 +185,7 @@ pub(crate) struct File {
 }
 
 impl File {
-    /// Reads the file that the arguments or the environment name, or `./towpath.toml` if
-    /// it exists.
+    /// Reads the file named by the arguments or the environment, or `./towpath.toml` if it exists.
     pub(crate) fn read(arguments: impl Iterator<Item = OsString>) -> anyhow::Result<File> {
         let named = named_file(arguments).or_else(|| std::env::var_os("TOWPATH_CONFIG").map(PathBuf::from));
         let path = match named {
@@ -225,7 +224,7 @@ fn named_file(arguments: impl Iterator<Item = OsString>) -> Option<PathBuf> {
     None
 }
 
-/// Flat keys with plain values; anything else is a mistake worth naming.
+/// Only flat keys with plain values are valid; anything else is reported.
 fn parse(text: &str) -> anyhow::Result<BTreeMap<String, String>> {
     let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
         let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count() + 1);
@@ -238,7 +237,7 @@ fn parse(text: &str) -> anyhow::Result<BTreeMap<String, String>> {
         if !keys().any(|known| known == key) {
             match nearest(&key, keys()) {
                 Some(near) => bail!("unknown key {key}; did you mean {near}?"),
-                None => bail!("unknown key {key}; known are {}", keys().collect::<Vec<_>>().join(", ")),
+                None => bail!("unknown key {key}; known keys: {}", keys().collect::<Vec<_>>().join(", ")),
             }
         }
         let value = match value {
@@ -252,7 +251,7 @@ fn parse(text: &str) -> anyhow::Result<BTreeMap<String, String>> {
     Ok(values)
 }
 
-/// One setting as it is in effect, without secrets.
+/// One setting in effect, without secrets.
 #[derive(Debug, Serialize)]
 pub(crate) struct Origin {
     pub(crate) key: String,
@@ -299,7 +298,8 @@ fn origin(matches: &ArgMatches, file: &File, key: String, variable: String) -> O
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| "an address and a port, such as 127.0.0.1:4437 or [::1]:4437".to_owned())
+    text.parse()
+        .map_err(|_| "expected an address and a port, such as 127.0.0.1:4437 or [::1]:4437".to_owned())
 }
 
 #[cfg(test)]
@@ -338,7 +338,7 @@ mod tests {
         crate::Cli::command().debug_assert();
     }
 
-    /// An argument of a command with a setting's name would be taken for the setting.
+    /// An argument with a setting's name would be read as the setting.
     #[test]
     fn no_command_reuses_the_name_of_a_setting() {
         fn walk(command: &clap::Command, settings: &[(String, String)]) {

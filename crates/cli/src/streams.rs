@@ -1,4 +1,4 @@
-//! Streams on this machine: their settings, and the embedded store they live in.
+//! Streams on this machine: their settings and the embedded store.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use crate::settings::Settings;
 /// Settings of the stream routes.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct StreamSettings {
-    /// Largest body of one request to a stream
+    /// Maximum request body
     #[arg(long, global = true, env = "TOWPATH_STREAM_BODY_BYTES_MAX", value_name = "BYTES",
           default_value_t = 8 << 20, value_parser = clap::value_parser!(u32).range(1..=256 << 20))]
     stream_body_bytes_max: u32,
-    /// About how much one read of a stream answers
+    /// Approximate maximum size of one read
     #[arg(long, global = true, env = "TOWPATH_STREAM_PAGE_BYTES_MAX", value_name = "BYTES",
           default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(1024..=256 << 20))]
     stream_page_bytes_max: u32,
@@ -31,23 +31,23 @@ pub(crate) struct StreamSettings {
     #[arg(long, global = true, env = "TOWPATH_STREAM_LONG_POLL_MS", value_name = "MS",
           default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=600_000))]
     stream_long_poll_ms: u32,
-    /// How long one server-sent-events connection lasts before the client comes back
+    /// How long one server-sent-events connection lasts before the client reconnects
     #[arg(long, global = true, env = "TOWPATH_STREAM_SSE_SECONDS", value_name = "SECONDS",
           default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=86_400))]
     stream_sse_seconds: u32,
-    /// What is held in memory for readers that do not keep up, all of them; more wait or come back
+    /// Memory for data waiting on slow readers, in total; beyond it readers wait or reconnect
     #[arg(long, global = true, env = "TOWPATH_READER_BYTES_MAX", value_name = "BYTES",
           default_value_t = 128 << 20, value_parser = clap::value_parser!(u32).range(1 << 20..=2 << 30))]
     reader_bytes_max: u32,
-    /// Of that for the readers of one project
+    /// Of that, maximum for the readers of one project
     #[arg(long, global = true, env = "TOWPATH_READER_PROJECT_BYTES_MAX", value_name = "BYTES",
           default_value_t = 64 << 20, value_parser = clap::value_parser!(u32).range(1 << 20..=2 << 30))]
     reader_project_bytes_max: u32,
-    /// Of that on one connection; no read answers more
+    /// Of that, maximum for one connection; also the largest read
     #[arg(long, global = true, env = "TOWPATH_READER_CONNECTION_BYTES_MAX", value_name = "BYTES",
           default_value_t = 8 << 20, value_parser = clap::value_parser!(u32).range(4 << 20..=256 << 20))]
     reader_connection_bytes_max: u32,
-    /// Live readers of one project at a time
+    /// Maximum live readers per project
     #[arg(
         long,
         global = true,
@@ -56,7 +56,7 @@ pub(crate) struct StreamSettings {
         default_value_t = 10_000
     )]
     stream_readers_max: u32,
-    /// Streams of one project
+    /// Maximum streams per project
     #[arg(
         long,
         global = true,
@@ -65,27 +65,27 @@ pub(crate) struct StreamSettings {
         default_value_t = 1_000_000
     )]
     stream_count_max: u32,
-    /// Where clients and webhook receivers reach this server [default: http://LISTEN]
+    /// URL at which clients and webhook receivers reach this server [default: http://LISTEN]
     #[arg(long, global = true, env = "TOWPATH_PUBLIC_URL", value_name = "URL")]
     public_url: Option<String>,
-    /// Let webhooks go to this machine by http, for development
+    /// Allow webhooks to this machine over http, for development
     #[arg(long, global = true, env = "TOWPATH_WEBHOOK_LOCAL", value_name = "BOOL", num_args = 0..=1,
           require_equals = true, default_value_t = false, default_missing_value = "true")]
     webhook_local: bool,
 }
 
 impl StreamSettings {
-    /// Whether webhooks may go to this machine.
+    /// Whether webhooks to this machine are allowed.
     pub(crate) fn webhook_local(&self) -> bool {
         self.webhook_local
     }
 
-    /// Lets webhooks go to this machine, whatever was set.
+    /// Allows webhooks to this machine, whatever the setting.
     pub(crate) fn allow_webhook_local(&mut self) {
         self.webhook_local = true;
     }
 
-    /// As the server takes them.
+    /// Converts to the server's settings.
     fn for_server(&self) -> stream::Settings {
         stream::Settings {
             long_poll: Duration::from_millis(self.stream_long_poll_ms.into()),
@@ -101,7 +101,7 @@ impl StreamSettings {
     }
 }
 
-/// How much may be held for readers.
+/// Memory limits for slow readers.
 pub(crate) fn readers(settings: &Settings) -> ReaderLimits {
     let StreamSettings { reader_bytes_max, reader_project_bytes_max, reader_connection_bytes_max, .. } =
         settings.stream;
@@ -112,7 +112,7 @@ pub(crate) fn readers(settings: &Settings) -> ReaderLimits {
     }
 }
 
-/// Everything about streams as the server takes it.
+/// All stream settings for the server.
 pub(crate) fn for_server(settings: &Settings) -> anyhow::Result<stream::Settings> {
     Ok(stream::Settings {
         auth: settings.fan_out.auth(is_public(settings)),
@@ -121,7 +121,7 @@ pub(crate) fn for_server(settings: &Settings) -> anyhow::Result<stream::Settings
     })
 }
 
-/// The names that the server answers to besides those of this machine.
+/// The host names that the server accepts besides those of this machine.
 pub(crate) fn hosts(settings: &Settings) -> Vec<String> {
     let listed = settings.hosts.iter().flat_map(|names| names.split(',')).map(str::trim);
     let public = settings.stream.public_url.iter().filter_map(|url| {
@@ -131,42 +131,42 @@ pub(crate) fn hosts(settings: &Settings) -> Vec<String> {
     listed.chain(public).filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
-/// Whether others than this machine can reach the server.
+/// Whether other machines can reach the server.
 pub(crate) fn is_public(settings: &Settings) -> bool {
     !settings.listen.ip().is_loopback()
 }
 
-/// Whether people come by TLS, spoken here or before this server.
+/// Whether clients connect over TLS, ended here or at a proxy.
 pub(crate) fn is_reached_by_tls(settings: &Settings) -> bool {
     let public = settings.stream.public_url.as_deref().unwrap_or_default();
     settings.tls_cert.is_some() || public.to_ascii_lowercase().starts_with("https://")
 }
 
-/// What is wrong with a password that anybody may guess at.
+/// Why a password is too weak for a public address.
 fn weakness(password: &str) -> Option<&'static str> {
     let different: BTreeSet<char> = password.chars().collect();
     match (password.chars().count(), different.len()) {
         (..PASSWORD_CHARS_MIN, _) => Some("is too short: it needs 12 characters"),
-        (_, ..PASSWORD_CHARS_DIFFERENT_MIN) => Some("repeats itself: it needs 6 different characters"),
+        (_, ..PASSWORD_CHARS_DIFFERENT_MIN) => Some("is too repetitive: it needs 6 different characters"),
         _ => None,
     }
 }
 
-/// Ten guesses a minute from every address of a large network would need ages for twelve characters.
+/// At ten guesses a minute per address, twelve characters are out of reach even for a large network.
 const PASSWORD_CHARS_MIN: usize = 12;
 const PASSWORD_CHARS_DIFFERENT_MIN: usize = 6;
 
 /// Whether there is a dashboard.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dashboard {
-    /// It is one of the things served.
+    /// It is served.
     Served,
     /// There is no database to show.
     Absent,
 }
 
-/// Reachable from outside, there must be somebody to let in, and a way to tell who it is.
-/// Asked before anything is started; it writes nothing where there is nothing yet.
+/// A public server needs a password and a key. Checked before anything starts; creates no files in an empty
+/// directory.
 pub(crate) async fn require_keys(settings: &Settings, dashboard: Dashboard) -> anyhow::Result<()> {
     if !is_public(settings) {
         return Ok(());
@@ -174,7 +174,7 @@ pub(crate) async fn require_keys(settings: &Settings, dashboard: Dashboard) -> a
     let address = settings.listen;
     if dashboard == Dashboard::Served && settings.admin_password.is_none() {
         bail!(
-            "{address} can be reached from outside and the dashboard has no password; set one with \
+            "{address} is public and the dashboard has no password; set one with \
              TOWPATH_ADMIN_PASSWORD, or listen on 127.0.0.1"
         );
     }
@@ -186,7 +186,7 @@ pub(crate) async fn require_keys(settings: &Settings, dashboard: Dashboard) -> a
         for (name, password) in passwords {
             if let Some(weakness) = password.as_deref().and_then(weakness) {
                 bail!(
-                    "{address} can be reached from outside and {name} {weakness}; make one with: \
+                    "{address} is public and {name} {weakness}; generate one with: \
                      openssl rand -base64 18"
                 );
             }
@@ -194,12 +194,14 @@ pub(crate) async fn require_keys(settings: &Settings, dashboard: Dashboard) -> a
     }
     if !any_key(settings).await? {
         bail!(
-            "{address} can be reached from outside and no tokens are configured; make a key with \
+            "{address} is public and no project has a key for tokens; create one with \
              towpath project add NAME, or listen on 127.0.0.1"
         );
     }
     if settings.tls_cert.is_none() {
-        tracing::warn!("{address} can be reached from outside and tokens travel as they are; see --tls-cert");
+        tracing::warn!(
+            "{address} is public and tokens are sent unencrypted; turn on TLS with --tls-cert and --tls-key"
+        );
     }
     Ok(())
 }
@@ -224,7 +226,7 @@ pub(crate) async fn open(settings: &Settings) -> anyhow::Result<Embedded> {
     opened.with_context(|| format!("cannot open the streams in {shown}"))
 }
 
-/// Writes what waits and lets go of the directory.
+/// Flushes pending writes and closes the store.
 pub(crate) async fn shut_down(store: Embedded) {
     let _ = tokio::task::spawn_blocking(move || store.shut_down()).await;
 }
@@ -241,7 +243,7 @@ pub(crate) fn tls(settings: &Settings) -> anyhow::Result<Option<Tls>> {
 mod tests {
     use super::*;
 
-    /// O03: a password that is short or one letter over and over is none where everybody may guess.
+    /// O03: a public server refuses passwords that are short or repetitive.
     #[test]
     fn weak_passwords_are_named() {
         for weak in ["", "secret", "elevenchars", "aaaaaaaaaaaaaaaa", "121212121212"] {

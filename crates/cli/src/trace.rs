@@ -1,30 +1,33 @@
-//! Traces: where they go, if anywhere.
+//! Tracing: export to a collector, if one is configured.
 
 use clap::Args;
 use towpath_trace::Tracer;
 
 use crate::settings::Settings;
 
-/// The variables by which OpenTelemetry's own programs are told the same.
+/// OpenTelemetry's standard variables for the same setting.
 const VARIABLES: [&str; 2] = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
 
 /// Settings of traces.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct TraceSettings {
-    /// Collector that gets traces by OTLP over HTTP, as in http://127.0.0.1:4318 [default: none]
+    /// OTLP/HTTP collector for traces, as in http://127.0.0.1:4318 [default: none]
     #[arg(long, global = true, env = "TOWPATH_OTLP_ENDPOINT", value_name = "URL")]
     otlp_endpoint: Option<String>,
 }
 
-/// A tracer that exports if somebody said where to.
+/// A tracer that exports if a collector is configured.
 pub(crate) fn tracer(settings: &Settings) -> anyhow::Result<Tracer> {
     let endpoint = settings.trace.otlp_endpoint.as_deref();
-    let told = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    if endpoint.is_none() && !VARIABLES.iter().any(told) {
+    let is_set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    if endpoint.is_none() && !VARIABLES.iter().any(is_set) {
         return Ok(Tracer::default());
     }
     let tracer = Tracer::start(endpoint)?;
-    tracing::info!("traces go to {}", endpoint.unwrap_or("where OTEL_EXPORTER_OTLP_ENDPOINT says"));
+    tracing::info!(
+        "exporting traces to {}",
+        endpoint.unwrap_or("the collector in OTEL_EXPORTER_OTLP_ENDPOINT")
+    );
     Ok(tracer)
 }
 
@@ -32,6 +35,6 @@ pub(crate) fn tracer(settings: &Settings) -> anyhow::Result<Tracer> {
 pub(crate) async fn end(tracer: Tracer) {
     let ended = tokio::task::spawn_blocking(move || tracer.shut_down()).await;
     if let Ok(Err(error)) = ended {
-        tracing::warn!("the last spans are lost: {error}");
+        tracing::warn!("the last spans could not be exported: {error}");
     }
 }

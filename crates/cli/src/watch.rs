@@ -1,7 +1,7 @@
-//! `--watch`: every command that only looks can look again and again.
+//! `--watch`: repeats any read-only command.
 //!
-//! The flag is put on those commands here, in one place, and the whole command is run anew for
-//! each look, so none of them knows about it.
+//! The flag is added here, in one place, and each refresh runs the whole command again, so the commands
+//! themselves do not know about it.
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -15,7 +15,7 @@ use crate::session::Session;
 use crate::settings::{Origins, Settings};
 use crate::{Cli, command, shutdown};
 
-/// The last words of commands that only look.
+/// The last words of read-only commands.
 const LOOKS: [&str; 14] = [
     "backlog",
     "broadcasts",
@@ -32,13 +32,13 @@ const LOOKS: [&str; 14] = [
     "verify",
     "why",
 ];
-/// These ask a running server, not the database.
+/// These read from a running server, not from the database.
 const WITHOUT_DATABASE: [&str; 3] = ["stream", "sessions", "project"];
 const ID: &str = "watch";
-/// To the upper left corner, and everything below it gone.
+/// Moves the cursor to the top left and clears the screen.
 const CLEAR: &str = "\x1b[H\x1b[2J\x1b[3J";
 
-/// The command line with `--watch` on every command that only looks.
+/// Adds `--watch` to every read-only command.
 pub(crate) fn add(command: Command) -> Command {
     let names: Vec<String> = command.get_subcommands().map(|child| child.get_name().to_owned()).collect();
     if names.is_empty() {
@@ -58,18 +58,18 @@ fn flag() -> Arg {
         .require_equals(true)
         .default_missing_value("2")
         .value_parser(seconds)
-        .help("Look again every 2 seconds, or as often as said; with --json one line a look")
+        .help("Refresh every 2 seconds, or every SECONDS; with --json one line per refresh")
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let number: f64 = text.parse().map_err(|_| "a number of seconds such as 5 or 0.5".to_owned())?;
+    let number: f64 = text.parse().map_err(|_| "expected a number of seconds such as 5 or 0.5".to_owned())?;
     match (0.1..=86_400.0).contains(&number) {
         true => Ok(Duration::from_secs_f64(number)),
-        false => Err("between 0.1 and 86400 seconds".to_owned()),
+        false => Err("must be between 0.1 and 86400 seconds".to_owned()),
     }
 }
 
-/// How often to look, if that was asked for.
+/// The refresh interval, if `--watch` was given.
 pub(crate) fn asked(matches: &ArgMatches) -> Option<Duration> {
     match matches.subcommand() {
         Some((_, child)) => asked(child),
@@ -77,8 +77,8 @@ pub(crate) fn asked(matches: &ArgMatches) -> Option<Duration> {
     }
 }
 
-/// Looks again and again until interrupted. The first look must succeed; later ones may fail,
-/// because a database that is started again is no reason to look away.
+/// Refreshes until interrupted. The first run must succeed; later ones may fail, for example while the
+/// database restarts.
 pub(crate) async fn run(
     every: Duration,
     matches: &ArgMatches,
@@ -87,7 +87,7 @@ pub(crate) async fn run(
     json: bool,
 ) -> anyhow::Result<ExitCode> {
     let shutdown = shutdown::on_signal()?;
-    // Found or started once, and not for each look.
+    // Opened once, not for each refresh.
     let needs_database = !matches.subcommand_name().is_some_and(|name| WITHOUT_DATABASE.contains(&name));
     let session = match needs_database {
         true => Some(Session::open(settings).await?),
@@ -130,8 +130,8 @@ async fn looks(
             }
             Err(error) => plain(&format!("{error:#}\n")).into_owned(),
         };
-        let head = format!("every {every:?}, Ctrl-C ends it; {:.0}", Timestamp::now());
-        // A closed pipe ends it: nobody looks any more.
+        let head = format!("every {every:?}, Ctrl-C to stop; {:.0}", Timestamp::now());
+        // A closed pipe ends it.
         let shown = match (terminal, json) {
             (true, _) => print(&format!("{CLEAR}{head}\n\n{text}")),
             (false, true) => print(&text),
@@ -158,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    /// O04: whatever lists, shows or tells health can be watched; what acts cannot.
+    /// O04: commands that list, show or report health can be watched; commands that act cannot.
     #[test]
     fn everything_that_looks_can_be_watched() {
         fn walk(path: &str, command: &Command, found: &mut Vec<String>) {
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(asked_for("job list --watch").unwrap(), Some(Duration::from_secs(2)));
         assert_eq!(asked_for("queue health --watch=0.5").unwrap(), Some(Duration::from_millis(500)));
         assert!(asked_for("queue health --watch=0").is_err());
-        // A flag of its own, which follows the job.
+        // This command has its own `--watch`, which follows the job.
         assert_eq!(asked_for("job enqueue mail --watch").unwrap(), None);
     }
 }

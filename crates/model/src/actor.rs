@@ -1,7 +1,6 @@
-//! Who did something, as far as it is known.
+//! The actor of a change.
 
-/// The actor, and the login that said so if it is another. Whoever may enqueue may name any actor; the login
-/// is what the database knows.
+/// The actor, and the login if it differs. A producer may name any actor; the database verifies only the login.
 pub fn in_words(actor: &str, login: Option<&str>) -> String {
     match login {
         Some(login) => format!("{actor} (claimed by login {login})"),
@@ -14,7 +13,7 @@ mod tests {
     use super::in_words;
 
     #[test]
-    fn a_login_is_told_where_it_differs() {
+    fn a_login_is_shown_if_it_differs() {
         assert_eq!(in_words("alice", None), "alice");
         assert_eq!(in_words("alice", Some("shop_app")), "alice (claimed by login shop_app)");
     }

@@ -1,13 +1,13 @@
-//! Which addresses a server may dial on somebody else's word, and which names mean this machine.
+//! Which addresses a server may connect to on behalf of a client, and which names mean this machine.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The address a request came from, as its connection tells.
+/// The remote address of a request's connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Client(pub IpAddr);
 
-/// Whether an address is on the public internet. Everything else (this machine, its
-/// networks, tunnels into them, ranges that mean something special) is not for strangers.
+/// Whether an address is on the public internet. Everything else (this machine, its networks, tunnels into
+/// them, special ranges) is off limits for clients.
 pub fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => is_public_v4(v4),
@@ -31,7 +31,7 @@ fn is_public_v4(v4: Ipv4Addr) -> bool {
     !special
 }
 
-/// Only global unicast; addresses that carry an IPv4 address are judged by it.
+/// Only global unicast; an address with an embedded IPv4 address is checked by that.
 fn is_public_v6(v6: Ipv6Addr) -> bool {
     let [a, b, c, d, _, _, g, h] = v6.segments();
     let v4 = |high: u16, low: u16| {
@@ -43,7 +43,7 @@ fn is_public_v6(v6: Ipv6Addr) -> bool {
         // NAT64 and 6to4.
         (0x64, 0xff9b) => c == 0 && d == 0 && v4(g, h),
         (0x2002, high) => v4(high, c),
-        // What the IETF keeps for protocols (Teredo, ORCHID, benchmarking, …) and documentation.
+        // IETF protocol assignments (Teredo, ORCHID, benchmarking, …) and documentation.
         (0x2001, 0..=0x1ff | 0xdb8) => false,
         (0x3fff, 0..=0xfff) => false,
         _ => a & 0xe000 == 0x2000,

@@ -2,7 +2,7 @@
 //! wait for them.
 //!
 //! ```text
-//!              failures_max batches with failures, one after the other
+//!              failures_max consecutive batches with failures
 //!   closed ──────────────────────────────────────────────────────────▶ open
 //!     ▲ ▲                                                              │ ▲
 //!     │ │ any success                    recovery after the last failure │ │ only failures
@@ -21,7 +21,7 @@ use std::time::Duration;
 pub struct Limits {
     /// Consecutive batches with failures that open it.
     pub failures_max: u32,
-    /// How long after the last failure one delivery may try again.
+    /// How long after the last failure a probe is allowed.
     pub recovery: Duration,
 }
 
@@ -99,8 +99,8 @@ impl Circuit {
         };
     }
 
-    /// How long until a probe may try, if it is open.
-    pub fn rests_for(&self, now: Duration, limits: Limits) -> Option<Duration> {
+    /// How long until a probe is allowed, if it is open.
+    pub fn time_to_probe(&self, now: Duration, limits: Limits) -> Option<Duration> {
         let ends = self.last_failure.saturating_add(limits.recovery);
         (self.state == State::Open).then(|| ends.saturating_sub(now))
     }
@@ -131,12 +131,12 @@ mod tests {
         circuit
     }
 
-    /// F04: five batches with failures open it, and the rest counts from the last of them.
+    /// F04: five batches with failures open it, and the recovery time starts at the last of them.
     #[test]
-    fn it_opens_after_five_and_rests_a_minute() {
+    fn it_opens_after_five_for_a_minute() {
         let mut circuit = opened();
         assert!(!circuit.admits(seconds(69), LIMITS));
-        assert_eq!(circuit.rests_for(seconds(69), LIMITS), Some(seconds(1)));
+        assert_eq!(circuit.time_to_probe(seconds(69), LIMITS), Some(seconds(1)));
         assert!(circuit.admits(seconds(70), LIMITS));
         assert_eq!(circuit.state(), State::HalfOpen);
         assert!(!circuit.admits(seconds(70), LIMITS), "one probe at a time");
@@ -156,7 +156,7 @@ mod tests {
         assert!(circuit.admits(seconds(132), LIMITS));
     }
 
-    /// F04: a batch without failures closes it from anywhere and forgets what was counted.
+    /// F04: a batch without failures closes it from any state and resets the count.
     #[test]
     fn a_clean_batch_closes_from_anywhere() {
         let mut circuit = opened();
@@ -168,11 +168,11 @@ mod tests {
         circuit.record(FINE, seconds(13), LIMITS);
         for _ in 0..4 {
             circuit.record(FAILED, seconds(14), LIMITS);
-            assert_eq!(circuit.state(), State::Closed, "the count began anew");
+            assert_eq!(circuit.state(), State::Closed, "the count restarted");
         }
     }
 
-    /// A session that is gone is neither success nor failure, so it opens nothing.
+    /// A session that is gone is neither success nor failure, so it does not open the breaker.
     #[test]
     fn gone_sessions_open_nothing() {
         let mut circuit = Circuit::default();
@@ -195,8 +195,7 @@ mod tests {
     }
 
     proptest! {
-        /// F04: every history goes as the table says, and whatever happened before, an open
-        /// breaker admits a probe once its rest is over.
+        /// F04: every history follows the table, and an open breaker always admits a probe after its recovery time.
         #[test]
         fn histories_follow_the_table(
             steps in proptest::collection::vec((0u64..40, any::<bool>(), 0usize..3, 0usize..3), 1..80)

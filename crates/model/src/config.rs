@@ -1,14 +1,13 @@
-//! How a config value is read: the same rules as `sql/functions/config.sql`.
+//! How a config value is parsed: the same rules as `sql/functions/config.sql`.
 //!
-//! Kept here so that a property test can hold the SQL to them over any value.
+//! Written here again so that a property test can compare them with the SQL.
 
 /// Whether a gate with this value is open. Fail-closed: only exactly `true` opens it (Q06).
 pub fn gate_is_open(value: Option<&str>) -> bool {
     value == Some("true")
 }
 
-/// A whole number of a config key: the value if it is plain digits inside the bounds,
-/// otherwise the default.
+/// The number of a config key: its value if it is plain digits within the bounds, else the default.
 pub fn number_or_default(value: &str, default: u64, bounds: std::ops::RangeInclusive<u64>) -> u64 {
     let plain = (1..=15).contains(&value.len()) && value.bytes().all(|byte| byte.is_ascii_digit());
     match value.parse() {

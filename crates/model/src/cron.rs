@@ -1,8 +1,8 @@
-//! When a schedule ticks: cron expressions in a time zone.
+//! Cron expressions in a time zone.
 //!
-//! Five fields (minute, hour, day of month, month, day of week), or six with seconds in
-//! front, or a nickname such as `@daily`. Where the clock is put forward, a tick in the
-//! missing hour comes right after it; where it is put back, a fixed time comes once.
+//! Five fields (minute, hour, day of month, month, day of week), or six with seconds first, or a nickname
+//! such as `@daily`. When clocks go forward, a tick in the missing hour runs right after it; when they go
+//! back, a fixed time runs once.
 
 use std::str::FromStr;
 
@@ -11,7 +11,7 @@ use jiff::tz::TimeZone;
 
 use crate::nearest::nearest;
 
-/// An expression that was understood, and the zone whose clock it follows.
+/// A parsed expression and its time zone.
 #[derive(Debug, Clone)]
 pub struct Cron {
     cron: croner::Cron,
@@ -19,26 +19,26 @@ pub struct Cron {
 }
 
 impl Cron {
-    /// Reads both, or says what is wrong with them and what would be right.
+    /// Parses both, or explains what is wrong.
     pub fn parse(expression: &str, time_zone: &str) -> Result<Cron, String> {
         let zone = TimeZone::get(time_zone).map_err(|_| unknown_zone(time_zone))?;
-        // A field that is only a comma names nothing, and the library would search the centuries for it.
+        // The library would search centuries for a match of an empty list item.
         let has_gap = expression.split_whitespace().any(|field| field.split(',').any(str::is_empty));
         let cron = match croner::Cron::from_str(expression) {
-            Ok(_) if has_gap => return Err(wrong(expression, "a list has an empty place")),
+            Ok(_) if has_gap => return Err(wrong(expression, "a list has an empty item")),
             Ok(cron) => cron,
             Err(error) => return Err(wrong(expression, &in_words(&error))),
         };
         Ok(Cron { cron, zone })
     }
 
-    /// The first tick after a moment; none if there never is one, as on 30 February.
+    /// The first tick after a time; none if it never ticks, as on 30 February.
     pub fn next_after(&self, moment: Timestamp) -> Option<Timestamp> {
         let from = moment.to_zoned(self.zone.clone());
         self.cron.find_next_occurrence(&from, false).ok().map(|next| next.timestamp())
     }
 
-    /// The next few ticks after a moment.
+    /// The ticks after a time.
     pub fn ticks_after(&self, moment: Timestamp) -> impl Iterator<Item = Timestamp> + '_ {
         std::iter::successors(self.next_after(moment), |tick| self.next_after(*tick))
     }
@@ -51,7 +51,7 @@ impl Cron {
 
 fn wrong(expression: &str, why: &str) -> String {
     format!(
-        "{expression:?} is not a cron expression: {why}; it has five fields \
+        "invalid cron expression {expression:?}: {why}; expected five fields \
          (minute hour day-of-month month day-of-week), as in \"30 7 * * mon-fri\""
     )
 }
@@ -60,11 +60,11 @@ fn unknown_zone(name: &str) -> String {
     let zones: Vec<String> = jiff::tz::db().available().map(|zone| zone.as_str().to_owned()).collect();
     match nearest(name, zones.iter().map(String::as_str)) {
         Some(near) => format!("there is no time zone {name}; did you mean {near}?"),
-        None => format!("there is no time zone {name}; it looks like Europe/Berlin, or UTC"),
+        None => format!("there is no time zone {name}; use a name such as Europe/Berlin or UTC"),
     }
 }
 
-/// The library's own sentences without its type names.
+/// The library's message without its type names.
 fn in_words(error: &croner::errors::CronError) -> String {
     use croner::errors::CronError;
     let words = match error {
@@ -87,7 +87,7 @@ mod tests {
         cron.ticks_after(after).take(count).map(|tick| tick.to_string()).collect()
     }
 
-    /// Q17: an expression follows its zone's clock through both changes of the year.
+    /// Q17: an expression follows its zone through both clock changes of the year.
     #[test]
     fn ticks_follow_the_zone() {
         assert_eq!(ticks("30 7 * * *", "UTC", "2026-01-01T07:30:00Z", 1), ["2026-01-02T07:30:00Z"]);
@@ -117,6 +117,6 @@ mod tests {
             assert!(error.contains("five fields"), "{error}");
         }
         let never = Cron::parse("0 0 30 2 *", "UTC").expect("well-formed");
-        assert_eq!(never.next_after(Timestamp::UNIX_EPOCH), None, "30 February never comes");
+        assert_eq!(never.next_after(Timestamp::UNIX_EPOCH), None, "30 February does not exist");
     }
 }

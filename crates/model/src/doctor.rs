@@ -1,34 +1,34 @@
-//! What a healthy installation looks like, and what to do about one that is not.
+//! The checks of `towpath doctor`.
 //!
-//! `db` collects the facts; this module judges them. Every finding that is not fine
-//! carries the command that mends it (O02).
+//! `db` collects the facts; this module evaluates them. Every finding that is not ok
+//! carries the command that fixes it (O02).
 
 use serde::Serialize;
 
-/// How bad a finding is. The order is the order of badness.
+/// The severity of a finding, from ok to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// As it should be.
+    /// No problem.
     Ok,
     /// Worth knowing; nothing is wrong.
     Note,
-    /// Works today, and will hurt.
+    /// Works today, but will cause problems.
     Warn,
-    /// Loses data, or does not work.
+    /// Can lose data, or does not work.
     Fail,
 }
 
-/// One judgement of `doctor`.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What was looked at, one word.
+    /// The check, in one word.
     pub check: &'static str,
-    /// How bad it is.
+    /// The severity.
     pub level: Level,
     /// What was found.
     pub message: String,
-    /// The command that mends it.
+    /// The command that fixes it.
     pub fix: Option<String>,
 }
 
@@ -39,14 +39,14 @@ pub struct GateFact {
     pub gate: String,
     /// Whether it is open.
     pub open: bool,
-    /// Why its stored value cannot be read, if it cannot.
+    /// Why its stored value is invalid, if it is.
     pub value_error: Option<String>,
 }
 
-/// Free space where the data lives.
+/// Free space on the data's file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskFact {
-    /// The directory that was asked about.
+    /// The directory.
     pub path: String,
     /// Bytes free for an unprivileged writer.
     pub free_bytes: u64,
@@ -54,7 +54,7 @@ pub struct DiskFact {
     pub total_bytes: u64,
 }
 
-/// The state of the schema against what this binary carries.
+/// The installed schema compared with this binary's.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SchemaFact {
     /// The newest migration applied, 0 for none.
@@ -63,26 +63,26 @@ pub struct SchemaFact {
     pub known: i32,
     /// Whether the installed functions and views are this binary's.
     pub functions_current: bool,
-    /// Objects that no longer are what `migrate` left, in words.
+    /// Objects that have changed since `migrate`, described.
     pub drift: Vec<String>,
 }
 
-/// What a loop has set aside.
+/// An item that a loop has set aside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FaultFact {
     /// The loop.
     pub name: String,
-    /// What it could not process.
+    /// The item it could not process.
     pub item: String,
-    /// Why, in PostgreSQL's words.
+    /// PostgreSQL's error message.
     pub error: String,
-    /// How often it was tried.
+    /// Number of attempts.
     pub times: i32,
     /// The deliveries that wait behind it.
     pub behind: Vec<String>,
 }
 
-/// Everything `doctor` judges.
+/// Everything `doctor` checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
     /// `server_version_num`, for example 150018.
@@ -91,23 +91,23 @@ pub struct Facts {
     pub settings: Vec<(String, String)>,
     /// The schema.
     pub schema: SchemaFact,
-    /// Roles of ours that do not exist.
+    /// Missing Towpath roles.
     pub roles_missing: Vec<String>,
-    /// Roles of ours that have powers they must not have, in words.
+    /// Towpath roles with attributes they must not have, described.
     pub roles_too_powerful: Vec<String>,
-    /// Roles of ours that are members of another role, each with that role.
+    /// Towpath roles that are members of another role, each with that role.
     pub roles_wider: Vec<(String, String)>,
-    /// The login that was used, if it is a superuser, and the settings that would give programs less.
+    /// The login, if it is a superuser, and the unset settings that would restrict programs.
     pub superuser: Option<(String, Vec<&'static str>)>,
-    /// Functions of ours that anybody may call.
+    /// Towpath functions that PUBLIC may execute.
     pub functions_open_to_public: Vec<String>,
     /// The gates.
     pub gates: Vec<GateFact>,
-    /// What loops have set aside and try again from time to time.
+    /// Items that loops have set aside and retry from time to time.
     pub loop_faults: Vec<FaultFact>,
     /// Database clock minus this machine's clock.
     pub clock_offset_ms: i64,
-    /// Half the round trip of that measurement: the offset is known no better.
+    /// Half the round trip of that measurement, which is its uncertainty.
     pub clock_uncertainty_ms: i64,
     /// Connections in use and allowed.
     pub connections: (i64, i64),
@@ -117,13 +117,13 @@ pub struct Facts {
 
 /// The oldest PostgreSQL that has what the schema uses (`unique nulls not distinct`).
 pub const SERVER_MAJOR_MIN: i32 = 15;
-/// Leases are minutes long; a clock this far off still cannot confuse anyone reading logs.
+/// Logs stay readable with clocks this far apart.
 const CLOCK_OFFSET_MS_MAX: i64 = 2_000;
 /// PostgreSQL stops when its disk is full, and WAL grows by gigabytes between checkpoints.
 const DISK_FREE_BYTES_WARN: u64 = 5 << 30;
 const DISK_FREE_BYTES_FAIL: u64 = 512 << 20;
 
-/// Judges the facts, one finding or more per check, in a fixed order.
+/// Runs the checks in a fixed order, with one finding or more each.
 pub fn diagnose(facts: &Facts) -> Vec<Finding> {
     let mut findings = vec![version(facts.server_version_num)];
     findings.extend(durability(&facts.settings));
@@ -151,7 +151,7 @@ fn version(server_version_num: i32) -> Finding {
         return bad(
             "version",
             Level::Fail,
-            format!("PostgreSQL {major} is too old, {SERVER_MAJOR_MIN} or newer is needed"),
+            format!("PostgreSQL {major} is too old; version {SERVER_MAJOR_MIN} or newer is required"),
             "upgrade the server, or unset DATABASE_URL to run a private one",
         );
     }
@@ -161,9 +161,9 @@ fn version(server_version_num: i32) -> Finding {
 /// Settings under which an acknowledged commit can be lost.
 fn durability(settings: &[(String, String)]) -> Vec<Finding> {
     let lossy = |name: &str, value: &str| match (name, value) {
-        ("fsync", "off") => Some("a power cut can corrupt the whole database"),
-        ("full_page_writes", "off") => Some("a power cut can tear pages that nothing repairs"),
-        ("synchronous_commit", "off") => Some("a crash loses commits that were acknowledged"),
+        ("fsync", "off") => Some("a power failure can corrupt the whole database"),
+        ("full_page_writes", "off") => Some("a power failure can leave torn pages that cannot be repaired"),
+        ("synchronous_commit", "off") => Some("a crash can lose acknowledged commits"),
         _ => None,
     };
     let mut findings: Vec<Finding> = settings
@@ -179,7 +179,7 @@ fn durability(settings: &[(String, String)]) -> Vec<Finding> {
         })
         .collect();
     if findings.is_empty() {
-        findings.push(ok("durability", "every acknowledged commit is on disk"));
+        findings.push(ok("durability", "acknowledged commits survive a crash"));
     }
     findings
 }
@@ -190,7 +190,7 @@ fn schema(schema: &SchemaFact) -> Vec<Finding> {
         return vec![bad(
             "schema",
             Level::Fail,
-            format!("the schema is at {applied}, this binary knows {known}"),
+            format!("the schema is at version {applied}, but this binary knows only {known}"),
             "upgrade towpath to the release that migrated this database",
         )];
     }
@@ -199,12 +199,12 @@ fn schema(schema: &SchemaFact) -> Vec<Finding> {
         return vec![bad(
             "schema",
             Level::Fail,
-            format!("the schema is at {applied} of {known} and its {what} are behind this binary"),
+            format!("the schema is at version {applied} of {known}; its {what} are older than this binary"),
             "towpath migrate",
         )];
     }
     if drift.is_empty() {
-        return vec![ok("schema", format!("at {applied}, exactly as installed"))];
+        return vec![ok("schema", format!("version {applied}, unchanged since it was installed"))];
     }
     drift
         .iter()
@@ -213,7 +213,7 @@ fn schema(schema: &SchemaFact) -> Vec<Finding> {
 }
 
 fn roles(facts: &Facts) -> Vec<Finding> {
-    // Before the first migration there is nothing to say about its roles.
+    // Before the first migration there are no roles to check.
     if facts.schema.applied == 0 {
         return vec![];
     }
@@ -239,7 +239,7 @@ fn roles(facts: &Facts) -> Vec<Finding> {
         findings.push(bad(
             "roles",
             Level::Fail,
-            format!("role {role} has all rights of {of}"),
+            format!("role {role} is a member of {of} and has all its rights"),
             format!("psql -c 'revoke {of} from {role}'"),
         ));
     }
@@ -247,25 +247,20 @@ fn roles(facts: &Facts) -> Vec<Finding> {
         findings.push(bad(
             "roles",
             Level::Warn,
-            format!(
-                "{login}, the login of DATABASE_URL, is a superuser, and programs run with all its rights"
-            ),
-            format!(
-                "set {}, or give each program a login of its own: docs/guides/deploy.md",
-                unset.join(", ")
-            ),
+            format!("DATABASE_URL connects as the superuser {login}, and programs run with all its rights"),
+            format!("set {}, or give each program its own login: docs/guides/deploy.md", unset.join(", ")),
         ));
     }
     for function in &facts.functions_open_to_public {
         findings.push(bad(
             "roles",
             Level::Fail,
-            format!("anybody may call {function}"),
+            format!("PUBLIC may execute {function}"),
             format!("psql -c 'revoke execute on function {function} from public'"),
         ));
     }
     if findings.is_empty() {
-        findings.push(ok("roles", "every role has its own rights, nothing is open to everybody"));
+        findings.push(ok("roles", "roles have only their own rights; PUBLIC has none"));
     }
     findings
 }
@@ -284,7 +279,7 @@ fn gates(gates: &[GateFact]) -> Vec<Finding> {
             (false, Some(problem)) => bad(
                 "gates",
                 Level::Warn,
-                format!("{gate} counts as closed because its value cannot be read: {problem}"),
+                format!("{gate} is treated as closed because its value is invalid: {problem}"),
                 format!("towpath gate open {gate} --why …"),
             ),
         })
@@ -296,11 +291,11 @@ fn loops(facts: &Facts) -> Vec<Finding> {
         return vec![];
     }
     if facts.loop_faults.is_empty() {
-        return vec![ok("loops", "nothing is set aside")];
+        return vec![ok("loops", "no faults")];
     }
     let fault = |FaultFact { name, item, error, times, behind }: &FaultFact| {
         let error = error.lines().next().unwrap_or_default();
-        let mut message = format!("{name} set {item} aside after {times} tries: {error}");
+        let mut message = format!("{name} set aside {item} after {times} attempts: {error}");
         let mut advice = format!("fix the cause, then: towpath fault retry {name} {item:?}");
         if let Some(first) = behind.first() {
             message +=
@@ -317,11 +312,11 @@ fn clock(offset_ms: i64, uncertainty_ms: i64) -> Finding {
         return bad(
             "clock",
             Level::Warn,
-            format!("the database's clock is {offset_ms} ms from this machine's"),
+            format!("the database clock differs from this machine's by {offset_ms} ms"),
             "run an NTP client on both machines (Debian: apt-get install systemd-timesyncd)",
         );
     }
-    ok("clock", format!("{offset_ms} ms from the database's, give or take {uncertainty_ms} ms"))
+    ok("clock", format!("differs from the database clock by {offset_ms} ms (±{uncertainty_ms} ms)"))
 }
 
 fn connections((used, allowed): (i64, i64)) -> Finding {
@@ -329,7 +324,7 @@ fn connections((used, allowed): (i64, i64)) -> Finding {
         return bad(
             "connections",
             Level::Warn,
-            format!("{used} of {allowed} connections are taken"),
+            format!("{used} of {allowed} connections are in use"),
             format!("psql -c 'alter system set max_connections = {}', then restart PostgreSQL", allowed * 2),
         );
     }
@@ -339,7 +334,8 @@ fn connections((used, allowed): (i64, i64)) -> Finding {
 fn disk(disk: &DiskFact) -> Finding {
     let DiskFact { path, free_bytes, total_bytes } = disk;
     let message = format!("{} MiB of {} MiB free under {path}", free_bytes >> 20, total_bytes >> 20);
-    let fix = format!("free some space, or move the data: towpath up --data DIR (now {path})");
+    let fix =
+        format!("free disk space, or move the data to another disk: towpath up --data DIR (now {path})");
     match *free_bytes {
         free if free < DISK_FREE_BYTES_FAIL => bad("disk", Level::Fail, message, fix),
         free if free < DISK_FREE_BYTES_WARN => bad("disk", Level::Warn, message, fix),
@@ -371,7 +367,7 @@ mod tests {
         }
     }
 
-    /// The findings that are not fine, as (check, level).
+    /// The findings that are not ok, as (check, level).
     fn complaints(facts: &Facts) -> Vec<(&'static str, Level)> {
         let findings = diagnose(facts);
         assert!(findings.iter().all(|f| (f.level == Level::Ok) == f.fix.is_none()), "a fix for each");
@@ -385,7 +381,7 @@ mod tests {
         complaints(&facts)
     }
 
-    /// O02: nothing to say about a healthy installation.
+    /// O02: a healthy installation has no findings.
     #[test]
     fn a_healthy_installation_has_no_complaints() {
         assert_eq!(complaints(&healthy()), []);
@@ -418,7 +414,7 @@ mod tests {
         assert_eq!(with(|f| f.roles_wider.push(("a".into(), "b".into()))), [("roles", Level::Fail)]);
         let superuser = |unset| with(|f| f.superuser = Some(("postgres".into(), unset)));
         assert_eq!(superuser(vec!["worker_role"]), [("roles", Level::Warn)]);
-        assert_eq!(superuser(vec![]), [], "every program has a role of its own");
+        assert_eq!(superuser(vec![]), [], "every program has its own role");
         assert_eq!(with(|f| f.functions_open_to_public.push("x()".into())), [("roles", Level::Fail)]);
         assert_eq!(with(|f| f.gates[0].open = false), [("gates", Level::Note)]);
         let fault = FaultFact {

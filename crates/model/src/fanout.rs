@@ -1,9 +1,8 @@
-//! How a publish reaches the sessions that follow its stream.
+//! How a published message reaches the sessions that follow its stream.
 
 use std::fmt;
 
-/// What happens to a message on its way to the sessions, in the words of
-/// `Stream-Fanout-Mode`.
+/// How a message is delivered: the values of `Stream-Fanout-Mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// Delivered before the publish is answered.
@@ -12,7 +11,7 @@ pub enum Mode {
     Queued,
     /// As queued, because deliveries keep failing; they resume when a probe succeeds.
     CircuitOpen,
-    /// Not delivered: too many sessions, and the queue is switched off.
+    /// Not delivered: too many sessions, and the queue is off.
     Skipped,
 }
 
@@ -20,7 +19,7 @@ impl Mode {
     /// All of them.
     pub const ALL: [Mode; 4] = [Mode::Inline, Mode::Queued, Mode::CircuitOpen, Mode::Skipped];
 
-    /// The word in the header.
+    /// The value in the header.
     pub fn word(self) -> &'static str {
         match self {
             Mode::Inline => "inline",
@@ -42,7 +41,7 @@ impl fmt::Display for Mode {
 pub struct Limits {
     /// Deliveries to more subscribers than this are queued for the worker.
     pub queue_threshold: usize,
-    /// Whether there is a worker for them.
+    /// Whether the queue is on.
     pub queue: bool,
     /// Without a worker, deliveries to more subscribers than this are skipped.
     pub inline_max: usize,
@@ -62,13 +61,13 @@ impl Limits {
 pub struct SourceFacts {
     /// Sessions that follow the source.
     pub subscribers: usize,
-    /// Earlier messages wait: this one must not overtake them.
+    /// Earlier messages are waiting, and this one must not overtake them.
     pub is_behind: bool,
     /// The source's circuit is closed.
     pub circuit_admits: bool,
 }
 
-/// Decides how a message goes out.
+/// Decides how a message is delivered.
 pub fn mode(source: SourceFacts, limits: Limits) -> Mode {
     let SourceFacts { subscribers, is_behind, circuit_admits } = source;
     if limits.queue && subscribers > limits.queue_threshold {
@@ -111,7 +110,7 @@ mod tests {
         }
     }
 
-    /// F03: an open circuit holds inline deliveries back; what is queued waits in any case.
+    /// F03: an open circuit stops inline deliveries; queued ones wait in any case.
     #[test]
     fn an_open_circuit_holds_back() {
         let open = |subscribers| SourceFacts { circuit_admits: false, ..with(subscribers) };
@@ -121,8 +120,8 @@ mod tests {
     }
 
     proptest! {
-        /// F03: a message is skipped only where the queue is off and the bound is passed, and
-        /// never overtakes one that waits.
+        /// F03: a message is skipped only with the queue off and above the limit, and it never overtakes a waiting
+        /// one.
         #[test]
         fn skipping_and_overtaking_are_rare(
             subscribers in 0usize..3000, is_behind: bool, circuit_admits: bool, queue: bool,

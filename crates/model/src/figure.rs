@@ -1,6 +1,6 @@
-//! How figures are written for people, on a page as on a terminal.
+//! How numbers are formatted for people, on pages and terminals.
 
-/// A number with thin gaps between thousands.
+/// A number with thin spaces between thousands.
 pub fn grouped(n: i64) -> String {
     let digits = n.unsigned_abs().to_string();
     let mut text = String::new();

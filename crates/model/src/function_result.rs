@@ -1,24 +1,23 @@
-//! The result envelope: what every function that a worker calls by name answers (P03).
+//! The result envelope that every function called by name returns to a worker (P03).
 //!
-//! `{success, error, validation_failure_message, payload}`, as a type. What else a function
-//! says passes through.
+//! `{success, error, validation_failure_message, payload}` as a type. Other fields pass through.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// The envelope as it travels. [`FunctionResult::verdict`] says what it means.
+/// The envelope on the wire. [`FunctionResult::verdict`] interprets it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct FunctionResult {
-    /// Whether the function did what it was asked.
+    /// Whether the function succeeded.
     #[serde(default)]
     pub success: bool,
-    /// An operational failure: worth a log line, and another try by whoever schedules.
+    /// An operational failure: logged and retried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The input is wrong or the end was reached already: trying again cannot help.
+    /// The input is invalid or the process has already finished: a retry cannot help.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation_failure_message: Option<String>,
-    /// Data for the worker: what a before-handler has rendered.
+    /// Data for the worker, such as what a before-handler rendered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<Value>,
     /// Fields this binary does not know.
@@ -31,9 +30,9 @@ pub struct FunctionResult {
 pub enum Verdict {
     /// Done; the data, if there is any.
     Done(Option<Value>),
-    /// Recorded, and not tried again.
+    /// Recorded and not retried.
     Invalid(String),
-    /// Recorded, and tried again.
+    /// Recorded and retried.
     Failed(String),
 }
 
@@ -53,24 +52,26 @@ impl FunctionResult {
         FunctionResult { error: Some(error.into()), ..FunctionResult::default() }
     }
 
-    /// Reads an envelope. Anything that is none is an operational failure of the function.
+    /// Parses an envelope. Anything else is an operational failure of the function.
     pub fn read(answer: Value) -> FunctionResult {
         if !answer.is_object() {
-            return FunctionResult::failed(format!("the function answered no result envelope but {answer}"));
+            return FunctionResult::failed(format!(
+                "the function returned {answer} instead of a result envelope"
+            ));
         }
         serde_json::from_value(answer)
-            .unwrap_or_else(|error| FunctionResult::failed(format!("the result envelope is odd: {error}")))
+            .unwrap_or_else(|error| FunctionResult::failed(format!("invalid result envelope: {error}")))
     }
 
-    /// A validation failure is stronger than an error, and both are stronger than success. An
-    /// empty text says nothing, and a failure without a reason is still one.
+    /// A validation failure outranks an error, and both outrank success. An empty text counts as absent, and a
+    /// failure needs no reason.
     pub fn verdict(self) -> Verdict {
         let said = |text: Option<String>| text.filter(|text| !text.trim().is_empty());
         match (said(self.validation_failure_message), said(self.error)) {
             (Some(message), _) => Verdict::Invalid(message),
             (None, Some(error)) => Verdict::Failed(error),
             (None, None) if self.success => Verdict::Done(self.payload.filter(|payload| !payload.is_null())),
-            (None, None) => Verdict::Failed("the function answered success: false without a reason".into()),
+            (None, None) => Verdict::Failed("the function returned success: false without a reason".into()),
         }
     }
 }
@@ -100,9 +101,9 @@ mod tests {
             (json!({"error": "disk", "validation_failure_message": "gone"}), invalid("gone")),
             (json!({"success": false, "error": "disk full"}), failed("disk full")),
             (json!({"success": true, "error": "disk full"}), failed("disk full")),
-            (json!({}), failed("the function answered success: false without a reason")),
-            (json!(null), failed("the function answered no result envelope but null")),
-            (json!([1]), failed("the function answered no result envelope but [1]")),
+            (json!({}), failed("the function returned success: false without a reason")),
+            (json!(null), failed("the function returned null instead of a result envelope")),
+            (json!([1]), failed("the function returned [1] instead of a result envelope")),
         ] {
             assert_eq!(FunctionResult::read(answer.clone()).verdict(), verdict, "{answer}");
         }
@@ -110,7 +111,7 @@ mod tests {
     }
 
     proptest! {
-        /// P01: what we do not know passes through.
+        /// P01: unknown fields pass through.
         #[test]
         fn unknown_fields_survive(name in "x_[a-z]{1,8}", value in any::<i64>(), success in any::<bool>()) {
             let mut answer = json!({"success": success, "payload": {"deep": [value]}});

@@ -1,7 +1,7 @@
-//! What needs attention: the one judgement of everything that an operator's view saw.
+//! The attention list: what an operator should look at.
 //!
-//! The dashboard and `towpath top` read the same figures into [`Facts`] and show what this module
-//! makes of them, in these words and this order.
+//! The dashboard and `towpath top` read the same figures into [`Facts`] and show this list, with these texts and
+//! in this order.
 
 use std::time::Duration;
 
@@ -10,55 +10,55 @@ use serde::Serialize;
 
 use crate::figure::{about, grouped, listed, span};
 
-/// Maintenance, numbering and supervision work every second: later than this is more than a busy moment.
+/// Maintenance, sequencing and supervision run every second; later than this, in seconds, is a problem.
 const LATE: u64 = 30;
-/// A job that is due, and a schedule, may wait this long, whatever the load.
+/// A due job or schedule may wait this many seconds, whatever the load.
 const DUE_LATE: u64 = 60;
-/// A webhook may wait this long: its target may ask for patience, and retries have pauses.
+/// A webhook may wait this many seconds: its target may ask for a delay, and retries back off.
 const WEBHOOK_LATE: u64 = 600;
-/// Events that a route worker may be behind while it works.
+/// Events that a running route worker may be behind.
 const LAG_MAX: i64 = 10_000;
-/// A database that takes longer to answer one small question is under strain.
+/// A database that takes longer for one small query is overloaded.
 const ANSWER_SLOW: Duration = Duration::from_millis(250);
 
-/// Everything that is judged.
+/// The figures that are checked.
 #[derive(Debug, Clone)]
 pub struct Facts {
-    /// When the database was asked, by its clock.
+    /// When the database was read, by its clock.
     pub at: Timestamp,
-    /// How long it took for a small question.
+    /// How long a small query took.
     pub answered_in: Duration,
     /// The queue; none until it has been counted once.
     pub queue: Option<Queue>,
     /// The events; none until they have been counted once.
     pub events: Option<Events>,
-    /// The oldest count that maintenance has not folded.
+    /// The oldest count that maintenance has not added up.
     pub unfolded_since: Option<Timestamp>,
     /// The oldest event without a position.
     pub unnumbered_since: Option<Timestamp>,
-    /// Items that a loop has set aside; 10,001 is more than 10,000.
+    /// Items that loops have set aside; 10,001 means more than 10,000.
     pub loop_faults: i64,
     /// Deliveries that wait behind one; 10,001 is more than 10,000.
     pub deliveries_behind: i64,
-    /// The process that is longest overdue.
+    /// Since when the longest overdue process is overdue.
     pub overdue_since: Option<Timestamp>,
-    /// How many are; 10,001 is more than 10,000.
+    /// Overdue processes; 10,001 means more than 10,000.
     pub processes_overdue: i64,
-    /// Processes that wait for a person; 10,001 is more than 10,000.
+    /// Held processes; 10,001 means more than 10,000.
     pub processes_held: i64,
-    /// Executors that were heard of lately.
+    /// Executors with a recent heartbeat.
     pub executors_fresh: usize,
-    /// Executors that were not heard of for long.
+    /// Executors without a recent heartbeat.
     pub executors_stale: Vec<String>,
     /// The next tick of every schedule that is not paused.
     pub schedules_next: Vec<Timestamp>,
     /// Gates that are not open.
     pub closed_gates: Vec<String>,
-    /// Streams whose deliveries to sessions keep failing, or why the server could not be asked.
+    /// Sources with an open circuit, or why the server could not be asked.
     pub circuits: Result<usize, String>,
 }
 
-/// What is judged of the queue. It may have been counted a while before the rest.
+/// Figures of the queue. They may be older than the rest.
 #[derive(Debug, Clone, Copy)]
 #[expect(missing_docs, reason = "as in v_queue_health")]
 pub struct Queue {
@@ -70,7 +70,7 @@ pub struct Queue {
     pub checked_at: Timestamp,
 }
 
-/// What is judged of the events. They may have been counted a while before the rest.
+/// Figures of the events. They may be older than the rest.
 #[derive(Debug, Clone, Copy)]
 #[expect(missing_docs, reason = "as in v_event_health")]
 pub struct Events {
@@ -81,19 +81,19 @@ pub struct Events {
     pub checked_at: Timestamp,
 }
 
-/// How much something matters. The order is the order of the list.
+/// The severity, in the order of the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
-    /// Something stands still.
+    /// Something has stopped.
     Bad,
-    /// Something waits for a person, or is slow.
+    /// Something waits for an operator, or is slow.
     Warn,
-    /// Somebody chose it.
+    /// An operator chose it.
     Note,
 }
 
-/// A part of the whole.
+/// A part of the system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the names say it")]
@@ -113,23 +113,22 @@ pub enum Part {
     Gates,
 }
 
-/// Something a person should look at.
+/// Something an operator should look at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Attention {
-    /// How much it matters.
+    /// Its severity.
     pub level: Level,
-    /// What it is about.
+    /// The part of the system.
     pub part: Part,
-    /// What is so.
+    /// The problem.
     pub text: String,
-    /// The command that does something about it.
+    /// The command that fixes it or shows more.
     pub command: &'static str,
     /// The page that shows more.
     pub page: &'static str,
 }
 
-/// What needs a person, worst first: what stands still before what waits for somebody before what
-/// somebody chose.
+/// The attention list, worst first: stopped, then waiting for an operator, then chosen by one.
 pub fn attention(facts: &Facts) -> Vec<Attention> {
     let mut found: Vec<_> =
         [of_queue(facts), standing(facts), of_events(facts), waiting(facts)].into_iter().flatten().collect();
@@ -137,21 +136,21 @@ pub fn attention(facts: &Facts) -> Vec<Attention> {
     found
 }
 
-/// How a part is: the worst that was found about it, or none.
+/// The worst level found about a part, if any.
 pub fn worst(found: &[Attention], part: Part) -> Option<Level> {
     found.iter().filter(|one| one.part == part).map(|one| one.level).min()
 }
 
-/// The roles that work every second.
+/// The roles that run every second.
 fn standing(facts: &Facts) -> Vec<Attention> {
     let late = |since| late(facts.at, since, LATE);
     let mut found = vec![];
     if let Some(late) = late(facts.unfolded_since) {
-        let text = format!("nobody maintains the queue: nothing was tidied for {}", span(late));
+        let text = format!("maintenance is not running: last pass {} ago", span(late));
         found.push(bad(Part::Maintenance, text, "towpath maintain", "/ui/gates"));
     }
     if let Some(late) = late(facts.unnumbered_since) {
-        let text = format!("events wait for their position since {}: no route role runs", span(late));
+        let text = format!("events have had no position for {}: no route role is running", span(late));
         found.push(bad(Part::Sequencer, text, "towpath route", "/ui/events"));
     }
     if let Some(late) = late(facts.overdue_since) {
@@ -166,25 +165,26 @@ fn of_queue(facts: &Facts) -> Vec<Attention> {
     let Some(queue) = facts.queue else { return vec![] };
     let mut found = vec![];
     if queue.waiting > 0 && facts.executors_fresh == 0 {
-        let text = format!("{} and no executor is alive", many(queue.waiting, "job waits", "jobs wait"));
+        let text =
+            format!("{} but no executor is alive", many(queue.waiting, "job is waiting", "jobs are waiting"));
         found.push(bad(Part::Jobs, text, "towpath work", "/ui/executors"));
     }
     if let Some(late) = late(queue.checked_at, queue.oldest_due_at, DUE_LATE) {
-        let text = format!("the oldest due job has waited {}", span(late));
+        let text = format!("the oldest due job has been waiting for {}", span(late));
         found.push(bad(Part::Jobs, text, "towpath queue backlog", "/ui/jobs?state=queued"));
     }
     if queue.leases_expired > 0 {
-        let (one, more) = ("lease that ran out was", "leases that ran out were");
-        let text = format!("{} not taken back yet", many(queue.leases_expired, one, more));
+        let (one, more) = ("expired lease has", "expired leases have");
+        let text = format!("{} not been reaped yet", many(queue.leases_expired, one, more));
         found.push(warn(Part::Maintenance, text, "towpath maintain", "/ui/jobs?state=in_progress"));
     }
     if queue.dead_letters_pending > 0 {
-        let letters = many(queue.dead_letters_pending, "dead letter waits", "dead letters wait");
-        let text = format!("{letters} for a decision");
+        let letters = many(queue.dead_letters_pending, "dead letter needs", "dead letters need");
+        let text = format!("{letters} triage");
         found.push(warn(Part::DeadLetters, text, "towpath dlq list", "/ui/dead-letters?status=pending"));
     }
     if queue.kinds_paused > 0 {
-        let text = many(queue.kinds_paused, "kind of job is paused", "kinds of job are paused");
+        let text = many(queue.kinds_paused, "job kind is paused", "job kinds are paused");
         found.push(note(Part::Jobs, text, "towpath queue backlog", "/ui/executors#paused"));
     }
     found
@@ -195,11 +195,11 @@ fn of_events(facts: &Facts) -> Vec<Attention> {
     let mut found = vec![];
     if events.circuits_open > 0 {
         let targets = many(events.circuits_open, "webhook target keeps", "webhook targets keep");
-        let text = format!("{targets} failing; the circuit is open");
+        let text = format!("{targets} failing: circuit open");
         found.push(bad(Part::Webhooks, text, "towpath routes list", "/ui/routes"));
     }
     if let Some(late) = late(events.checked_at, events.oldest_delivery_at, WEBHOOK_LATE) {
-        let text = format!("the oldest webhook has waited {}", span(late));
+        let text = format!("the oldest webhook has been waiting for {}", span(late));
         found.push(warn(Part::Webhooks, text, "towpath routes list", "/ui/routes"));
     }
     if events.slowest_lag > LAG_MAX {
@@ -214,11 +214,11 @@ fn of_events(facts: &Facts) -> Vec<Attention> {
     found
 }
 
-/// What is slow, what waits for a person and what somebody chose.
+/// Slow parts, items that wait for an operator, and deliberate changes.
 fn waiting(facts: &Facts) -> Vec<Attention> {
     let mut found = vec![];
     if facts.answered_in > ANSWER_SLOW {
-        let text = format!("the database took {} ms for a small question", facts.answered_in.as_millis());
+        let text = format!("the database is slow: a small query took {} ms", facts.answered_in.as_millis());
         found.push(warn(Part::Database, text, "towpath doctor", "/ui/gates"));
     }
     let is_late = |next: &&Timestamp| late(facts.at, Some(**next), DUE_LATE).is_some();
@@ -232,19 +232,20 @@ fn waiting(facts: &Facts) -> Vec<Attention> {
         let items = about_many(facts.loop_faults, "item", "items");
         let behind = match facts.deliveries_behind {
             0 => String::new(),
-            n => format!("; {} behind", about_many(n, "delivery waits", "deliveries wait")),
+            n => format!("; {} behind them", about_many(n, "delivery is waiting", "deliveries are waiting")),
         };
-        let text = format!("loops set {items} aside that they cannot process{behind}");
+        let text = format!("loops have set aside {items} that they cannot process{behind}");
         found.push(warn(Part::Maintenance, text, "towpath fault list", "/ui#faults"));
     }
     if facts.processes_held > 0 {
-        let processes = about_many(facts.processes_held, "process waits", "processes wait");
-        let text = format!("{processes} for a person");
+        let processes =
+            about_many(facts.processes_held, "process is held and needs", "processes are held and need");
+        let text = format!("{processes} a decision");
         let command = "towpath process list --state held";
         found.push(warn(Part::Processes, text, command, "/ui/processes?state=held"));
     }
     if !facts.executors_stale.is_empty() {
-        let text = format!("not heard of: {}", listed(&facts.executors_stale));
+        let text = format!("no heartbeat from {}", listed(&facts.executors_stale));
         found.push(warn(Part::Executors, text, "towpath executor list", "/ui/executors"));
     }
     match &facts.circuits {
@@ -263,7 +264,7 @@ fn waiting(facts: &Facts) -> Vec<Attention> {
     found
 }
 
-/// Seconds since a moment, if they are more than allowed. Whole ones, so that a moment is none.
+/// Whole seconds since a time, if more than allowed.
 fn late(now: Timestamp, since: Option<Timestamp>, allowed: u64) -> Option<u64> {
     let seconds = u64::try_from(now.as_second() - since?.as_second()).ok()?;
     (seconds > allowed).then_some(seconds)
@@ -307,7 +308,7 @@ mod tests {
         Some(now() - seconds.seconds())
     }
 
-    /// One executor that lives, nothing to do.
+    /// One live executor, nothing to do.
     fn quiet() -> Facts {
         Facts {
             at: now(),
@@ -356,25 +357,25 @@ mod tests {
         with(|facts| change(facts.events.as_mut().unwrap()))
     }
 
-    /// What is told of these facts, if it is one thing.
-    fn told(facts: &Facts) -> Option<(Level, Part, String)> {
+    /// The only item about these facts, if there is one.
+    fn only(facts: &Facts) -> Option<(Level, Part, String)> {
         let mut found = attention(facts);
         assert!(found.len() < 2, "{found:?}");
         found.pop().map(|one| (one.level, one.part, one.text))
     }
 
-    /// The last figures that are fine, the first that are not, and what is said of them.
+    /// The last figures without an item, the first with one, and its text.
     fn edge(fine: &Facts, wrong: &Facts, level: Level, part: Part, text: &str) {
-        assert_eq!(told(fine), None);
-        assert_eq!(told(wrong), Some((level, part, text.to_owned())));
+        assert_eq!(only(fine), None);
+        assert_eq!(only(wrong), Some((level, part, text.to_owned())));
     }
 
     #[test]
-    fn what_stands_still_is_told_after_half_a_minute() {
-        let text = "nobody maintains the queue: nothing was tidied for 31 s";
+    fn a_stopped_role_is_listed_after_half_a_minute() {
+        let text = "maintenance is not running: last pass 31 s ago";
         let since = |seconds| with(|facts| facts.unfolded_since = ago(seconds));
         edge(&since(30), &since(31), Level::Bad, Part::Maintenance, text);
-        let text = "events wait for their position since 31 s: no route role runs";
+        let text = "events have had no position for 31 s: no route role is running";
         let since = |seconds| with(|facts| facts.unnumbered_since = ago(seconds));
         edge(&since(30), &since(31), Level::Bad, Part::Sequencer, text);
         let overdue =
@@ -382,53 +383,53 @@ mod tests {
         let text = "1 process is overdue, the longest by 31 s";
         edge(&overdue(1, 30), &overdue(1, 31), Level::Bad, Part::Processes, text);
         let text = "10\u{202f}000+ processes are overdue, the longest by 5 min";
-        assert_eq!(told(&overdue(10_001, 300)).unwrap().2, text);
-        // Clocks differ by a little: what is not yet is not late.
-        assert_eq!(told(&since(-2)), None);
+        assert_eq!(only(&overdue(10_001, 300)).unwrap().2, text);
+        // Clocks differ a little: a time in the future is not late.
+        assert_eq!(only(&since(-2)), None);
     }
 
     #[test]
-    fn jobs_that_wait_need_an_executor_that_lives() {
+    fn waiting_jobs_need_a_live_executor() {
         let waiting = |executors_fresh| {
             let facts = with_queue(|queue| queue.waiting = 1_200);
             Facts { executors_fresh, ..facts }
         };
-        let text = "1\u{202f}200 jobs wait and no executor is alive";
+        let text = "1\u{202f}200 jobs are waiting but no executor is alive";
         edge(&waiting(1), &waiting(0), Level::Bad, Part::Jobs, text);
-        assert_eq!(told(&with(|facts| facts.executors_fresh = 0)), None, "nothing waits");
+        assert_eq!(only(&with(|facts| facts.executors_fresh = 0)), None, "no job is waiting");
     }
 
     #[test]
-    fn the_queue_is_judged_by_the_moment_of_its_count() {
+    fn the_queue_is_checked_at_the_time_of_its_count() {
         let due = |seconds| with_queue(|queue| queue.oldest_due_at = ago(seconds));
-        edge(&due(60), &due(61), Level::Bad, Part::Jobs, "the oldest due job has waited 1 min");
+        edge(&due(60), &due(61), Level::Bad, Part::Jobs, "the oldest due job has been waiting for 1 min");
         let counted_before = with_queue(|queue| {
             (queue.oldest_due_at, queue.checked_at) = (ago(100), now() - 50.seconds());
         });
-        assert_eq!(told(&counted_before), None);
+        assert_eq!(only(&counted_before), None);
     }
 
     #[test]
-    fn every_figure_of_the_queue_and_the_events_is_told() {
+    fn every_figure_of_the_queue_and_the_events_is_listed() {
         let cases = [
             (
                 with_queue(|queue| queue.leases_expired = 1),
                 Level::Warn,
                 Part::Maintenance,
-                "1 lease that ran out was not taken back yet",
+                "1 expired lease has not been reaped yet",
             ),
             (
                 with_queue(|queue| queue.dead_letters_pending = 2),
                 Level::Warn,
                 Part::DeadLetters,
-                "2 dead letters wait for a decision",
+                "2 dead letters need triage",
             ),
-            (with_queue(|queue| queue.kinds_paused = 1), Level::Note, Part::Jobs, "1 kind of job is paused"),
+            (with_queue(|queue| queue.kinds_paused = 1), Level::Note, Part::Jobs, "1 job kind is paused"),
             (
                 with_events(|events| events.circuits_open = 1),
                 Level::Bad,
                 Part::Webhooks,
-                "1 webhook target keeps failing; the circuit is open",
+                "1 webhook target keeps failing: circuit open",
             ),
             (
                 with_events(|events| events.route_dead_letters_open = 3),
@@ -444,14 +445,14 @@ mod tests {
         let text = "the slowest route worker is 10\u{202f}001 events behind";
         edge(&lag(10_000), &lag(10_001), Level::Warn, Part::Routes, text);
         let webhook = |seconds| with_events(|events| events.oldest_delivery_at = ago(seconds));
-        let text = "the oldest webhook has waited 10 min";
+        let text = "the oldest webhook has been waiting for 10 min";
         edge(&webhook(600), &webhook(601), Level::Warn, Part::Webhooks, text);
     }
 
     #[test]
-    fn the_rest_is_told() {
+    fn the_rest_is_listed() {
         let answered = |ms| with(|facts| facts.answered_in = Duration::from_millis(ms));
-        let text = "the database took 251 ms for a small question";
+        let text = "the database is slow: a small query took 251 ms";
         edge(&answered(250), &answered(251), Level::Warn, Part::Database, text);
         let next = |seconds| with(|facts| facts.schedules_next = ago(seconds).into_iter().collect());
         edge(&next(60), &next(61), Level::Warn, Part::Schedules, "1 schedule missed a tick");
@@ -460,25 +461,25 @@ mod tests {
                 with(|facts| facts.processes_held = 10_001),
                 Level::Warn,
                 Part::Processes,
-                "10\u{202f}000+ processes wait for a person",
+                "10\u{202f}000+ processes are held and need a decision",
             ),
             (
                 with(|facts| facts.loop_faults = 1),
                 Level::Warn,
                 Part::Maintenance,
-                "loops set 1 item aside that they cannot process",
+                "loops have set aside 1 item that they cannot process",
             ),
             (
                 with(|facts| (facts.loop_faults, facts.deliveries_behind) = (2, 3)),
                 Level::Warn,
                 Part::Maintenance,
-                "loops set 2 items aside that they cannot process; 3 deliveries wait behind",
+                "loops have set aside 2 items that they cannot process; 3 deliveries are waiting behind them",
             ),
             (
                 with(|facts| facts.executors_stale = vec!["a".into(), "b".into()]),
                 Level::Warn,
                 Part::Executors,
-                "not heard of: a, b",
+                "no heartbeat from a, b",
             ),
             (
                 with(|facts| facts.circuits = Ok(1)),
@@ -500,8 +501,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_counted_yet_is_not_judged() {
-        assert_eq!(told(&with(|facts| (facts.queue, facts.events) = (None, None))), None);
+    fn figures_that_were_not_counted_yet_are_not_checked() {
+        assert_eq!(only(&with(|facts| (facts.queue, facts.events) = (None, None))), None);
     }
 
     #[test]

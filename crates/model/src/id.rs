@@ -1,5 +1,4 @@
-//! Ids as types of their own, so that a job's id cannot be handed in where a dead letter's
-//! is meant.
+//! Id types, so that a job's id cannot be passed where a dead letter's is expected.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,13 +6,13 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// A text that is no id. It says what one looks like.
+/// The text is not an id. The message shows the format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotAnId;
 
 impl fmt::Display for NotAnId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not an id such as 0190f5a4-5c2e-7bb0-9f33-0123456789ab")
+        f.write_str("invalid id; expected a UUID such as 0190f5a4-5c2e-7bb0-9f33-0123456789ab")
     }
 }
 
@@ -27,7 +26,7 @@ macro_rules! ids {
         pub struct $name(Uuid);
 
         impl $name {
-            /// The bare number, for the database.
+            /// The UUID, for the database.
             pub fn uuid(self) -> Uuid {
                 self.0
             }
@@ -58,9 +57,9 @@ macro_rules! ids {
 ids! {
     /// One job.
     JobId,
-    /// The copy of a job that ended badly.
+    /// One dead letter.
     DeadLetterId,
-    /// One row of who claims what.
+    /// One subscription of an executor, or of an event recipient.
     SubscriptionId,
     /// One right to enqueue.
     GrantId,
@@ -70,9 +69,9 @@ ids! {
     ProcessId,
     /// Something that happened.
     EventId,
-    /// One webhook on its way out.
+    /// One webhook delivery.
     DeliveryId,
-    /// A token with which an executor works over HTTP.
+    /// An executor's token for the HTTP API.
     TokenId,
 }
 

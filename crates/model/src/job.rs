@@ -6,9 +6,8 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::id::JobId;
 
-/// The number of one claim of a job. With the owner it is the fence: whoever lost the
-/// lease knows an old number (Q08). It never goes back, so it may be higher than the
-/// attempts that count.
+/// The number of one claim of a job. Together with the owner it is the fence: a worker that lost the lease has
+/// an old number (Q08). It only increases, so it may be higher than the number of counted attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Attempt(i32);

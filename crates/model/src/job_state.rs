@@ -5,27 +5,27 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Where a job stands.
+/// The state of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
-    /// Waits for its time, its parents or a worker.
+    /// Waiting for its time, its parents or a worker.
     Queued,
     /// Claimed and not started.
     Leased,
-    /// Somebody works on it.
+    /// A worker is running it.
     InProgress,
     /// Done.
     Succeeded,
-    /// An attempt ended badly.
+    /// An attempt failed.
     Failed,
-    /// Waits for its next attempt.
+    /// Waiting for its next attempt.
     RetryWaiting,
-    /// Out of attempts, or broken for good: a person decides.
+    /// Out of attempts or failed permanently; an operator decides.
     DeadLetter,
-    /// Ended by a person or by a graph.
+    /// Cancelled by an operator or by a graph.
     Cancelled,
-    /// Finished long ago; retention forgot the details.
+    /// Finished long ago; retention dropped the details.
     Cleaned,
 }
 
@@ -43,7 +43,7 @@ impl JobState {
         JobState::Cleaned,
     ];
 
-    /// The word in the database.
+    /// The name in the database.
     pub fn word(self) -> &'static str {
         match self {
             JobState::Queued => "queued",
@@ -58,7 +58,7 @@ impl JobState {
         }
     }
 
-    /// Whether nothing will happen to the job any more, unless a person replays it.
+    /// Whether the job has finished, unless an operator replays it.
     pub fn is_terminal(self) -> bool {
         !matches!(
             self,

@@ -1,15 +1,15 @@
-//! Names as labels of metrics: so many have a series of their own, the rest share one.
+//! Bounded metric labels: the first names have their own series, the rest share one.
 //!
-//! A kind is whatever a producer writes, and a series per kind would let a slip fill the memory
-//! of everybody who collects them.
+//! Producers choose job kinds freely. A series per kind would let a mistake exhaust the memory of every
+//! collector.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// The label of every name that has none of its own.
+/// The shared label of all further names.
 pub const OTHER: &str = "other";
 
-/// The names that have a label of their own: the first that came.
+/// The names with their own label: the first ones seen.
 #[derive(Debug)]
 pub struct Labels {
     max: usize,
@@ -18,7 +18,7 @@ pub struct Labels {
 }
 
 impl Labels {
-    /// Room for so many names.
+    /// With room for `max` names.
     pub fn new(max: usize) -> Labels {
         Labels { max, known: HashSet::new(), other: OTHER.into() }
     }

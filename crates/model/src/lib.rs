@@ -1,7 +1,7 @@
-//! What is true about Towpath without I/O.
+//! The logic of Towpath without I/O.
 //!
-//! Words, readings and decisions as pure functions. This crate knows no SQL, no HTTP and
-//! no runtime, so that everything in it can be property-tested and held against the SQL.
+//! Parsing, formats and decisions as pure functions. This crate knows no SQL, no HTTP and no runtime, so that
+//! everything in it can be property-tested and compared with the SQL.
 
 pub mod actor;
 pub mod address;

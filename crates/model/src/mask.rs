@@ -1,15 +1,14 @@
-//! Error texts without what looks like a credential: the same rules as `towpath._text_masked`.
+//! Masks credentials in error texts: the same rules as `towpath._text_masked`.
 //!
-//! Providers and drivers put such things into their messages; tables, handlers, logs and traces must not keep
-//! them. Each rule is one expression of `sql/functions/error_text.sql`, written out by hand: the crates of
-//! regular expressions are large, and a property test holds both to the same answers. Too much is masked rather
-//! than too little.
+//! Providers and drivers put credentials into their messages; tables, handlers, logs and traces must not keep
+//! them. Each rule is one regular expression of `sql/functions/error_text.sql`, written by hand because the regex
+//! crates are large; a property test compares both. When in doubt, text is masked.
 
 use std::borrow::Cow;
 
 const MASK: &str = "***";
 
-/// The text with `***` in place of every credential that can be told from its looks.
+/// The text with `***` in place of every credential that can be recognised.
 pub fn masked(text: &str) -> Cow<'_, str> {
     let rules: [Rule; 10] =
         [pem, url, authorization, scheme, assignment, jwt, underscored, dashed, amazon, google];
@@ -19,11 +18,11 @@ pub fn masked(text: &str) -> Cow<'_, str> {
     })
 }
 
-/// What a rule found at a place: where the part to keep ends, and where the credential does.
+/// A match: where the part to keep ends, and where the credential ends.
 type Found = Option<(usize, usize)>;
 type Rule = fn(&[u8], usize) -> Found;
 
-/// The text after one rule, or none if it found nothing.
+/// The text after one rule, or none if it did not match.
 fn replaced(text: &str, rule: Rule) -> Option<String> {
     let bytes = text.as_bytes();
     let (mut out, mut copied, mut at) = (String::new(), 0, 0);
@@ -75,7 +74,7 @@ fn authorization(text: &[u8], at: usize) -> Found {
     scheme.or_else(|| Some((value, plain(text, value)?)))
 }
 
-/// `Bearer …` and `Basic …` by themselves, followed by what no sentence has.
+/// `Bearer …` and `Basic …` alone, followed by something that is not an ordinary word.
 fn scheme(text: &[u8], at: usize) -> Found {
     let names: [&[u8]; 6] = [b"Bearer", b"bearer", b"BEARER", b"Basic", b"basic", b"BASIC"];
     let after = starts_word(text, at).then(|| names.iter().find_map(|name| literal(text, at, name)))??;
@@ -129,7 +128,7 @@ fn jwt(text: &[u8], at: usize) -> Found {
         .then(|| (at, literal(text, claims_end, b".").map_or(claims_end, part)))
 }
 
-/// Keys that say what they are: `sk_…`, `whsec_…`, `ghp_…`, and our own `tpx_…`.
+/// Keys with a known prefix: `sk_…`, `whsec_…`, `ghp_…`, and Towpath's `tpx_…`.
 fn underscored(text: &[u8], at: usize) -> Found {
     let names: [&[u8]; 9] =
         [b"re_", b"sk_", b"pk_", b"rk_", b"whsec_", b"tpx_", b"github_pat_", b"npm_", b"hf_"];
@@ -155,7 +154,7 @@ fn dashed(text: &[u8], at: usize) -> Found {
     long(text, key, b"_-")
 }
 
-/// Ids of access keys of Amazon.
+/// Amazon access key ids.
 fn amazon(text: &[u8], at: usize) -> Found {
     let names = || literal(text, at, b"AKIA").or_else(|| literal(text, at, b"ASIA"));
     let key = starts_word(text, at).then(names)??;
@@ -163,20 +162,20 @@ fn amazon(text: &[u8], at: usize) -> Found {
     (end - key >= 16).then_some((key, end))
 }
 
-/// API keys of Google.
+/// Google API keys.
 fn google(text: &[u8], at: usize) -> Found {
     let key = starts_word(text, at).then(|| literal(text, at, b"AIza"))??;
     let end = run(text, key, |c| c.is_ascii_alphanumeric() || b"_-".contains(&c));
     (end - key >= 30).then_some((key, end))
 }
 
-/// A key of twelve characters or more that is no name of a constraint.
+/// A key of twelve characters or more that is not a constraint name.
 fn long(text: &[u8], key: usize, besides: &[u8]) -> Found {
     let end = run(text, key, |c| c.is_ascii_alphanumeric() || besides.contains(&c));
     (end - key >= 12 && telling(&text[key..end])).then_some((key, end))
 }
 
-/// Whether there is a digit, or a capital behind a small letter: words of a sentence have neither.
+/// Whether it has a digit, or a capital after a small letter, which ordinary words do not.
 fn telling(bytes: &[u8]) -> bool {
     bytes.iter().any(u8::is_ascii_digit)
         || bytes.windows(2).any(|pair| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase())
@@ -191,7 +190,7 @@ fn assigned(text: &[u8], at: usize) -> Option<usize> {
     Some(run(text, run(text, sign, |c| b":=>".contains(&c)), blank))
 }
 
-/// Behind the quote that opens a value, which may have backslashes before it.
+/// The position after an opening quote, which may have backslashes before it.
 fn opened(text: &[u8], at: usize) -> Option<usize> {
     let quote = run(text, at, |c| c == b'\\');
     text.get(quote).filter(|c| b"\"'".contains(c)).map(|_| quote + 1)
@@ -217,19 +216,19 @@ fn plain(text: &[u8], at: usize) -> Option<usize> {
     (end > at).then_some(end)
 }
 
-/// Behind at least one blank.
+/// The position after at least one blank.
 fn spaced(text: &[u8], at: usize) -> Option<usize> {
     let end = run(text, at, |c| c == b' ' || c == b'\t');
     (end > at).then_some(end)
 }
 
-/// Behind `word`, if it stands here in any letter case.
+/// The position after `word`, if it is here in any letter case.
 fn word(text: &[u8], at: usize, word: &[u8]) -> Option<usize> {
     let end = at + word.len();
     text.get(at..end)?.eq_ignore_ascii_case(word).then_some(end)
 }
 
-/// Behind `word`, if it stands here exactly.
+/// The position after `word`, if it is here exactly.
 fn literal(text: &[u8], at: usize, word: &[u8]) -> Option<usize> {
     text.get(at..)?.starts_with(word).then_some(at + word.len())
 }
@@ -252,7 +251,7 @@ fn space(c: u8) -> bool {
 mod tests {
     use super::masked;
 
-    /// D9: each kind of credential goes, and what surrounds it stays.
+    /// D9: each kind of credential is masked, and the text around it stays.
     #[test]
     fn credentials_are_masked_and_the_rest_stays() {
         for (text, expected) in [

@@ -1,27 +1,26 @@
-//! Metrics with their descriptions: a registry that remembers what was put into it.
+//! Metrics with their descriptions: a registry that remembers what was registered.
 //!
-//! A page about every metric is written from the same words that a collector gets, also about those
-//! that have no value yet.
+//! The reference page of metrics uses the same descriptions as collectors, including metrics without a value.
 
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Metric, Registry};
 
-/// What is known about a metric without its value.
+/// The description of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Described {
     /// Its name, without prefix and ending.
     pub name: &'static str,
     /// `counter`, `gauge` or `histogram`.
     pub kind: &'static str,
-    /// What it says.
+    /// Its help text.
     pub help: &'static str,
 }
 
-/// A registry on its way through those who have metrics.
+/// A registry to which each part adds its metrics.
 pub struct Register<'a> {
-    /// Where they go.
+    /// The registry.
     pub registry: &'a mut Registry,
-    /// What is remembered of them.
+    /// Their descriptions.
     pub described: &'a mut Vec<Described>,
 }
 

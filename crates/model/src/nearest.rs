@@ -1,6 +1,6 @@
 //! "Did you mean": the known name closest to a mistyped one.
 
-/// The known name nearest to `name`, if one is near enough to be a likely slip.
+/// The known name closest to `name`, if it is close enough to be a likely typo.
 ///
 /// Half of the longer name may differ. Beyond that a suggestion only misleads.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {

@@ -1,7 +1,7 @@
-//! Stored payloads: how they are named, and the cipher of projects that encrypt them (docs/decisions/0014).
+//! Stored payloads: their references and their encryption (docs/decisions/0014).
 //!
-//! A payload is sealed with the data key of its project; a data key is kept wrapped by a master key that is in
-//! no database. Both are AES-256-GCM with a random nonce in front: nonce, ciphertext, tag.
+//! A payload is encrypted with its project's data key; the data key is stored wrapped by a master key, which is
+//! never in the database. Both use AES-256-GCM with a random nonce: nonce, ciphertext, tag.
 
 use std::fmt;
 use std::str::FromStr;
@@ -41,30 +41,30 @@ impl FromStr for PayloadRef {
         let id = text.strip_prefix(PREFIX).and_then(|id| id.parse().ok()).map(PayloadRef);
         // One spelling only: the database compares references as text.
         id.filter(|id| id.to_string() == text).ok_or_else(|| {
-            format!("{text:?} is no reference such as payload:0190f5a4-5c2e-7bb0-9f33-0123456789ab")
+            format!("invalid payload reference {text:?}; expected a form such as payload:0190f5a4-5c2e-7bb0-9f33-0123456789ab")
         })
     }
 }
 
-/// What went wrong with a key or with what it sealed.
+/// Why a payload cannot be decrypted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unreadable {
     /// No master key unwraps the key of this project.
     Key,
-    /// The key is right and the data is not what was sealed under this name.
+    /// The key is right, but the data was changed.
     Data,
 }
 
 impl fmt::Display for Unreadable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Unreadable::Key => "no master key in payload_master_key_file unwraps the key of its project",
+            Unreadable::Key => "no master key in payload_master_key_file can unwrap its project's key",
             Unreadable::Data => "its row was changed after it was stored",
         })
     }
 }
 
-/// The master keys: the first one wraps, all of them unwrap.
+/// The master keys: the first one wraps new keys, all of them can unwrap.
 pub struct MasterKeys(Vec<[u8; KEY_BYTES]>);
 
 impl MasterKeys {
@@ -74,7 +74,7 @@ impl MasterKeys {
         let keys: Option<Vec<_>> =
             lines.map(|line| STANDARD.decode(line).ok().and_then(|key| key.try_into().ok())).collect();
         keys.filter(|keys| !keys.is_empty()).map(MasterKeys).ok_or_else(|| {
-            "a master key is a line of 32 bytes in base64; make one with: head -c 32 /dev/urandom | base64".into()
+            "expected one master key per line, 32 bytes in base64; generate one with: head -c 32 /dev/urandom | base64".into()
         })
     }
 
@@ -98,7 +98,7 @@ impl fmt::Debug for MasterKeys {
     }
 }
 
-/// The key that seals the payloads of one project.
+/// The key that encrypts the payloads of one project.
 pub struct DataKey([u8; KEY_BYTES]);
 
 impl fmt::Debug for DataKey {
@@ -107,7 +107,7 @@ impl fmt::Debug for DataKey {
     }
 }
 
-/// What the seal covers besides the data, so that it fits this one row only.
+/// Additional authenticated data, so that the ciphertext is valid for this row only.
 #[derive(Debug, Clone, Copy)]
 #[expect(missing_docs, reason = "the columns of towpath.payload")]
 pub struct About<'a> {
@@ -117,7 +117,7 @@ pub struct About<'a> {
 }
 
 impl About<'_> {
-    /// No field can contain a line break, so no two payloads say the same.
+    /// No field can contain a line break, so no two payloads have the same text.
     fn words(&self) -> String {
         format!("towpath payload\n{}\n{}\n{}", self.payload_ref, self.project, self.content_type)
     }

@@ -1,20 +1,20 @@
-//! Takes secrets out of text that people will see.
+//! Removes secrets from text that people see.
 
 use std::convert::Infallible;
 use std::fmt;
 use std::str::FromStr;
 
-/// A password or a key. It shows itself to nobody by accident: only [`Secret::expose`] does.
+/// A password or a key. Only [`Secret::expose`] reveals it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Keeps a secret.
+    /// Wraps a secret.
     pub fn new(secret: impl Into<String>) -> Secret {
         Secret(secret.into())
     }
 
-    /// The secret itself, for whoever must present it.
+    /// The secret itself, for authentication.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -45,7 +45,7 @@ pub fn url(address: &str) -> String {
 fn hide_userinfo(address: &str) -> String {
     let Some((scheme, rest)) = address.split_once("://") else { return address.to_owned() };
     let authority_end = rest.find(['/', '?']).unwrap_or(rest.len());
-    // A password with an unescaped slash ends the authority early; then look further.
+    // An unescaped slash in the password ends the authority early; then search further.
     let at = rest[..authority_end].rfind('@').or_else(|| rest.rfind('@'));
     match at.and_then(|at| Some((at, rest[..at].find(':')?))) {
         Some((at, colon)) => format!("{scheme}://{}:***{}", &rest[..colon], &rest[at..]),

@@ -1,15 +1,14 @@
-//! The words with which the database refuses.
+//! The refusal codes of the database.
 //!
-//! Every public SQL function answers `{ok: true, …}` or `{ok: false, error: 'word', …}`; the doors
-//! (`towpath.enqueue` and its like) raise the same refusal with an SQLSTATE of the class `TP`. Words and
-//! codes are a closed list, written once here and once in `sql/README.md`; a test holds the two
-//! and the SQL files together.
+//! Every public SQL function returns `{ok: true, …}` or `{ok: false, error: 'word', …}`; the doors
+//! (`towpath.enqueue` and the like) raise the same refusal with an SQLSTATE of class `TP`. Words and SQLSTATEs
+//! are a closed list, written once here and once in `sql/README.md`; a test compares both with the SQL files.
 
 use std::fmt;
 
 macro_rules! refusals {
     ($($(#[$doc:meta])* $variant:ident = $word:literal $sqlstate:literal,)*) => {
-        /// One word of refusal, as it stands in an answer's `error` field.
+        /// A refusal, as in the `error` field of an answer.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Refusal { $($(#[$doc])* $variant,)* }
 
@@ -31,7 +30,7 @@ macro_rules! refusals {
 }
 
 refusals! {
-    /// The gate in front of the function is closed, missing or unreadable.
+    /// The function's gate is closed, missing or invalid.
     GateClosed = "gate_closed" "TP001",
     /// An argument is missing or malformed; `detail` says which and how.
     Invalid = "invalid" "TP002",
@@ -39,27 +38,27 @@ refusals! {
     InvalidValue = "invalid_value" "TP003",
     /// No config key has this name.
     UnknownKey = "unknown_key" "TP004",
-    /// Whoever asks was not granted this.
+    /// The caller has no grant for this.
     NotAuthorised = "not_authorised" "TP005",
-    /// The thing named does not exist, or not any more.
+    /// The named object does not exist, or no longer exists.
     NotFound = "not_found" "TP006",
-    /// Its state does not allow this; `state` or `detail` says why.
+    /// Its state does not allow this; `state` or `detail` explains why.
     Conflict = "conflict" "TP007",
-    /// Somebody else holds the attempt now, or it has ended.
+    /// Another worker holds the attempt now, or it has ended.
     LeaseLost = "lease_lost" "TP008",
-    /// The executor has no enabled subscription, so there is nothing it may claim.
+    /// The executor has no enabled subscription, so it cannot claim anything.
     NoSubscription = "no_subscription" "TP009",
     /// The kind is paused.
     Paused = "paused" "TP010",
 }
 
 impl Refusal {
-    /// Reads a word. An unknown one means that the schema is newer than this binary.
+    /// Parses a word. An unknown word means that the schema is newer than this binary.
     pub fn from_word(word: &str) -> Option<Refusal> {
         Refusal::ALL.iter().copied().find(|refusal| refusal.word() == word)
     }
 
-    /// Reads an SQLSTATE; none of another class is a refusal.
+    /// Parses an SQLSTATE; only class `TP` is a refusal.
     pub fn from_sqlstate(sqlstate: &str) -> Option<Refusal> {
         Refusal::ALL.iter().copied().find(|refusal| refusal.sqlstate() == sqlstate)
     }

@@ -1,14 +1,14 @@
-//! Sessions over HTTP: which ids there are, and what the bodies say.
+//! Sessions over HTTP: ids and request bodies.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::stream::name::{SESSION_PREFIX, StreamName, decode};
 
-/// As long as a name of a stream may be.
+/// The longest name of a stream.
 const ID_LENGTH_MAX: usize = 256;
 
-/// Why a request about sessions was refused before anybody was asked.
+/// Why a request about sessions is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Invalid {
     /// Not a project's id.
@@ -17,25 +17,25 @@ pub enum Invalid {
     Session,
     /// Not the id of a stream that can be followed.
     Stream,
-    /// The id of a session where a source is meant.
+    /// A session's id instead of a source's.
     SessionAsSource,
 }
 
 impl Invalid {
-    /// What to do about it.
+    /// The message for the client.
     pub fn detail(self) -> &'static str {
         match self {
-            Invalid::Project => "a project's id has letters, digits, - and _, at most 64",
+            Invalid::Project => "invalid project id: use letters, digits, - and _, at most 64 characters",
             Invalid::Session => "sessionId must be a UUID such as 0190f5a4-5c2e-7bb0-9f33-0123456789ab",
-            Invalid::Stream => "streamId has letters, digits, -, _, : and ., at most 256",
-            Invalid::SessionAsSource => "streamId names a session; sessions follow streams, not each other",
+            Invalid::Stream => "invalid streamId: use letters, digits, -, _, : and ., at most 256 characters",
+            Invalid::SessionAsSource => "streamId names a session; a session can follow only streams",
         }
     }
 }
 
-/// A session's id: a UUID, in the one spelling that everybody uses as its stream's name.
+/// A session's id: a UUID in its canonical spelling, which is part of its stream's name.
 pub fn session_id(text: &str) -> Result<String, Invalid> {
-    // The other spellings that the parser knows (braces, urn:, no hyphens) are 36 long never.
+    // The parser's other spellings (braces, urn:, no hyphens) never have 36 characters.
     let id = if text.len() == 36 { Uuid::parse_str(text).ok() } else { None };
     id.map(|id| id.hyphenated().to_string()).ok_or(Invalid::Session)
 }
@@ -60,14 +60,14 @@ pub fn source(project: &str, id: &str) -> Result<StreamName, Invalid> {
     StreamName::new(project, id).ok_or(Invalid::Stream)
 }
 
-/// Projects that have sessions are named more narrowly than those that only have streams.
+/// Names of projects with sessions are more restricted than those with streams only.
 pub fn check_project(project: &str) -> Result<(), Invalid> {
     let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
     let fine = !project.is_empty() && project.len() <= 64 && project.bytes().all(letter);
     if fine { Ok(()) } else { Err(Invalid::Project) }
 }
 
-/// What a path below `/v1/{project}/` asks of sessions. Ids are as they were sent.
+/// The session routes below `/v1/{project}/`. Ids are as sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Route {
     /// `subscribe`
@@ -82,13 +82,12 @@ pub enum Route {
     Touch(String),
     /// `sessions`: all of them.
     Sessions,
-    /// `sources`: the streams that sessions follow, and how far behind each is.
+    /// `sources`: the streams that sessions follow, with lag.
     Sources,
 }
 
 impl Route {
-    /// Reads what follows the project. Whole segments only: a path that merely begins or ends
-    /// like one of these is none of them.
+    /// Parses the path after the project. Only whole segments match.
     pub fn parse(rest: &str) -> Option<Route> {
         let segments: Vec<&str> = rest.split('/').collect();
         Some(match segments[..] {
@@ -108,28 +107,28 @@ impl Route {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Pair {
-    /// Who.
+    /// The session.
     pub session_id: String,
-    /// Follows what.
+    /// The stream it follows.
     pub stream_id: String,
     /// Wrap each message in `{stream, offset, data}`, to tell several sources apart.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub envelope: bool,
 }
 
-/// What subscribing answers.
+/// The response to subscribing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Subscribed {
-    /// Who.
+    /// The session.
     pub session_id: String,
-    /// Follows what.
+    /// The stream it follows.
     pub stream_id: String,
     /// Where its messages are read.
     pub session_stream_path: String,
-    /// When it ends if nobody uses it, in milliseconds since 1970.
+    /// When it expires if unused, in milliseconds since 1970.
     pub expires_at: i64,
-    /// Whether the session began with this.
+    /// Whether this created the session.
     pub is_new_session: bool,
 }
 
@@ -141,7 +140,7 @@ mod tests {
 
     const ID: &str = "0190f5a4-5c2e-7bb0-9f33-0123456789ab";
 
-    /// F01: ids as the source document has them.
+    /// F01: ids as in the source document.
     #[test]
     fn ids_are_checked() {
         assert_eq!(session_id(ID).as_deref(), Ok(ID));
@@ -160,7 +159,7 @@ mod tests {
         }
     }
 
-    /// A session's stream is nobody's source: else one client would write into another's.
+    /// A session's stream cannot be a source: one client could then write into another's.
     #[test]
     fn a_session_is_no_source() {
         assert_eq!(source("app", &format!("session:{ID}")), Err(Invalid::SessionAsSource));
@@ -168,7 +167,7 @@ mod tests {
         assert_eq!(&*session_stream("app", ID).unwrap().id, format!("session:{ID}"));
     }
 
-    /// Exact routing: a substring of a route opens nothing.
+    /// Routing is exact: part of a route does not match.
     #[test]
     fn routes_are_whole_segments() {
         assert_eq!(Route::parse("publish/a%3Ab"), Some(Route::Publish("a:b".into())));

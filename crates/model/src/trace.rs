@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A span of somebody: its trace, its id, and whether it is recorded.
+/// A parent span: its trace, its id, and whether it is recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TraceParent {
     trace_id: u128,
@@ -13,12 +13,12 @@ pub struct TraceParent {
     sampled: bool,
 }
 
-/// A text that is no `traceparent`. Whoever gets one goes on without.
+/// The text is not a `traceparent`. Callers continue without one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Invalid;
 
 impl TraceParent {
-    /// The span with these ids; none if one of them is zero, which means nothing.
+    /// The span with these ids; none if one of them is zero, which is invalid.
     pub fn new(trace_id: u128, span_id: u64, sampled: bool) -> Option<TraceParent> {
         (trace_id != 0 && span_id != 0).then_some(TraceParent { trace_id, span_id, sampled })
     }
@@ -38,7 +38,7 @@ impl TraceParent {
         self.sampled
     }
 
-    /// The trace as people look it up.
+    /// The trace id in hexadecimal, as tracing tools show it.
     pub fn trace(self) -> String {
         format!("{:032x}", self.trace_id)
     }
@@ -81,8 +81,9 @@ impl Serialize for TraceParent {
 impl<'de> Deserialize<'de> for TraceParent {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<TraceParent, D::Error> {
         let text = String::deserialize(deserializer)?;
-        text.parse()
-            .map_err(|Invalid| serde::de::Error::custom("not a traceparent as in 00-<32 hex>-<16 hex>-01"))
+        text.parse().map_err(|Invalid| {
+            serde::de::Error::custom("invalid traceparent; expected 00-<32 hex>-<16 hex>-01")
+        })
     }
 }
 

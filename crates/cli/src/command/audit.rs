@@ -1,4 +1,4 @@
-//! `towpath audit`: what people did on the dashboard, newest first.
+//! `towpath audit`: actions taken on the dashboard, newest first.
 
 use std::process::ExitCode;
 
@@ -10,12 +10,12 @@ use crate::settings::Settings;
 
 #[derive(Subcommand)]
 pub(crate) enum Audit {
-    /// What people did on the dashboard, newest first
+    /// List dashboard actions, newest first
     List {
-        /// At most this many
+        /// Maximum number to show
         #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i32).range(1..=1000))]
         limit: i32,
-        /// Go on where the page before ended
+        /// Continue after this one, the last of the previous page
         #[arg(long, value_name = "NUMBER")]
         before: Option<i64>,
     },
@@ -31,7 +31,7 @@ pub(crate) async fn run(audit: Audit, settings: &Settings, output: &Output) -> a
 }
 
 fn in_words(rows: &[Audited]) -> String {
-    let Some(last) = rows.last() else { return "nothing was done on the dashboard yet".into() };
+    let Some(last) = rows.last() else { return "no dashboard actions yet".into() };
     let line = |row: &Audited| {
         [
             format!("{:.0}", row.at),
@@ -44,5 +44,5 @@ fn in_words(rows: &[Audited]) -> String {
     };
     let lines: Vec<_> = rows.iter().map(line).collect();
     let actions = table(["WHEN", "WHO", "WHAT", "ON", "OUTCOME", "WHY"], &lines);
-    format!("{actions}\nolder ones: --before {}", last.audit_id)
+    format!("{actions}\nolder: --before {}", last.audit_id)
 }

@@ -10,9 +10,9 @@ use crate::settings::Settings;
 
 #[derive(Subcommand)]
 pub(crate) enum Config {
-    /// Every key, its value, and its last change
+    /// List every key with its value and default
     List,
-    /// Change one key; who and why are recorded
+    /// Change one key; actor and reason are recorded
     Set {
         /// The key, as `config list` shows it
         key: String,
@@ -21,29 +21,29 @@ pub(crate) enum Config {
         #[command(flatten)]
         by: By,
     },
-    /// Who changed what, when and why
+    /// Show changes with time, actor and reason
     History {
         /// Only this key
         key: Option<String>,
-        /// At most this many changes
+        /// Maximum number of changes to show
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(i32).range(1..=1000))]
         limit: i32,
     },
 }
 
-/// Who changes something, and why.
+/// Actor and reason of a change.
 #[derive(clap::Args)]
 pub(crate) struct By {
-    /// Why, for the audit
+    /// Reason to record
     #[arg(long, value_name = "REASON")]
     why: String,
-    /// Who, for the audit; user@host if not given
+    /// Actor to record [default: user@host]
     #[arg(long, value_name = "ACTOR")]
     by: Option<String>,
 }
 
 impl By {
-    /// Calls `with` the attribution to record.
+    /// The actor to record.
     pub(crate) fn actor(&self) -> String {
         self.by.clone().unwrap_or_else(super::actor)
     }
@@ -65,7 +65,7 @@ pub(crate) async fn run(config: Config, settings: &Settings, output: &Output) ->
                 let set = database.config_set(&key, &value, by.attribution(&by.actor())).await?;
                 output.show(&set, |set| match set.changed {
                     true => format!("{} is now {}", set.key, set.value),
-                    false => format!("{} was {} already", set.key, set.value),
+                    false => format!("{} is already {}", set.key, set.value),
                 });
             }
         }
@@ -80,7 +80,7 @@ fn list(entries: &[ConfigEntry]) -> String {
         .map(|entry| {
             let value = match &entry.value_error {
                 Some(problem) => {
-                    format!("{} (unreadable: {problem}; counts as {})", entry.value, entry.effective_value)
+                    format!("{} (invalid: {problem}; treated as {})", entry.value, entry.effective_value)
                 }
                 None => entry.value.clone(),
             };

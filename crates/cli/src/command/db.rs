@@ -16,7 +16,7 @@ use crate::shutdown;
 
 #[derive(Subcommand)]
 pub(crate) enum Db {
-    /// Print the address of the database
+    /// Print the database URL
     Url,
     /// Open psql on the database
     Psql {
@@ -40,7 +40,10 @@ fn url(settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
     let url = match &settings.database_url {
         Some(url) => url.clone(),
         None => cluster::owner(&settings.data).and_then(|(_, url)| url).with_context(|| {
-            format!("no private PostgreSQL runs in {}; start it with: towpath up", settings.data.display())
+            format!(
+                "no private PostgreSQL is running in {}; start it with: towpath up",
+                settings.data.display()
+            )
         })?,
     };
     output.show(&json!({ "url": url }), |_| url.clone());
@@ -49,7 +52,7 @@ fn url(settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
 
 async fn psql(settings: &Settings, arguments: Vec<OsString>) -> anyhow::Result<ExitCode> {
     let session = Session::open(settings).await?;
-    // Ctrl-C in psql cancels a query; it must not end us, who may hold the server.
+    // Ctrl-C in psql cancels a query. It must not end this process, which may own the server.
     let _ignored = shutdown::signals()?;
     let beside =
         Binaries::find(settings.postgres_bin.as_deref(), None).map(|binaries| binaries.dir.join("psql"));
@@ -70,7 +73,7 @@ async fn stop(settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> 
     };
     output.show(&json!({ "stopped": stopped }), |_| match &stopped {
         Some(what) => format!("stopped {what}"),
-        None => format!("nothing runs in {}", settings.data.display()),
+        None => format!("nothing is running in {}", settings.data.display()),
     });
     Ok(ExitCode::SUCCESS)
 }

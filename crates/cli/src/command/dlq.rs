@@ -19,28 +19,28 @@ use crate::output::{EXIT_TO_DO, Output, table};
 use crate::progress;
 use crate::settings::Settings;
 
-/// Letters per call of a bulk replay: short transactions, and a bar that moves.
+/// Dead letters per call of a bulk replay: short transactions, and a progress bar that moves.
 const REPLAY_BATCH: i32 = 200;
 
 #[derive(Subcommand)]
 pub(crate) enum Dlq {
-    /// Dead letters, oldest first
+    /// List dead letters, oldest first
     List {
         #[command(flatten)]
         filter: Filter,
-        /// At most this many
+        /// Maximum number to show
         #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i32).range(1..=1000))]
         limit: i32,
-        /// Go on where the page before ended
-        #[arg(long, value_name = "LETTER")]
+        /// Continue after this one, the last of the previous page
+        #[arg(long, value_name = "DEAD_LETTER")]
         after: Option<DeadLetterId>,
     },
-    /// One dead letter whole
+    /// Show one dead letter in full
     Show {
         /// Its id, or the id of its job
         letter: DeadLetterId,
     },
-    /// Say what is being done about a dead letter
+    /// Set the triage status of a dead letter
     Triage {
         /// Its id, or the id of its job
         letter: DeadLetterId,
@@ -49,17 +49,17 @@ pub(crate) enum Dlq {
         #[command(flatten)]
         by: By,
     },
-    /// Run dead letters again, as fresh jobs linked to them: some by id, or many by filter
+    /// Replay dead letters as new jobs linked to them: by id, or many by filter
     Replay {
         /// Their ids, or the ids of their jobs
         #[arg(conflicts_with_all = ["kind", "executor", "domain", "status", "run_id", "error", "since", "before"])]
         letters: Vec<DeadLetterId>,
         #[command(flatten)]
         filter: Filter,
-        /// Do it; without this a replay by filter only says how many there are, with code 3
+        /// Replay them; without this a replay by filter only counts and exits with code 3
         #[arg(long)]
         yes: bool,
-        /// Who, for the record; user@host if not given
+        /// Actor to record [default: user@host]
         #[arg(long, value_name = "ACTOR")]
         by: Option<String>,
     },
@@ -67,10 +67,10 @@ pub(crate) enum Dlq {
 
 #[derive(Args)]
 pub(crate) struct Filter {
-    /// Only this kind
+    /// Only this job kind
     #[arg(long)]
     kind: Option<String>,
-    /// Only for this kind of executor
+    /// Only for this executor kind
     #[arg(long)]
     executor: Option<String>,
     /// Only of this event domain
@@ -85,10 +85,10 @@ pub(crate) struct Filter {
     /// Only with this text in the final error
     #[arg(long, value_name = "TEXT")]
     error: Option<String>,
-    /// Only moved here after this moment, or at most this long ago
+    /// Only moved here after this time, or within this duration
     #[arg(long, value_name = "WHEN", value_parser = moment::ago)]
     since: Option<Timestamp>,
-    /// Only moved here before this moment, or at least this long ago
+    /// Only moved here before this time, or longer ago than this duration
     #[arg(long, value_name = "WHEN", value_parser = moment::ago)]
     before: Option<Timestamp>,
 }
@@ -105,7 +105,7 @@ pub(crate) enum Status {
 }
 
 impl Status {
-    fn word(self) -> String {
+    fn name(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 }
@@ -119,9 +119,9 @@ pub(crate) async fn run(dlq: Dlq, settings: &Settings, output: &Output) -> anyho
             Dlq::Show { letter } => output.show(&database.dead_letter_show(letter).await?, show),
             Dlq::Triage { letter, status, by } => {
                 let letter = database.dead_letter_show(letter).await?.dead_letter_id;
-                database.dead_letter_triage(letter, &status.word(), by.attribution(&by.actor())).await?;
-                let answer = json!({ "dead_letter_id": letter, "triage_status": status.word() });
-                output.show(&answer, |_| format!("dead letter {letter} is {}", status.word()));
+                database.dead_letter_triage(letter, &status.name(), by.attribution(&by.actor())).await?;
+                let answer = json!({ "dead_letter_id": letter, "triage_status": status.name() });
+                output.show(&answer, |_| format!("dead letter {letter} is {}", status.name()));
             }
             Dlq::Replay { letters, filter, yes, by } => {
                 let actor = by.unwrap_or_else(super::actor);
@@ -129,8 +129,8 @@ pub(crate) async fn run(dlq: Dlq, settings: &Settings, output: &Output) -> anyho
                 return match (letters.is_empty(), filter.is_empty(), yes) {
                     (false, ..) => replay_some(&letters, &actor, &database, output).await,
                     (true, true, _) => bail!(
-                        "a filter that names nothing would replay everything; \
-                         name letters, or narrow with --kind, --error, --since …"
+                        "an empty filter would replay every dead letter; \
+                         give ids, or filter with --kind, --error, --since …"
                     ),
                     (true, false, false) => preview(&filter, &database, output).await,
                     (true, false, true) => replay_many(filter, &actor, &database, output).await,
@@ -148,7 +148,7 @@ impl Filter {
             job_kind: self.kind,
             executor: self.executor,
             event_domain: self.domain,
-            triage_status: self.status.map(Status::word),
+            triage_status: self.status.map(Status::name),
             run_id: self.run_id,
             error_contains: self.error,
             moved_after: self.since,
@@ -173,14 +173,16 @@ async fn replay_some(
     }
     bar.finish_and_clear();
     output.show(&done, |done| {
-        let lines =
-            done.replayed.iter().map(|one| format!("job {} replays {}", one.job_id, one.dead_letter_id));
+        let lines = done
+            .replayed
+            .iter()
+            .map(|one| format!("job {} replays dead letter {}", one.job_id, one.dead_letter_id));
         lines.collect::<Vec<_>>().join("\n")
     });
     Ok(ExitCode::SUCCESS)
 }
 
-/// How many there are, by kind, without touching any.
+/// Counts them by kind without changing any.
 async fn preview(
     filter: &DeadLetterFilter,
     database: &Database,
@@ -190,12 +192,12 @@ async fn preview(
     let total: u64 = kinds.values().sum();
     output.show(&json!({ "would_replay": total, "kinds": kinds }), |_| {
         if total == 0 {
-            return "no dead letter fits that was not replayed before".into();
+            return "no dead letters to replay: none match, or all matches were replayed".into();
         }
         let rows: Vec<_> = kinds.iter().map(|(kind, n)| [kind.clone(), n.to_string()]).collect();
         format!(
-            "{}\n{total} dead letters would be replayed; do it with --yes",
-            table(["KIND", "LETTERS"], &rows)
+            "{}\n{total} dead letters match; replay them with --yes",
+            table(["KIND", "DEAD LETTERS"], &rows)
         )
     });
     Ok(if total == 0 { ExitCode::SUCCESS } else { ExitCode::from(EXIT_TO_DO) })
@@ -206,8 +208,8 @@ async fn count(filter: &DeadLetterFilter, database: &Database) -> anyhow::Result
     Ok(progress::patience("counting", database.dead_letter_count(&open)).await?.kinds)
 }
 
-/// Batch by batch to the end, past letters in conflict. Letters that die again meanwhile are
-/// newer than the start and stay out.
+/// Replays batch by batch, skipping conflicts. Jobs that die again meanwhile are newer than the start and are
+/// left out.
 async fn replay_many(
     filter: DeadLetterFilter,
     actor: &str,
@@ -235,7 +237,7 @@ async fn replay_many(
         let mut words = format!("{} dead letters replayed", done.replayed.len());
         if !done.conflicts.is_empty() {
             words += &format!(
-                "; {} left, because an unfinished job has their key: {}",
+                "; {} skipped because an unfinished job has the same key, such as {}",
                 done.conflicts.len(),
                 done.conflicts[0]
             );
@@ -263,9 +265,9 @@ fn list(page: &DeadLetterPage) -> String {
             ]
         })
         .collect();
-    let letters = table(["LETTER", "KIND", "STATUS", "ATTEMPTS", "MOVED", "ERROR"], &rows);
+    let letters = table(["DEAD LETTER", "KIND", "STATUS", "ATTEMPTS", "MOVED", "ERROR"], &rows);
     match page.cursor {
-        Some(cursor) => format!("{letters}\nthere may be more: --after {cursor}"),
+        Some(cursor) => format!("{letters}\nmore: --after {cursor}"),
         None => letters,
     }
 }
@@ -275,7 +277,7 @@ fn show(letter: &DeadLetter) -> String {
         at.zip(by.as_ref()).map(|(at, by)| format!("{at:.0} by {by}"))
     };
     let fields = [
-        ("letter", Some(letter.dead_letter_id.to_string())),
+        ("id", Some(letter.dead_letter_id.to_string())),
         ("job", Some(letter.job_id.to_string())),
         ("kind", Some(letter.job_kind.clone())),
         ("executor", Some(letter.executor.clone())),

@@ -1,4 +1,4 @@
-//! `towpath doctor`: what is wrong, and the command that mends it.
+//! `towpath doctor`: problems, and the command that fixes each.
 
 use std::process::ExitCode;
 
@@ -11,7 +11,7 @@ use crate::settings::Settings;
 use crate::{program, progress};
 
 pub(crate) async fn run(settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
-    let findings = progress::patience("examining", examine(settings)).await;
+    let findings = progress::patience("checking", examine(settings)).await;
     output.show(&findings, |findings| in_words(findings));
     Ok(match findings.iter().map(|finding| finding.level).max() {
         Some(Level::Fail) => ExitCode::from(EXIT_FAILURES),
@@ -20,10 +20,10 @@ pub(crate) async fn run(settings: &Settings, output: &Output) -> anyhow::Result<
     })
 }
 
-/// Everything that keeps us from looking closer is a finding too.
+/// A failure to connect is a finding too.
 async fn examine(settings: &Settings) -> Vec<Finding> {
     let private = settings.database_url.is_none();
-    // Starting a private PostgreSQL only to look at it would leave an empty one behind.
+    // Starting a private PostgreSQL only to inspect it would leave an empty one behind.
     if private && !settings.data.join("postgres").exists() {
         return vec![fresh(settings)];
     }
@@ -70,12 +70,12 @@ fn unreachable(error: &Error) -> Finding {
         check: "database",
         level: Level::Fail,
         message: error.to_string(),
-        fix: Some("see the message; the settings in use are shown by: towpath settings".to_owned()),
+        fix: Some("fix what the message names; show the settings in use with: towpath settings".to_owned()),
     }
 }
 
 fn disk(settings: &Settings) -> Option<DiskFact> {
-    // The link, if there is one, leads to where the files really are.
+    // statvfs follows a link to the real location.
     let path = settings.data.join("postgres");
     let stat = nix::sys::statvfs::statvfs(&path).ok()?;
     let unit = stat.fragment_size();

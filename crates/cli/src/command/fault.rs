@@ -13,27 +13,27 @@ use crate::settings::Settings;
 
 #[derive(Subcommand)]
 pub(crate) enum Fault {
-    /// What is set aside, newest trouble first
+    /// List items that loops set aside, latest failure first
     List {
         /// Only of this loop
         #[arg(long = "loop", value_name = "LOOP")]
         name: Option<String>,
-        /// At most this many
+        /// Maximum number to show
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(i32).range(1..=1000))]
         limit: i32,
     },
-    /// Try an item again in the loop's next pass, also one that was dropped
+    /// Retry an item in the loop's next pass, even if it was dropped
     Retry {
         /// The loop, as `fault list` shows it
         #[arg(value_name = "LOOP")]
         name: String,
         /// The item, as `fault list` shows it
         item: String,
-        /// Who, for the record; user@host if not given
+        /// Actor to record [default: user@host]
         #[arg(long, value_name = "ACTOR")]
         by: Option<String>,
     },
-    /// Never try an item again
+    /// Never retry an item
     Drop {
         /// The loop, as `fault list` shows it
         #[arg(value_name = "LOOP")]
@@ -54,12 +54,12 @@ pub(crate) async fn run(fault: Fault, settings: &Settings, output: &Output) -> a
             Fault::Retry { name, item, by } => {
                 database.loop_fault_retry(&name, &item, &by.unwrap_or_else(super::actor)).await?;
                 let answer = json!({ "loop": name, "item": item, "state": "waiting" });
-                output.show(&answer, |_| format!("{name} tries {item} again in its next pass"));
+                output.show(&answer, |_| format!("{name} will retry {item} in its next pass"));
             }
             Fault::Drop { name, item, by } => {
                 database.loop_fault_drop(&name, &item, by.attribution(&by.actor())).await?;
                 let answer = json!({ "loop": name, "item": item, "state": "dropped" });
-                output.show(&answer, |_| format!("{name} does not try {item} again"));
+                output.show(&answer, |_| format!("{name} will not retry {item}"));
             }
         }
         Ok(ExitCode::SUCCESS)
@@ -69,7 +69,7 @@ pub(crate) async fn run(fault: Fault, settings: &Settings, output: &Output) -> a
 
 fn list(faults: &[LoopFault]) -> String {
     if faults.is_empty() {
-        return "nothing is set aside".into();
+        return "no faults: no loop has set anything aside".into();
     }
     let row = |fault: &LoopFault| {
         let next = match (fault.state.as_str(), &fault.changed_by, &fault.reason) {
@@ -87,5 +87,5 @@ fn list(faults: &[LoopFault]) -> String {
         ]
     };
     let rows: Vec<_> = faults.iter().map(row).collect();
-    table(["LOOP", "ITEM", "TRIES", "LAST", "NEXT TRY", "WAIT BEHIND IT", "ERROR"], &rows)
+    table(["LOOP", "ITEM", "TRIES", "LAST", "NEXT RETRY", "WAIT BEHIND IT", "ERROR"], &rows)
 }

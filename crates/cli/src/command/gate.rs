@@ -13,16 +13,16 @@ use crate::settings::Settings;
 
 #[derive(Subcommand)]
 pub(crate) enum Gate {
-    /// Every gate, whether it is open, and who moved it last
+    /// List every gate, whether it is open, and who changed it last
     List,
-    /// Let work through
+    /// Open a gate: enable what it controls
     Open {
         /// The gate, as `gate list` shows it
         gate: String,
         #[command(flatten)]
         by: By,
     },
-    /// Stop it
+    /// Close a gate: disable what it controls
     Close {
         /// The gate, as `gate list` shows it
         gate: String,
@@ -57,7 +57,7 @@ fn list(gates: &[ConfigEntry]) -> String {
             [gate.key.clone(), state.to_owned(), last, gate.description.clone()]
         })
         .collect();
-    table(["GATE", "STATE", "LAST MOVED BY", "WHAT IT LETS THROUGH"], &rows)
+    table(["GATE", "STATE", "LAST CHANGED BY", "WHAT IT ENABLES"], &rows)
 }
 
 async fn move_gate(
@@ -80,7 +80,7 @@ async fn move_gate(
     let state = if to == GateMove::Open { "open" } else { "closed" };
     output.show(&set, |set| match set.changed {
         true => format!("{} is now {state}", set.key),
-        false => format!("{} was {state} already", set.key),
+        false => format!("{} is already {state}", set.key),
     });
     Ok(())
 }

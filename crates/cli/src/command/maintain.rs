@@ -1,4 +1,4 @@
-//! `towpath maintain`: leases that ran out, floors, counters, partitions, retention, schedules.
+//! `towpath maintain`: expired leases, floors, counters, partitions, retention, schedules.
 
 use std::process::ExitCode;
 
@@ -15,7 +15,7 @@ use crate::{metrics, program, shutdown};
 
 #[derive(Args)]
 pub(crate) struct Maintain {
-    /// Do everything once and end, for a timer of one's own
+    /// Run one pass and exit, for use with your own timer
     #[arg(long)]
     once: bool,
 }
@@ -31,7 +31,7 @@ pub(crate) async fn run(
         let database = program::database(&database, Login::Maintainer, settings).await?;
         let mut maintenance = Maintenance::new(database.clone());
         if maintain.once {
-            let done = progress::patience("maintaining", maintenance.run_once()).await;
+            let done = progress::patience("running maintenance", maintenance.run_once()).await;
             let report = done.as_ref().unwrap_or_else(|failure| &failure.report);
             let MaintenanceReport { reaped, fired, supervised, busy, stale, warned } = *report;
             let report = json!({
@@ -40,13 +40,13 @@ pub(crate) async fn run(
             });
             output.show(&report, |_| {
                 format!(
-                    "leases that ran out: {reaped}, ticks fired: {fired}, processes supervised: {supervised}, \
-                     silent executors: {stale}"
+                    "expired leases: {reaped}, schedule ticks: {fired}, processes supervised: {supervised}, \
+                     stale executors: {stale}"
                 )
             });
             done?;
         } else {
-            output.show(&json!({ "maintaining": true }), |_| "towpath maintains".to_owned());
+            output.show(&json!({ "maintaining": true }), |_| "towpath maintenance is running".to_owned());
             let numbers = Metrics::new();
             numbers.register(|registry| maintenance.register(registry));
             let survey = metrics::survey(&numbers, &database, &shutdown);

@@ -1,4 +1,4 @@
-//! `towpath man`: manual pages, made from what `--help` is made from.
+//! `towpath man`: manual pages, generated from the same definitions as `--help`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use crate::output::Output;
 
 #[derive(Args)]
 pub(crate) struct Man {
-    /// The directory to write to; it is made if it is not there
+    /// Output directory, created if missing
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
 }
@@ -19,13 +19,17 @@ pub(crate) struct Man {
 pub(crate) fn run(man: &Man, output: &Output) -> anyhow::Result<ExitCode> {
     let pages = write(man).with_context(|| format!("cannot write to {}", man.out.display()))?;
     output.show(&json!({ "pages": pages, "out": man.out }), |_| {
-        format!("{pages} pages in {}; look with: man {}/towpath.1", man.out.display(), man.out.display())
+        format!(
+            "wrote {pages} pages to {}; read them with: man {}/towpath.1",
+            man.out.display(),
+            man.out.display()
+        )
     });
     Ok(ExitCode::SUCCESS)
 }
 
-/// One page for each command. The settings of the process stand on the first one only: fifty flags
-/// on every page would hide the three that matter there.
+/// One page per command. Only the first lists the settings of the process: fifty flags on every page would
+/// hide the three that matter.
 fn write(man: &Man) -> std::io::Result<usize> {
     std::fs::create_dir_all(&man.out)?;
     let mut whole = crate::command_line().disable_help_subcommand(true);

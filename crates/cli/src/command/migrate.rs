@@ -13,16 +13,16 @@ use crate::settings::Settings;
 #[derive(Args)]
 #[command(group = clap::ArgGroup::new("how").multiple(false))]
 pub(crate) struct Migrate {
-    /// Only say whether there is anything to do: exit code 3 if there is
+    /// Only report whether a migration is needed: exit code 3 if so
     #[arg(long, group = "how")]
     check: bool,
-    /// Do it all in a transaction, then roll it back
+    /// Run everything in a transaction, then roll it back
     #[arg(long, group = "how")]
     dry_run: bool,
     /// Print the SQL instead of running it
     #[arg(long, group = "how")]
     dump_sql: bool,
-    /// Reinstall roles, grants, functions and views even if nothing seems to be missing
+    /// Reinstall roles, grants, functions and views even if they look complete
     #[arg(long, group = "how")]
     reinstall: bool,
     /// With --dump-sql: the newest migration the database already has
@@ -61,30 +61,41 @@ async fn run_on(session: &Session, migrate: &Migrate, output: &Output) -> anyhow
 
 fn status_in_words(status: &Status) -> String {
     match status {
-        status if status.is_current() => format!("the schema is current, at {}", status.applied),
+        status if status.is_current() => format!("the schema is up to date at version {}", status.applied),
         status if status.applied > status.known => {
-            format!("the schema is newer than this binary: at {}, known {}", status.applied, status.known)
+            format!(
+                "the schema is newer than this binary: version {}, this binary knows {}",
+                status.applied, status.known
+            )
         }
         status if status.pending.is_empty() => {
-            format!("the schema is at {}; functions and views are to be reinstalled", status.applied)
+            format!(
+                "the schema is at version {}; functions and views need to be reinstalled; run: towpath migrate",
+                status.applied
+            )
         }
-        status => format!("the schema is at {}; to run: {}", status.applied, status.pending.join(", ")),
+        status => format!(
+            "the schema is at version {}; pending migrations: {}; run: towpath migrate",
+            status.applied,
+            status.pending.join(", ")
+        ),
     }
 }
 
-/// What a run did, one line per thing.
+/// What a run did, one line each.
 pub(crate) fn report_in_words(report: &Report, mode: Mode) -> String {
     if !report.changed() {
         let kept = report.kept_newer_release.as_ref();
-        let kept = kept.map(|release| format!("; its functions are of the newer release {release} and stay"));
-        return format!("the schema is current, at {}{}", report.to, kept.unwrap_or_default());
+        let kept =
+            kept.map(|release| format!("; its functions belong to the newer release {release} and are kept"));
+        return format!("the schema is up to date at version {}{}", report.to, kept.unwrap_or_default());
     }
-    let done = if mode == Mode::DryRun { "would work, rolled back" } else { "done" };
+    let done = if mode == Mode::DryRun { "succeeded, rolled back" } else { "done" };
     let mut lines: Vec<String> = report.migrations.iter().map(|name| format!("{name}: {done}")).collect();
     if report.reinstalled {
         lines.push(format!("functions and views: {done}"));
     }
-    lines.extend(report.retired.iter().map(|function| format!("retired {function}")));
-    lines.push(format!("schema {} -> {}", report.from, report.to));
+    lines.extend(report.retired.iter().map(|function| format!("dropped {function}")));
+    lines.push(format!("schema version {} -> {}", report.from, report.to));
     lines.join("\n")
 }

@@ -44,93 +44,93 @@ use crate::settings::{Origins, Settings};
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Run everything on this machine until interrupted
+    /// Run every role in one process until interrupted
     Up(up::Up),
-    /// Run everything with living traffic on every plane, or make traffic for what runs already
+    /// Run everything with sample traffic, or send sample traffic to a running server
     Demo(demo::Demo),
-    /// Run the HTTP server alone; without a database it serves streams
+    /// Run only the HTTP server; without a database it serves streams
     Serve,
-    /// Streams of a running server
+    /// Manage streams of a running server
     #[command(alias = "streams")]
     Stream(stream::Stream),
-    /// Publish a message to a stream and to every session that follows it
+    /// Publish a message to a stream and its subscribed sessions
     Publish(session::Publish),
-    /// Let a session follow a stream
+    /// Subscribe a session to a stream
     Subscribe(session::Subscribe),
-    /// Let a session no longer follow a stream
+    /// Unsubscribe a session from a stream
     Unsubscribe(session::Unsubscribe),
-    /// Sessions of a running server
+    /// Manage sessions of a running server
     Sessions(session::Sessions),
-    /// Projects: their keys, tokens and origins
+    /// Manage projects: keys, tokens and origins
     #[command(subcommand)]
     Project(project::Project),
-    /// Run jobs until interrupted
+    /// Run a worker until interrupted
     Work(work::Work),
-    /// Keep the queue in shape until interrupted: reaper, schedules, partitions, retention
+    /// Run maintenance until interrupted: reaper, schedules, partitions, retention
     Maintain(maintain::Maintain),
-    /// Route events until interrupted: number them, make jobs of them, send webhooks
+    /// Run event routing until interrupted: positions, routes, webhooks
     Route(route::Route),
-    /// Bring the database to this binary's schema
+    /// Migrate the database to this binary's schema
     Migrate(migrate::Migrate),
-    /// The database itself
+    /// Manage the database
     #[command(subcommand)]
     Db(db::Db),
-    /// Everything on one screen, every second
+    /// Show a live overview in the terminal
     Top(top::Top),
-    /// Say what is wrong and what to do about it
+    /// Report problems and how to fix them
     Doctor,
-    /// Gates: what is let through
+    /// Manage gates: enable and disable parts of the system
     #[command(subcommand)]
     Gate(gate::Gate),
-    /// Config keys in the database: gates and numbers that change while everything runs
+    /// Manage config keys: gates and numbers that can change at run time
     #[command(subcommand)]
     Config(config::Config),
-    /// What people did on the dashboard
+    /// Show the audit log of the dashboard
     #[command(subcommand)]
     Audit(audit::Audit),
-    /// Jobs: enqueue, look, follow, end
+    /// Manage jobs: enqueue, list, watch, cancel, retry
     #[command(subcommand)]
     Job(job::Job),
-    /// Data that jobs name instead of carrying it: store, read, encrypt, erase
+    /// Manage stored payloads that jobs reference: store, read, encrypt, erase
     #[command(subcommand)]
     Payload(payload::Payload),
-    /// Dead letters: look, triage, run again
+    /// Manage dead letters: list, triage, replay
     #[command(subcommand)]
     Dlq(dlq::Dlq),
-    /// The queue as a whole
+    /// Manage the queue: health, backlog, pauses
     #[command(subcommand)]
     Queue(queue::Queue),
-    /// What loops have set aside because processing it fails: look, retry, drop
+    /// Manage faults, the items that loops set aside because they fail: list, retry, drop
     #[command(subcommand)]
     Fault(fault::Fault),
-    /// Periodic jobs
+    /// Manage schedules of periodic jobs
     #[command(subcommand)]
     Schedule(schedule::Schedule),
-    /// Executors: who claims what, with which token; who enqueues what
+    /// Manage executors, their tokens, and who may enqueue
     #[command(subcommand)]
     Executor(executor::Executor),
-    /// Events: emit, follow, explain, send again, verify
+    /// Manage events: emit, tail, explain, replay, verify
     #[command(subcommand)]
     Events(events::Events),
-    /// Routes: where events go, and what could not get there
+    /// Manage routes and their dead letters
     #[command(subcommand)]
     Routes(Box<routes::Routes>),
-    /// Event subscriptions: who hears what, who may read it
+    /// Manage event subscriptions and readers
     #[command(subcommand)]
     Subscriptions(subscriptions::Subscriptions),
-    /// Business processes: look, follow, decide
+    /// Manage business processes: list, watch, cancel, resolve
     #[command(subcommand)]
     Process(process::Process),
-    /// E-mail and SMS
+    /// Send and list e-mail and SMS
     #[command(subcommand)]
     Message(message::Message),
-    /// Every metric there is and what it says
+    /// List every metric and its meaning
     Metrics(metrics::Metrics),
-    /// Manual pages, one file a command
+    /// Write manual pages, one file per command
     Man(man::Man),
-    /// The settings of this process and where each comes from
+    /// Show every setting and where its value comes from
     Settings,
-    /// Shell completions, to standard output
+    /// Print shell completions
     Completions {
         /// The shell
         shell: clap_complete::Shell,
@@ -149,9 +149,9 @@ pub(crate) async fn run(
         Command::Demo(demo) => demo::run(demo, settings, origins, output).await,
         Command::Serve => serve::run(settings, origins, output).await,
         Command::Stream(stream) => stream::run(stream, settings, output).await,
-        Command::Publish(wish) => session::publish(wish, settings, output).await,
-        Command::Subscribe(wish) => session::subscribe(wish, settings, output).await,
-        Command::Unsubscribe(wish) => session::unsubscribe(wish, settings, output).await,
+        Command::Publish(args) => session::publish(args, settings, output).await,
+        Command::Subscribe(args) => session::subscribe(args, settings, output).await,
+        Command::Unsubscribe(args) => session::unsubscribe(args, settings, output).await,
         Command::Sessions(sessions) => session::sessions(sessions, settings, output).await,
         Command::Project(project) => project::run(project, settings, output).await,
         Command::Work(work) => work::run(work, settings, output).await,
@@ -176,7 +176,7 @@ pub(crate) async fn run(
         Command::Subscriptions(which) => subscriptions::run(which, settings, output).await,
         Command::Process(process) => process::run(process, settings, output).await,
         Command::Message(message) => message::run(message, settings, output).await,
-        Command::Metrics(wish) => Ok(metrics::run(&wish, output)),
+        Command::Metrics(args) => Ok(metrics::run(&args, output)),
         Command::Man(man) => man::run(&man, output),
         Command::Settings => {
             output.show(&origins.0, |origins| {
@@ -195,16 +195,16 @@ pub(crate) async fn run(
     }
 }
 
-/// Opens the database, makes sure the schema is ours, runs `work`, and closes it again.
+/// Opens the database, checks its schema, runs `work`, and closes it.
 async fn with_database<T>(
     settings: &Settings,
     work: impl AsyncFnOnce(Database) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    // Starting a private PostgreSQL only to find nothing in it would leave an empty one behind.
+    // Starting a private PostgreSQL here would leave an empty one behind.
     let installed = ["postgres", "towpath.lock"].iter().any(|name| settings.data.join(name).exists());
     if settings.database_url.is_none() && !installed {
         bail!(
-            "nothing is installed in {} yet; start with: towpath up, or name the directory with --data or a \
+            "nothing is installed in {} yet; start with: towpath up, or give the directory with --data or a \
              database with DATABASE_URL",
             settings.data.display()
         );
@@ -220,7 +220,7 @@ async fn with_database<T>(
     result
 }
 
-/// Who runs this command, for the audit.
+/// The user who runs this command, for the audit log.
 fn actor() -> String {
     let user = nix::unistd::User::from_uid(nix::unistd::Uid::current()).ok().flatten();
     let name = user.map_or_else(|| nix::unistd::Uid::current().to_string(), |user| user.name);

@@ -18,22 +18,22 @@ use crate::settings::Settings;
 
 #[derive(Subcommand)]
 pub(crate) enum Payload {
-    /// Store data and print its reference, for --payload-ref of a job
+    /// Store data and print its reference, for a job's --payload-ref
     Put {
-        /// The file; - for standard input
+        /// File to store; - for standard input
         file: PathBuf,
-        /// The tenant it belongs to
+        /// Project it belongs to
         #[arg(long, default_value = "default")]
         project: String,
-        /// What it is, as in HTTP
+        /// Content type
         #[arg(long, value_name = "TYPE", default_value = "application/json")]
         content_type: String,
     },
-    /// Print stored data, or write it to a file; audited
+    /// Print stored data, or write it to a file; the read is audited
     Get {
         /// Its reference, as in payload:0190f5a4-5c2e-7bb0-9f33-0123456789ab
         payload_ref: PayloadRef,
-        /// The file to write; standard output if not given
+        /// File to write [default: standard output]
         #[arg(long, value_name = "FILE")]
         output: Option<PathBuf>,
     },
@@ -42,25 +42,25 @@ pub(crate) enum Payload {
         /// Its reference, as in payload:0190f5a4-5c2e-7bb0-9f33-0123456789ab
         payload_ref: PayloadRef,
     },
-    /// Keys of projects that store their payloads encrypted
+    /// Manage encryption keys of projects
     #[command(subcommand)]
     Key(Key),
 }
 
 #[derive(Subcommand)]
 pub(crate) enum Key {
-    /// The keys of all projects
+    /// List the keys of all projects
     List,
-    /// Make the next key of a project; the first one turns encryption on
+    /// Create the next key of a project; the first key turns encryption on
     Rotate {
         /// The project
         project: String,
     },
-    /// Erase every key of a project: nothing that it stored encrypted can be read again
+    /// Erase every key of a project; its encrypted payloads can never be read again
     Erase {
         /// The project
         project: String,
-        /// Yes, for good
+        /// Erase them; this cannot be undone
         #[arg(long)]
         yes: bool,
     },
@@ -96,18 +96,18 @@ async fn run_key(key: Key, database: &Database, output: &Output) -> anyhow::Resu
         Key::Rotate { project } => {
             let key_id = database.payload_key_rotate(&project, &super::actor()).await?;
             output.show(&json!({ "project": project, "key_id": key_id }), |_| {
-                format!("payloads of {project} are encrypted with key {key_id} from now on")
+                format!("new payloads of {project} are now encrypted with key {key_id}")
             });
         }
         Key::Erase { project, yes: false } => bail!(
-            "this erases every key of {project}: nothing that it stored encrypted can be read again, by anybody. \
-             Say --yes to do it"
+            "this erases every key of {project}, and its encrypted payloads can never be read again; \
+             confirm with --yes"
         ),
         Key::Erase { project, yes: true } => {
             let erased = database.payload_key_erase(&project, &super::actor()).await?;
             output.show(&json!({ "project": project, "erased": erased }), |_| {
                 format!(
-                    "erased {erased} keys of {project}; backups and archived WAL hold them, wrapped, until they go too"
+                    "erased {erased} keys of {project}; backups and archived WAL still hold them, wrapped, until you delete those"
                 )
             });
         }
@@ -137,7 +137,7 @@ async fn get(
     Ok(())
 }
 
-/// The data, and one byte more than the database takes at most, so that it can say so.
+/// Reads at most one byte more than the database accepts, so that the database can refuse it.
 fn read(file: &Path) -> anyhow::Result<Vec<u8>> {
     let mut data = Vec::new();
     let most = BYTES_MAX as u64 + 1;
@@ -155,7 +155,8 @@ fn read(file: &Path) -> anyhow::Result<Vec<u8>> {
 
 fn in_words(keys: &[PayloadKey]) -> String {
     if keys.is_empty() {
-        return "no project encrypts its payloads; start with: towpath payload key rotate PROJECT".into();
+        return "no project encrypts its payloads; turn it on with: towpath payload key rotate PROJECT"
+            .into();
     }
     let line = |key: &PayloadKey| {
         let erased = key.erased_at.map_or_else(String::new, |at| {
@@ -169,5 +170,5 @@ fn in_words(keys: &[PayloadKey]) -> String {
             erased,
         ]
     };
-    table(["PROJECT", "KEY", "MADE", "BY", "ERASED"], &keys.iter().map(line).collect::<Vec<_>>())
+    table(["PROJECT", "KEY", "CREATED", "BY", "ERASED"], &keys.iter().map(line).collect::<Vec<_>>())
 }

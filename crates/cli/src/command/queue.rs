@@ -16,38 +16,38 @@ use crate::settings::Settings;
 
 #[derive(Subcommand)]
 pub(crate) enum Queue {
-    /// Counts, gates and heartbeats
+    /// Show counts, gates and heartbeats
     Health {
-        /// End with code 3 if an executor is late, a lease has run out, or a gate is closed
+        /// Exit with code 3 if an executor is late, a lease has expired, or a gate is closed
         #[arg(long)]
         check: bool,
     },
-    /// Unfinished jobs by kind and state
+    /// Show unfinished jobs by kind and state
     Backlog,
-    /// Let nobody claim a kind; running jobs run on, enqueueing goes on
+    /// Pause a job kind; running jobs continue, and new jobs can be enqueued
     Pause {
         /// The kind
         kind: String,
-        /// Even if nothing here knows the kind yet
+        /// Allow a kind that does not exist yet
         #[arg(long)]
         unseen: bool,
         #[command(flatten)]
         by: By,
     },
-    /// End a pause
+    /// Resume a paused job kind
     Resume {
         /// The kind
         kind: String,
-        /// Who, for the record; user@host if not given
+        /// Actor to record [default: user@host]
         #[arg(long, value_name = "ACTOR")]
         by: Option<String>,
     },
-    /// Who paused and resumed what, newest first
+    /// Show the history of pauses, newest first
     Pauses {
-        /// Of this kind only
+        /// Only this kind
         kind: Option<String>,
     },
-    /// Forget the heartbeat of an executor that will not come back
+    /// Remove the heartbeat of an executor that is gone
     Forget {
         /// Its name, as `queue health` shows it
         executor: String,
@@ -70,7 +70,7 @@ pub(crate) async fn run(queue: Queue, settings: &Settings, output: &Output) -> a
                 let set = database.queue_pause(&kind, by.attribution(&by.actor())).await?;
                 output.show(&set, |set| match set.changed {
                     true => format!("{} is paused; resume with: towpath queue resume {0}", set.job_kind),
-                    false => format!("{} was paused already", set.job_kind),
+                    false => format!("{} is already paused", set.job_kind),
                 });
             }
             Queue::Pauses { kind } => {
@@ -82,7 +82,7 @@ pub(crate) async fn run(queue: Queue, settings: &Settings, output: &Output) -> a
                 let set = database.queue_resume(&kind, &by.unwrap_or_else(super::actor)).await?;
                 let paused = database.queue_paused().await?;
                 output.show(&set, |set| match set.changed {
-                    true => format!("{} runs again", set.job_kind),
+                    true => format!("{} is resumed", set.job_kind),
                     false => match nearest(&kind, paused.iter().map(|pause| pause.job_kind.as_str())) {
                         Some(near) => format!("{kind} was not paused; did you mean {near}?"),
                         None => format!("{kind} was not paused"),
@@ -97,7 +97,7 @@ pub(crate) async fn run(queue: Queue, settings: &Settings, output: &Output) -> a
 
 fn pauses_in_words(history: &[PauseMove]) -> String {
     if history.is_empty() {
-        return "nothing was ever paused".into();
+        return "no job kind has been paused".into();
     }
     let row = |moved: &PauseMove| {
         let reason = moved.reason.clone().unwrap_or_default();
@@ -117,17 +117,17 @@ async fn forget(executor: &str, database: &Database, output: &Output) -> anyhow:
         Err(Error::NotFound(_)) => {
             let known = database.queue_heartbeats().await?;
             match nearest(executor, known.iter().map(|row| row.executor_name.as_str())) {
-                Some(near) => bail!("there is no heartbeat of {executor}; did you mean {near}?"),
-                None => bail!("there is no heartbeat of {executor}; see: towpath queue health"),
+                Some(near) => bail!("no heartbeat of {executor}; did you mean {near}?"),
+                None => bail!("no heartbeat of {executor}; list them with: towpath queue health"),
             }
         }
         other => other?,
     }
-    output.show(&json!({ "forgotten": executor }), |_| format!("the heartbeat of {executor} is forgotten"));
+    output.show(&json!({ "forgotten": executor }), |_| format!("removed the heartbeat of {executor}"));
     Ok(())
 }
 
-/// A pause under a mistyped name would look like success and stop nothing.
+/// Pausing a mistyped kind would look like success and pause nothing.
 async fn refuse_unseen(kind: &str, database: &Database) -> anyhow::Result<()> {
     let mut known: BTreeSet<String> =
         database.queue_backlog().await?.into_iter().map(|b| b.job_kind).collect();
@@ -138,15 +138,15 @@ async fn refuse_unseen(kind: &str, database: &Database) -> anyhow::Result<()> {
     }
     match nearest(kind, known.iter().map(String::as_str)) {
         Some(near) => {
-            bail!("nothing here knows the kind {kind}; did you mean {near}? --unseen pauses it anyway")
+            bail!("unknown kind {kind}; did you mean {near}? To pause it anyway, add --unseen")
         }
-        None => bail!("nothing here knows the kind {kind}; --unseen pauses it anyway"),
+        None => bail!("unknown kind {kind}; to pause it anyway, add --unseen"),
     }
 }
 
 async fn health(check: bool, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
     let rows = database.queue_health().await?;
-    let Some(queue) = rows.first() else { bail!("v_queue_health shows nothing; see: towpath doctor") };
+    let Some(queue) = rows.first() else { bail!("v_queue_health is empty; run: towpath doctor") };
     let late = |row: &QueueHealth| row.freshness.as_ref().is_some_and(|freshness| freshness != "fresh");
     let bad = rows.iter().any(late)
         || queue.leases_expired > 0
@@ -159,7 +159,7 @@ fn health_in_words(rows: &[QueueHealth]) -> String {
     let Some(queue) = rows.first() else { return String::new() };
     let gate = |open: bool| if open { "open" } else { "closed" };
     let oldest =
-        queue.oldest_due_at.map_or_else(|| "nothing is due".into(), |at| format!("due since {at:.0}"));
+        queue.oldest_due_at.map_or_else(|| "no job is due".into(), |at| format!("oldest due since {at:.0}"));
     let mut lines = vec![
         format!(
             "unfinished    {} queued ({} blocked), {} leased, {} in progress, {} waiting to retry; {oldest}",
@@ -170,16 +170,16 @@ fn health_in_words(rows: &[QueueHealth]) -> String {
             queue.jobs_retry_waiting
         ),
         format!(
-            "ended         {} succeeded, {} failed attempts, {} dead, {} cancelled",
+            "finished      {} succeeded, {} failed attempts, {} dead, {} cancelled",
             queue.jobs_succeeded, queue.attempts_failed, queue.jobs_dead_letter, queue.jobs_cancelled
         ),
         format!("dead letters  {} pending", queue.dead_letters_pending),
         format!(
-            "executors     {} of {} subscriptions enabled, {} kinds paused, {} leases past their end",
+            "executors     {} of {} subscriptions enabled, {} kinds paused, {} expired leases",
             queue.subscriptions_enabled, queue.subscription_rules, queue.kinds_paused, queue.leases_expired
         ),
         format!(
-            "events        {} to route, {} deliveries wait, {} dead letters, {} of {} broadcast in 24 hours",
+            "events        {} to route, {} deliveries waiting, {} dead letters, {} of {} broadcast in 24 hours",
             queue.event_slowest_lag,
             queue.deliveries_waiting,
             queue.route_dead_letters_open,
@@ -194,15 +194,15 @@ fn health_in_words(rows: &[QueueHealth]) -> String {
             gate(queue.heartbeat_enabled)
         ),
     ];
-    let beats: Vec<_> = rows.iter().filter_map(heartbeat).collect();
-    if beats.is_empty() {
+    let heartbeats: Vec<_> = rows.iter().filter_map(heartbeat).collect();
+    if heartbeats.is_empty() {
         lines.push("heartbeats    none yet".into());
         return lines.join("\n");
     }
     format!(
         "{}\n\n{}",
         lines.join("\n"),
-        table(["EXECUTOR", "KIND", "LAST SEEN", "FRESHNESS", "STATUS", "JOB"], &beats)
+        table(["EXECUTOR", "KIND", "LAST SEEN", "FRESHNESS", "STATUS", "JOB"], &heartbeats)
     )
 }
 
@@ -233,14 +233,14 @@ fn backlog_in_words(backlog: &[Backlog], paused: &[Pause]) -> String {
         })
         .collect();
     let mut lines = match rows.is_empty() {
-        true => vec!["nothing is unfinished".to_owned()],
+        true => vec!["no unfinished jobs".to_owned()],
         false => {
             vec![table(["KIND", "STATE", "JOBS", "BLOCKED", "OLDEST", "NEXT DUE", "ATTEMPTS"], &rows)]
         }
     };
     for pause in paused {
         let Pause { job_kind, paused_by, paused_at, reason } = pause;
-        lines.push(format!("{job_kind} is paused by {paused_by} since {paused_at:.0}: {reason}"));
+        lines.push(format!("{job_kind} was paused by {paused_by} at {paused_at:.0}: {reason}"));
     }
     lines.join("\n")
 }

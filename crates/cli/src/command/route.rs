@@ -1,4 +1,4 @@
-//! `towpath route`: the route role alone: sequencer, route workers, webhooks.
+//! `towpath route`: only the route role: sequencer, route workers, webhooks.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::{metrics, program, shutdown};
 
 #[derive(Args)]
 pub(crate) struct Route {
-    /// Route only for this worker; may be given several times [default: every registered one]
+    /// Run only this route worker; repeatable [default: every registered one]
     #[arg(long = "worker", value_name = "NAME")]
     workers: Vec<String>,
-    /// Never listen for notifications, only poll: for connections through a transaction pooler
+    /// Poll instead of listening for notifications, for connections through a transaction pooler
     #[arg(long)]
     poll_only: bool,
 }
@@ -33,7 +33,7 @@ pub(crate) async fn run(route: Route, settings: &Settings, output: &Output) -> a
         for name in &route.workers {
             if !known.iter().any(|worker| worker.worker_name == *name) {
                 let names: Vec<&str> = known.iter().map(|worker| worker.worker_name.as_str()).collect();
-                anyhow::bail!("there is no route worker {name}; registered are: {}", names.join(", "));
+                anyhow::bail!("there is no route worker {name}; registered: {}", names.join(", "));
             }
         }
         let config = Config {

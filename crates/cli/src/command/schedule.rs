@@ -21,17 +21,17 @@ const RUNS_SHOWN: usize = 3;
 
 #[derive(Subcommand)]
 pub(crate) enum Schedule {
-    /// Every schedule and when it runs next
+    /// List every schedule and its next run
     List,
-    /// Make a schedule
+    /// Add a schedule
     Add(Box<Add>),
-    /// No runs until resumed
+    /// Pause a schedule
     Pause(Named),
-    /// Run again, from the next tick on
+    /// Resume a schedule from its next tick
     Resume(Named),
-    /// Enqueue its job once, now, beside its ticks
+    /// Enqueue its job once, now, in addition to its ticks
     Run(Named),
-    /// Forget a schedule; the jobs it made stay
+    /// Remove a schedule; jobs it enqueued stay
     Remove {
         /// Its name
         name: String,
@@ -42,22 +42,22 @@ pub(crate) enum Schedule {
 pub(crate) struct Add {
     /// Its name
     name: String,
-    /// A cron expression: minute hour day-of-month month day-of-week, with seconds in front if needed
+    /// Cron expression: minute hour day-of-month month day-of-week, optionally with seconds first
     expression: String,
-    /// The kind of its jobs
+    /// Kind of the jobs it enqueues
     kind: String,
-    /// The time zone whose clock it follows
+    /// Time zone of the expression
     #[arg(long, value_name = "ZONE", default_value = "UTC")]
     zone: String,
-    /// What to do with runs missed while nobody was there
+    /// What to do with runs missed while maintenance was not running
     #[arg(long, value_name = "POLICY", default_value = "last")]
     catch_up: CatchUp,
     #[command(flatten)]
     template: Template,
-    /// Change the schedule of this name
+    /// Replace an existing schedule
     #[arg(long)]
     replace: bool,
-    /// Who, for the record; user@host if not given
+    /// Actor to record [default: user@host]
     #[arg(long, value_name = "ACTOR")]
     by: Option<String>,
 }
@@ -66,7 +66,7 @@ pub(crate) struct Add {
 pub(crate) struct Named {
     /// Its name
     name: String,
-    /// Who, for the record; user@host if not given
+    /// Actor to record [default: user@host]
     #[arg(long, value_name = "ACTOR")]
     by: Option<String>,
 }
@@ -79,16 +79,16 @@ impl Named {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum CatchUp {
-    /// Forget them
+    /// Skip them
     Skip,
-    /// Run the last one
+    /// Run only the last one
     Last,
-    /// Run every one
+    /// Run all of them
     All,
 }
 
 impl CatchUp {
-    fn word(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             CatchUp::Skip => "skip",
             CatchUp::Last => "last",
@@ -111,14 +111,14 @@ pub(crate) async fn run(
                 let set = known(set, &named.name, &database).await?;
                 output.show(&set, |set| match set.changed {
                     true => format!("{} is paused", set.name),
-                    false => format!("{} was paused already", set.name),
+                    false => format!("{} is already paused", set.name),
                 });
             }
             Schedule::Resume(named) => resume(&named, &database, output).await?,
             Schedule::Run(named) => run_now(&named, &database, output).await?,
             Schedule::Remove { name } => {
                 known(database.schedule_delete(&name).await, &name, &database).await?;
-                output.show(&json!({ "removed": name }), |_| format!("{name} is removed"));
+                output.show(&json!({ "removed": name }), |_| format!("removed schedule {name}"));
             }
         }
         Ok(ExitCode::SUCCESS)
@@ -130,14 +130,14 @@ async fn put(add: Add, database: &Database, output: &Output) -> anyhow::Result<(
     let Add { name, expression, kind, zone, catch_up, template, replace, by } = add;
     let cron = Cron::parse(&expression, &zone).map_err(|words| anyhow!(words))?;
     if !replace && database.schedule_list().await?.iter().any(|row| row.name == name) {
-        bail!("there is a schedule {name} already; change it with --replace, see: towpath schedule list");
+        bail!("schedule {name} already exists; change it with --replace");
     }
     let runs = next_runs(&cron, &expression, database).await?;
     let spec = ScheduleSpec {
         name: &name,
         expression: &expression,
         time_zone: &zone,
-        catch_up: catch_up.word(),
+        catch_up: catch_up.name(),
         job: template.as_json(&kind)?,
         next_at: runs[0],
         actor: &by.unwrap_or_else(super::actor),
@@ -146,18 +146,22 @@ async fn put(add: Add, database: &Database, output: &Output) -> anyhow::Result<(
     let data =
         json!({ "name": put.name, "created": put.created, "next_runs": runs, "in_words": cron.describe() });
     output.show(&data, |_| {
-        let done = if put.created { "is made" } else { "is changed" };
-        format!("{name} {done}: {} ({zone})\nnext runs: {}", cron.describe(), runs_in_words(&runs, &zone))
+        let done = if put.created { "created" } else { "changed" };
+        format!(
+            "{done} schedule {name}: {} ({zone})\nnext runs: {}",
+            cron.describe(),
+            runs_in_words(&runs, &zone)
+        )
     });
     Ok(())
 }
 
-/// The next runs by the database's clock, which is the one that counts; never none.
+/// The next runs by the database's clock, which decides; never empty.
 async fn next_runs(cron: &Cron, expression: &str, database: &Database) -> anyhow::Result<Vec<Timestamp>> {
     let now = database.schedule_due(1).await?.now;
     let runs: Vec<Timestamp> = cron.ticks_after(now).take(RUNS_SHOWN).collect();
     if runs.is_empty() {
-        bail!("{expression:?} never comes: no such day is in the calendar");
+        bail!("{expression:?} never runs: the calendar has no such day");
     }
     Ok(runs)
 }
@@ -166,12 +170,12 @@ async fn resume(named: &Named, database: &Database, output: &Output) -> anyhow::
     let row = find(&named.name, database).await?;
     let cron = Cron::parse(&row.expression, &row.time_zone).map_err(|words| anyhow!(words))?;
     let runs = next_runs(&cron, &row.expression, database).await?;
-    // A schedule that was running keeps the tick it waits for.
+    // A schedule that was not paused keeps its next tick.
     let next_at = if row.paused { runs[0] } else { row.next_at };
     let set = database.schedule_resume(&named.name, next_at, &named.actor()).await?;
     output.show(&json!({ "name": set.name, "changed": set.changed, "next_runs": runs }), |_| {
         match set.changed {
-            true => format!("{} runs again; next runs: {}", set.name, runs_in_words(&runs, &row.time_zone)),
+            true => format!("{} is resumed; next runs: {}", set.name, runs_in_words(&runs, &row.time_zone)),
             false => format!("{} was not paused", set.name),
         }
     });
@@ -198,7 +202,7 @@ async fn run_now(named: &Named, database: &Database, output: &Output) -> anyhow:
         job = job.max_attempts(attempts);
     }
     let job_id = database.enqueue(&job).await?.job_id;
-    output.show(&json!({ "name": row.name, "job_id": job_id }), |_| format!("job {job_id} is queued"));
+    output.show(&json!({ "name": row.name, "job_id": job_id }), |_| format!("enqueued job {job_id}"));
     Ok(())
 }
 
@@ -210,7 +214,7 @@ async fn find(name: &str, database: &Database) -> anyhow::Result<Row> {
     }
 }
 
-/// The answer, with a near name where there is no schedule of this one.
+/// Adds a similar name to a "not found" error.
 async fn known<T>(answer: Result<T, Error>, name: &str, database: &Database) -> anyhow::Result<T> {
     match answer {
         Err(Error::NotFound(_)) => Err(unknown(name, &database.schedule_list().await?)),
@@ -221,11 +225,11 @@ async fn known<T>(answer: Result<T, Error>, name: &str, database: &Database) -> 
 fn unknown(name: &str, rows: &[Row]) -> anyhow::Error {
     match nearest(name, rows.iter().map(|row| row.name.as_str())) {
         Some(near) => anyhow!("there is no schedule {name}; did you mean {near}?"),
-        None => anyhow!("there is no schedule {name}; see: towpath schedule list"),
+        None => anyhow!("there is no schedule {name}; list them with: towpath schedule list"),
     }
 }
 
-/// Moments on the clock of the schedule's own zone.
+/// Times in the schedule's own zone.
 fn runs_in_words(runs: &[Timestamp], zone: &str) -> String {
     let words = runs.iter().map(|run| match run.in_tz(zone) {
         Ok(zoned) => zoned.strftime("%Y-%m-%d %H:%M:%S %Z").to_string(),
@@ -236,7 +240,7 @@ fn runs_in_words(runs: &[Timestamp], zone: &str) -> String {
 
 fn list(rows: &[Row]) -> String {
     if rows.is_empty() {
-        return "no schedules; make one with: towpath schedule add NAME \"0 7 * * *\" KIND".into();
+        return "no schedules; add one with: towpath schedule add NAME \"0 7 * * *\" KIND".into();
     }
     let rows: Vec<_> = rows
         .iter()

@@ -1,4 +1,4 @@
-//! `towpath serve`: the HTTP server alone, with streams on the embedded store.
+//! `towpath serve`: only the HTTP server, with streams on the embedded store.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use towpath_db::Database;
 use towpath_server::metrics::Metrics;
 use towpath_streams::Circuits;
 
-use crate::door::Door;
 use crate::output::Output;
+use crate::server_file::ServerFile;
 use crate::settings::{Origins, Settings};
 use crate::streams::Dashboard;
 use crate::{dashboard, master_key, metrics, shutdown, streams, trace};
 
-/// Without a database it serves streams alone.
+/// Without a database it serves only streams.
 pub(crate) async fn run(settings: &Settings, origins: &Origins, output: &Output) -> anyhow::Result<ExitCode> {
     let shutdown = shutdown::on_signal()?;
     towpath_server::descriptors::raise();
@@ -32,9 +32,9 @@ pub(crate) async fn run(settings: &Settings, origins: &Origins, output: &Output)
     };
     let scheme = if tls.is_some() { "https" } else { "http" };
     let address = format!("{scheme}://{}", listener.local_addr()?);
-    tracing::info!("ready at {address}; Ctrl-C stops it");
-    let door = Door::new(&address);
-    let doorplate = door.show(&settings.data)?;
+    tracing::info!("ready at {address}; Ctrl-C to stop");
+    let server_file = ServerFile::new(&address);
+    let server_file_guard = server_file.write_to(&settings.data)?;
     output.show(&json!({ "ready": address }), |_| format!("towpath is ready: {address}/v1/stream/"));
     let circuits = Circuits::default();
     let pages = match database.clone() {
@@ -63,11 +63,11 @@ pub(crate) async fn run(settings: &Settings, origins: &Origins, output: &Output)
         metrics: numbers.clone(),
         metrics_access: metrics::access(settings, settings.listen),
         tracer: tracer.clone(),
-        admin_token: Some(door.token),
+        admin_token: Some(server_file.token),
         pages,
     };
     towpath_server::run(listener, config, shutdown).await;
-    drop(doorplate);
+    drop(server_file_guard);
     trace::end(tracer).await;
     published.await?;
     if let Some(survey) = survey {

@@ -24,28 +24,28 @@ pub(crate) struct Sessions {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Sessions of the project
+    /// List sessions of the project
     List {
-        /// Only ids behind this one
+        /// Only ids after this one
         #[arg(long)]
         after: Option<String>,
-        /// At most this many
+        /// Maximum number to show
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1000))]
         limit: u16,
     },
-    /// Streams that sessions follow, and how far behind each is
+    /// List the streams that sessions follow, with lag
     Sources,
-    /// One session and what it follows
+    /// Show one session and its subscriptions
     Show {
         /// The session
         session: String,
     },
-    /// Let a session live longer
+    /// Extend a session's expiry
     Touch {
         /// The session
         session: String,
     },
-    /// End a session with its stream and its subscriptions
+    /// Delete a session with its stream and subscriptions
     Delete {
         /// The session
         session: String,
@@ -59,9 +59,9 @@ pub(crate) struct Subscribe {
     project: String,
     /// The session, a UUID
     session: String,
-    /// The stream it follows
+    /// The stream to subscribe to
     stream: String,
-    /// Wrap messages in {stream, offset, data}, to tell several streams apart
+    /// Wrap messages in {stream, offset, data}, to tell several streams apart in one session
     #[arg(long)]
     envelope: bool,
 }
@@ -73,7 +73,7 @@ pub(crate) struct Unsubscribe {
     project: String,
     /// The session
     session: String,
-    /// The stream it no longer follows
+    /// The stream to unsubscribe from
     stream: String,
 }
 
@@ -84,9 +84,9 @@ pub(crate) struct Publish {
     project: String,
     /// The stream
     stream: String,
-    /// What to publish; standard input if it is left out
+    /// Message to publish [default: standard input]
     message: Option<String>,
-    /// Its type [default: the stream's]
+    /// Content type [default: the stream's]
     #[arg(long)]
     content_type: Option<String>,
 }
@@ -116,63 +116,64 @@ pub(crate) async fn sessions(
         }
         Action::Touch { session } => {
             let touched = ask(&client, Method::POST, &format!("session/{session}/touch"), None).await?;
-            output
-                .show(&touched, |touched| format!("{session} lives until {}", moment(&touched["expiresAt"])));
+            output.show(&touched, |touched| {
+                format!("session {session} expires at {}", moment(&touched["expiresAt"]))
+            });
         }
         Action::Delete { session } => {
             let deleted = ask(&client, Method::DELETE, &format!("session/{session}"), None).await?;
-            output.show(&deleted, |_| format!("{session} is deleted"));
+            output.show(&deleted, |_| format!("deleted session {session}"));
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) async fn subscribe(
-    wish: Subscribe,
+    args: Subscribe,
     settings: &Settings,
     output: &Output,
 ) -> anyhow::Result<ExitCode> {
-    let client = Client::new(settings, wish.project)?;
-    let mut body = json!({ "sessionId": wish.session, "streamId": wish.stream });
-    if wish.envelope {
+    let client = Client::new(settings, args.project)?;
+    let mut body = json!({ "sessionId": args.session, "streamId": args.stream });
+    if args.envelope {
         body["envelope"] = json!(true);
     }
     let answer = ask(&client, Method::POST, "subscribe", Some(body)).await?;
     output.show(&answer, |answer| {
         let path = answer["sessionStreamPath"].as_str().unwrap_or_default();
-        format!("{} follows {}; read it at {path}", wish.session, wish.stream)
+        format!("session {} subscribed to {}; read it at {path}", args.session, args.stream)
     });
     Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) async fn unsubscribe(
-    wish: Unsubscribe,
+    args: Unsubscribe,
     settings: &Settings,
     output: &Output,
 ) -> anyhow::Result<ExitCode> {
-    let client = Client::new(settings, wish.project)?;
-    let body = json!({ "sessionId": wish.session, "streamId": wish.stream });
+    let client = Client::new(settings, args.project)?;
+    let body = json!({ "sessionId": args.session, "streamId": args.stream });
     let answer = ask(&client, Method::DELETE, "unsubscribe", Some(body)).await?;
     output.show(&answer, |answer| match answer["unsubscribed"] == true {
-        true => format!("{} no longer follows {}", wish.session, wish.stream),
-        false => format!("{} did not follow {}", wish.session, wish.stream),
+        true => format!("session {} unsubscribed from {}", args.session, args.stream),
+        false => format!("session {} was not subscribed to {}", args.session, args.stream),
     });
     Ok(ExitCode::SUCCESS)
 }
 
-pub(crate) async fn publish(wish: Publish, settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
-    let client = Client::new(settings, wish.project)?;
-    let content_type = match wish.content_type {
+pub(crate) async fn publish(args: Publish, settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
+    let client = Client::new(settings, args.project)?;
+    let content_type = match args.content_type {
         Some(content_type) => content_type,
         None => {
-            let head = client.send(client.request(Method::HEAD, &wish.stream)).await?;
-            header(&head, "content-type").context("the server names no content type")?
+            let head = client.send(client.request(Method::HEAD, &args.stream)).await?;
+            header(&head, "content-type").context("the server sent no content type")?
         }
     };
-    let data = match wish.message {
+    let data = match args.message {
         Some(data) => data.into_bytes(),
         None if std::io::stdin().is_terminal() => {
-            bail!("nothing to publish; give it as an argument or pipe it in")
+            bail!("nothing to publish; pass the message as an argument or on standard input")
         }
         None => {
             tokio::task::spawn_blocking(|| {
@@ -182,11 +183,11 @@ pub(crate) async fn publish(wish: Publish, settings: &Settings, output: &Output)
             .await??
         }
     };
-    let request = client.at(Method::POST, &format!("publish/{}", wish.stream));
+    let request = client.at(Method::POST, &format!("publish/{}", args.stream));
     let response = client.send(request.header("content-type", content_type).body(data)).await?;
     let number = |name: &str| header(&response, name).and_then(|text| text.parse::<u64>().ok());
     let answer = json!({
-        "stream": wish.stream,
+        "stream": args.stream,
         "next_offset": header(&response, "stream-next-offset"),
         "count": number("stream-fanout-count"),
         "successes": number("stream-fanout-successes"),
@@ -195,7 +196,7 @@ pub(crate) async fn publish(wish: Publish, settings: &Settings, output: &Output)
     });
     output.show(&answer, |answer| {
         let mode = answer["mode"].as_str().unwrap_or("-");
-        format!("{}: {} sessions, {mode}, {} delivered", wish.stream, answer["count"], answer["successes"])
+        format!("{}: {} sessions, {mode}, {} delivered", args.stream, answer["count"], answer["successes"])
     });
     Ok(ExitCode::SUCCESS)
 }
@@ -206,7 +207,7 @@ async fn ask(client: &Client, method: Method, path: &str, body: Option<Value>) -
         Some(body) => request.json(&body),
         None => request,
     };
-    client.send(request).await?.json().await.context("the answer is not JSON")
+    client.send(request).await?.json().await.context("the server's response is not JSON")
 }
 
 fn list_in_words(list: &Value) -> String {
@@ -222,7 +223,7 @@ fn list_in_words(list: &Value) -> String {
         })
         .collect();
     if rows.is_empty() {
-        return "no sessions; one begins when it follows a stream: towpath subscribe SESSION STREAM".into();
+        return "no sessions; create one with: towpath subscribe SESSION STREAM".into();
     }
     table(["SESSION", "EXPIRES", "STREAMS"], &rows)
 }
@@ -239,7 +240,7 @@ fn sources_in_words(list: &Value) -> String {
         })
         .collect();
     if rows.is_empty() {
-        return "no session follows a stream".into();
+        return "no session is subscribed to a stream".into();
     }
     table(["STREAM", "SESSIONS", "LAG BYTES", "CIRCUIT", "NEXT OFFSET"], &rows)
 }
@@ -256,7 +257,7 @@ fn session_in_words(session: &Value) -> String {
         })
         .collect();
     format!(
-        "{} until {}, read at {}\n{}",
+        "session {} expires at {}, read it at {}\n{}",
         text("sessionId"),
         moment(&session["expiresAt"]),
         text("sessionStreamPath"),

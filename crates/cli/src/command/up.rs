@@ -1,4 +1,4 @@
-//! `towpath up`: every role there is, in one process.
+//! `towpath up`: every role in one process.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -24,9 +24,9 @@ use towpath_worker::Maintenance;
 use super::demo::{Demo, Place, Tally};
 use super::migrate::report_in_words;
 use super::work::EXECUTOR;
-use crate::door::Door;
 use crate::output::Output;
 use crate::program::Programs;
+use crate::server_file::ServerFile;
 use crate::session::cluster_config;
 use crate::settings::{Origins, Settings};
 use crate::streams::Dashboard;
@@ -37,7 +37,7 @@ pub(crate) struct Up {
     /// Open every gate, for development
     #[arg(long)]
     dev: bool,
-    /// Traffic to make as soon as it runs
+    /// Sample traffic to start
     #[arg(skip)]
     demo: Option<Demo>,
 }
@@ -59,7 +59,7 @@ pub(crate) async fn run(
     towpath_server::descriptors::raise();
     tracing::info!("towpath {}: {}", env!("CARGO_PKG_VERSION"), origins.in_words());
     let tls = streams::tls(settings)?;
-    // Asked for again later; what is wrong with it is said before anything is started.
+    // Checked again later; a mistake is reported before anything starts.
     streams::for_server(settings)?;
     streams::require_keys(settings, Dashboard::Served).await?;
     let transports = match (&up.demo, up.dev) {
@@ -67,21 +67,21 @@ pub(crate) async fn run(
         (None, true) => settings.message.transports_or_log()?,
         (None, false) => settings.message.transports()?,
     };
-    // The port first: if it is taken, nothing has been written or started yet.
+    // Bind the port first: if it is taken, nothing has been written or started yet.
     let listener = listen(settings).await?;
     let metrics_listener = metrics::listen(settings).await?;
     tokio::select! {
         running = Running::start(&up, settings) => running?.serve((listener, metrics_listener), tls, transports, settings, output, shutdown).await,
-        () = shutdown.cancelled() => bail!("interrupted while starting"),
+        () = shutdown.cancelled() => bail!("interrupted during startup"),
     }
 }
 
-/// The database under everything, started or found.
+/// The database, started here or found, and everything that uses it.
 struct Running {
     programs: Programs,
     cluster: Option<Cluster>,
     streams: Embedded,
-    /// Traffic, and the database with the rights to prepare it; nobody else keeps those.
+    /// Sample traffic, and the database with the rights to set it up, which nothing else keeps.
     demo: Option<(Demo, Database)>,
 }
 
@@ -112,7 +112,7 @@ impl Running {
         }
     }
 
-    /// Serves until told to stop, then takes everything down in the reverse order.
+    /// Serves until shutdown, then stops everything in reverse order.
     async fn serve(
         self,
         (listener, metrics_listener): (TcpListener, Option<TcpListener>),
@@ -124,9 +124,9 @@ impl Running {
     ) -> anyhow::Result<ExitCode> {
         let scheme = if tls.is_some() { "https" } else { "http" };
         let address = format!("{scheme}://{}", listener.local_addr()?);
-        tracing::info!("ready at {address}; Ctrl-C stops it");
-        let door = Door::new(&address);
-        let doorplate = door.show(&settings.data)?;
+        tracing::info!("ready at {address}; Ctrl-C to stop");
+        let server_file = ServerFile::new(&address);
+        let server_file_guard = server_file.write_to(&settings.data)?;
         output.show(&json!({ "ready": address }), |_| format!("towpath is ready: {address}/ui"));
         let server = &self.programs.server;
         let circuits = Circuits::default();
@@ -144,7 +144,7 @@ impl Running {
             metrics: numbers.clone(),
             metrics_access: metrics::access(settings, settings.listen),
             tracer: tracer.clone(),
-            admin_token: Some(door.token),
+            admin_token: Some(server_file.token),
             pages: Some(dashboard::router(
                 settings,
                 server.clone(),
@@ -179,7 +179,7 @@ impl Running {
             tokio::spawn(async move { demo.run(database, place, &settings, shutdown).await })
         });
         towpath_server::run(listener, config, shutdown).await;
-        drop(doorplate);
+        drop(server_file_guard);
         let demo = match demo {
             Some(demo) => Some(demo.await?),
             None => None,
@@ -206,11 +206,13 @@ impl Running {
 pub(super) async fn listen(settings: &Settings) -> anyhow::Result<TcpListener> {
     let address = settings.listen;
     TcpListener::bind(address).await.with_context(|| {
-        format!("cannot listen on {address}; stop what uses the port or choose another with --listen")
+        format!(
+            "cannot listen on {address}; stop the program that uses the port, or choose another with --listen"
+        )
     })
 }
 
-/// The schema, and with `--dev` the gates.
+/// Migrates the schema and, with `--dev`, opens the gates.
 async fn prepare(url: &str, up: &Up, settings: &Settings) -> anyhow::Result<Database> {
     let report = migrate::run(url, Mode::Apply).await?;
     if report.changed() {
@@ -229,7 +231,7 @@ async fn prepare(url: &str, up: &Up, settings: &Settings) -> anyhow::Result<Data
     }
     let names = closed_gates(&database).await?;
     if !names.is_empty() {
-        tracing::info!("closed gates: {}; open with: towpath gate open NAME --why …", names.join(", "));
+        tracing::info!("closed gates: {}; open one with: towpath gate open NAME --why …", names.join(", "));
     }
     Ok(database)
 }
@@ -252,13 +254,13 @@ pub(super) async fn closed_gates(database: &Database) -> anyhow::Result<Vec<Stri
     Ok(gates.filter(|gate| !gate.is_open()).map(|gate| gate.key).collect())
 }
 
-/// Lets the worker of this process claim whatever it has handlers for.
+/// Lets this process's worker claim every kind it has handlers for.
 async fn subscribe(database: &Database) -> anyhow::Result<()> {
     let spec = SubscriptionSpec {
         executor_id: EXECUTOR,
         executor_kind: "PG_worker",
         enabled: true,
-        notes: Some("made by towpath up --dev"),
+        notes: Some("created by towpath up --dev"),
         actor: &super::actor(),
         ..SubscriptionSpec::default()
     };

@@ -1,9 +1,8 @@
-//! `towpath work`: the worker alone, with the kinds that come with the binary.
+//! `towpath work`: only the worker, with the built-in job kinds.
 //!
-//! Those are `db_function`, `email` and `sms` (the last two if they have a way out), and
-//! `towpath.noop`, `towpath.sleep` and `towpath.fail`, for trying things out.
-//! Handlers of one's own live in a program of one's own, built on `towpath-worker`, or behind
-//! the HTTP executor API.
+//! Those are `db_function`, `email` and `sms` (the last two if they have a transport), and
+//! `towpath.noop`, `towpath.sleep` and `towpath.fail`, for experiments.
+//! Your own handlers run in your own program, built on `towpath-worker` or the HTTP executor API.
 
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
@@ -22,24 +21,24 @@ use crate::output::Output;
 use crate::settings::Settings;
 use crate::{metrics, program, shutdown, trace};
 
-/// The executor that the binary's own worker claims as.
+/// The executor of the built-in worker.
 pub(crate) const EXECUTOR: &str = "towpath";
 
 #[derive(Args)]
 pub(crate) struct Work {
-    /// The executor whose subscriptions decide what is claimed
+    /// Executor whose subscriptions decide what is claimed
     #[arg(long, value_name = "NAME", default_value = EXECUTOR)]
     executor: String,
-    /// The name of this process in heartbeats; EXECUTOR@HOST-PID if not given
+    /// Name of this process in heartbeats [default: EXECUTOR@HOST-PID]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Jobs to run at once [default: 64]
+    /// Concurrent jobs [default: 64]
     #[arg(long, value_name = "JOBS")]
     concurrency: Option<NonZeroUsize>,
-    /// How long jobs of a killed worker wait to run elsewhere [default: 15]
+    /// Lease of a job; after a worker is killed its jobs run elsewhere this much later [default: 15]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     lease: Option<u64>,
-    /// Never listen for notifications, only poll: for connections through a transaction pooler
+    /// Poll instead of listening for notifications, for connections through a transaction pooler
     #[arg(long)]
     poll_only: bool,
 }
@@ -56,7 +55,7 @@ pub(crate) async fn run(work: Work, settings: &Settings, output: &Output) -> any
         numbers.register(|registry| worker.register(registry));
         let published = metrics::serve(listener, &numbers, settings, &shutdown);
         output.show(&json!({ "executor": work.executor, "kinds": worker.kinds() }), |_| {
-            format!("towpath works as {}: {}", work.executor, worker.kinds().join(", "))
+            format!("towpath worker is running as {}: {}", work.executor, worker.kinds().join(", "))
         });
         worker.run(shutdown).await;
         published.await?;
@@ -75,7 +74,7 @@ pub(crate) fn everyday(
     Ok(with_kinds(Worker::builder(database, EXECUTOR).tracer(tracer), transports).build()?)
 }
 
-/// Every kind that comes with the binary.
+/// Every built-in kind.
 fn with_kinds(builder: Builder, transports: &Transports) -> Builder {
     towpath_message::register(task::register(builtin::register(builder)), transports)
 }

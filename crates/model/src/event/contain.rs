@@ -1,9 +1,9 @@
-//! Containment of JSON, as PostgreSQL's `jsonb @>` understands it: the whole idea of a filter.
+//! JSON containment as in PostgreSQL's `jsonb @>`, which filters use.
 
 use serde_json::{Number, Value};
 
-/// Whether `whole` contains `part`: every key of an object with a value that contains its
-/// own, every element of an array somewhere, anything else by being equal.
+/// Whether `whole` contains `part`: an object if every key's value is contained, an array if every element
+/// is contained somewhere, anything else if it is equal.
 ///
 /// A number is its value, so 1 contains 1.0, also beyond the 53 bits of a double.
 pub fn contains(whole: &Value, part: &Value) -> bool {

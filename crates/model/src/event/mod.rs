@@ -1,8 +1,7 @@
-//! Who hears an event and what a route does with it, as pure functions (R02, R04, E05).
+//! Who receives an event and what a route does with it, as pure functions (R02, R04, E05).
 //!
-//! The database decides with the same rules in `sql/functions/recipient.sql` and
-//! `route_decide.sql`; a property test over random rule sets holds the two to the same
-//! answers. Reading these files is the short way to understand those.
+//! The database applies the same rules in `sql/functions/recipient.sql` and `route_decide.sql`; a property test
+//! over random rule sets compares the two. These files are the shorter ones to read.
 
 pub mod contain;
 pub mod recipient;
@@ -10,7 +9,7 @@ pub mod route;
 
 use serde_json::Value;
 
-/// What resolution and routing look at.
+/// The fields that resolution and routing use.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(missing_docs, reason = "the columns of event_outbox of these names")]
 pub struct Event {
@@ -21,7 +20,7 @@ pub struct Event {
     pub payload: Value,
 }
 
-/// Whether a pattern is absent, which fits everything, or says exactly this.
+/// Whether a pattern is absent, which matches everything, or equal.
 fn fits(pattern: Option<&str>, value: Option<&str>) -> bool {
     pattern.is_none() || pattern == value
 }

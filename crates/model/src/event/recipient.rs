@@ -1,7 +1,7 @@
-//! Who hears an event (R02, R04).
+//! Who receives an event (R02, R04).
 //!
-//! Of every recipient the most specific row that fits decides, muted or not. Nobody left
-//! to hear it makes it a broadcast: for everybody who is not suppressed.
+//! For each recipient the most specific matching row decides, muted or not. An event without recipients is a
+//! broadcast, for everybody who is not suppressed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,7 +24,7 @@ pub enum Step {
     StreamWildcard,
     /// A row with nothing but the domain.
     DomainOnly,
-    /// No row let it through.
+    /// No row matched.
     BroadcastFallback,
 }
 
@@ -43,9 +43,9 @@ impl fmt::Display for Step {
 /// One row of `event_subscription`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Subscription {
-    /// Its age: of two equal rows the lower number decides.
+    /// Its age: of two equal rows the lower number wins.
     pub no: i32,
-    /// Whose it is.
+    /// The recipient.
     pub recipient_ref: String,
     /// Of which domain.
     pub event_domain: String,
@@ -57,20 +57,20 @@ pub struct Subscription {
     pub scope_subject_table: Option<String>,
     /// What the payload must contain: an object.
     pub scope_filter: Value,
-    /// Whether it says no.
+    /// Whether it excludes the recipient.
     pub mute: bool,
 }
 
-/// Whether subscriptions decide at all: the switch of R04.
+/// Whether subscriptions are resolved: the switch of R04.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resolution {
-    /// They do.
+    /// They are.
     On,
     /// Everything is a broadcast, and nobody is suppressed.
     Off,
 }
 
-/// One recipient and the row that decided about it.
+/// One recipient and the row that decided.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Heard {
     /// The recipient.
@@ -81,28 +81,28 @@ pub struct Heard {
     pub no: i32,
 }
 
-/// The answer, both lists by the name of the recipient.
+/// The result, both lists sorted by recipient.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recipients {
-    /// Who hears it.
+    /// Who receives it.
     pub recipients: Vec<Heard>,
     /// Whose most specific row is muted.
     pub suppressed: Vec<Heard>,
 }
 
 impl Recipients {
-    /// The best step by which anybody hears it.
+    /// The best step of all recipients.
     pub fn step(&self) -> Step {
         self.recipients.iter().map(|heard| heard.step).min().unwrap_or(Step::BroadcastFallback)
     }
 
-    /// Whether nobody hears it by a row of their own.
+    /// Whether no row selects a recipient.
     pub fn is_broadcast(&self) -> bool {
         self.recipients.is_empty()
     }
 }
 
-/// Who hears an event.
+/// Resolves the recipients of an event.
 pub fn resolve(event: &Event, rows: &[Subscription], resolution: Resolution) -> Recipients {
     let mut deciding = BTreeMap::<&str, &Subscription>::new();
     if resolution == Resolution::On {
@@ -133,8 +133,8 @@ impl Subscription {
             && contains(&event.payload, &self.scope_filter)
     }
 
-    /// What makes one row more specific than another: the step, a subject table, more keys
-    /// in the filter, age. Lower decides.
+    /// What makes one row more specific than another: the step, a subject table, more keys in the filter, age. The
+    /// lowest wins.
     fn rank(&self) -> (Step, bool, usize, i32) {
         let keys = self.scope_filter.as_object().map_or(0, serde_json::Map::len);
         (self.step(), self.scope_subject_table.is_none(), usize::MAX - keys, self.no)
@@ -169,7 +169,7 @@ mod tests {
         }
     }
 
-    /// R02, R04: the muted specific row beats the broad one of the same recipient only.
+    /// R02, R04: a muted specific row outranks only broader rows of the same recipient.
     #[test]
     fn a_muted_row_silences_its_own_recipient() {
         let event = Event {

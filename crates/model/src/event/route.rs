@@ -16,7 +16,7 @@ macro_rules! words {
         pub enum $name { $($(#[$each])* #[serde(rename = $word)] $variant,)* }
 
         impl $name {
-            /// The word in the database.
+            /// The name in the database.
             pub fn word(self) -> &'static str {
                 match self { $($name::$variant => $word,)* }
             }
@@ -31,17 +31,17 @@ macro_rules! words {
 }
 
 words! {
-    /// How far a route goes.
+    /// The mode of a route.
     Mode {
-        /// Takes nothing, and holds what waits to be sent.
+        /// Takes no events, and waiting deliveries are held.
         Off = "off",
-        /// Records what it would do.
+        /// Records decisions and delivers nothing.
         DryRun = "dry_run",
         /// Delivers.
         Live = "live",
     }
 
-    /// What became of an event on a route.
+    /// The decision about an event on a route.
     Decision {
         /// It would have been sent.
         DryRun = "dry_run",
@@ -49,26 +49,26 @@ words! {
         Disabled = "disabled",
         /// It is not for this route's recipient, or for no route at all.
         Skipped = "skipped",
-        /// The target cannot take it: a dead letter.
+        /// The target cannot accept it: a dead letter.
         Failed = "failed",
         /// It became a job or a delivery.
         Sent = "sent",
     }
 
-    /// Why a decision is not simply the mode's.
+    /// Why a decision differs from the mode's.
     Reason {
         /// The route is off.
         ModeOff = "mode_off",
-        /// The recipient it serves muted such events.
+        /// The route's recipient muted such events.
         Suppressed = "suppressed",
-        /// No route of the worker takes the event.
+        /// No route of the worker matches the event.
         NoRoute = "no_route",
-        /// The target cannot take it.
+        /// The target cannot accept it.
         Refused = "refused",
     }
 }
 
-/// What a route takes and how far it goes.
+/// Which events a route matches, and its mode.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Route {
     /// Its name.
@@ -79,36 +79,36 @@ pub struct Route {
     pub event_type: Option<String>,
     /// Of which stream; none for any.
     pub event_stream: Option<String>,
-    /// For whom: one recipient, or all of a kind as `role:*`; none for whoever hears it.
+    /// One recipient, or all of a kind as in `role:*`; none for any.
     pub recipient_filter: Option<String>,
     /// What the payload must contain: an object.
     pub payload_filter: Value,
-    /// How far it goes.
+    /// Its mode.
     pub mode: Mode,
 }
 
-/// What the target says to an event that a live route hands it.
+/// Whether the target accepts an event of a live route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
-    /// It takes it.
+    /// It accepts the event.
     Takes,
-    /// It cannot: a field that is no number, a kind that nobody knows.
+    /// It does not: for example a field is not a number, or the kind is unknown.
     Refuses,
 }
 
-/// What is recorded about one event and one route, or about no route.
+/// The recorded decision about one event and one route, or no route.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Decided {
-    /// The route; none if no route takes the event.
+    /// The route; none if no route matches.
     pub route_name: Option<String>,
-    /// What became of it.
+    /// The decision.
     pub decision: Decision,
-    /// Why, if the mode does not say it.
+    /// The reason, if it is not the mode.
     pub reason: Option<Reason>,
 }
 
-/// What a worker with these routes records about an event: one decision per route that takes it, or a
-/// single one that says that none does.
+/// What a worker with these routes records about an event: one decision per matching route, or a single one if
+/// none matches.
 pub fn decide(
     event: &Event,
     heard: &Recipients,
@@ -149,7 +149,7 @@ impl Route {
             && contains(&event.payload, &self.payload_filter)
     }
 
-    /// A broadcast is heard by everybody, except a recipient that is suppressed by name.
+    /// Everybody receives a broadcast, except recipients that are suppressed by name.
     fn hears(&self, heard: &Recipients) -> bool {
         let Some(filter) = self.recipient_filter.as_deref() else { return true };
         match heard.is_broadcast() {
@@ -164,7 +164,7 @@ impl Route {
     }
 }
 
-/// Whether a recipient is meant by a filter, which names one or, ending in `:*`, all of a kind.
+/// Whether a filter matches a recipient. It names one or, ending in `:*`, all of a kind.
 fn recipient_fits(recipient: &str, filter: &str) -> bool {
     match filter.strip_suffix('*').filter(|kind| kind.ends_with(':')) {
         Some(kind) => recipient.starts_with(kind),

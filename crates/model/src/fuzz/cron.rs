@@ -1,10 +1,10 @@
-//! Cron expressions: ticks come one after the other, in every zone.
+//! Cron expressions: ticks are in order, in every zone.
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::cron::Cron;
 
-/// Two bytes for a moment, then an expression.
+/// Two bytes for a time, then an expression.
 pub fn cron(data: &[u8]) {
     let Some((moment, expression)) = data.split_at_checked(2) else { return };
     let Ok(expression) = std::str::from_utf8(expression) else { return };
@@ -22,7 +22,7 @@ pub fn cron(data: &[u8]) {
             assert_eq!(tick.subsec_nanosecond(), 0, "{tick} is not a whole second");
             before = tick;
         }
-        // In a zone whose clock is never moved a tick is also the next one right before it.
+        // In a zone without clock changes, the next tick from just before a tick is that tick.
         if zone == "UTC" && before > moment {
             let right_before = before.checked_sub(SignedDuration::from_secs(1)).expect("a time in range");
             assert_eq!(cron.next_after(right_before), Some(before), "{before} is a tick or it is not");

@@ -1,8 +1,8 @@
-//! Bytes as choices: what a fuzzer changes is then which value comes, not whether a text can be read.
+//! Turns bytes into choices, so that a fuzzer changes values instead of producing invalid text.
 
 use serde_json::{Map, Value};
 
-/// Gives one byte after the other, and zeros when there are none left.
+/// Yields one byte at a time, then zeros.
 pub(super) struct Dice<'a>(pub(super) &'a [u8]);
 
 impl Dice<'_> {
@@ -23,7 +23,7 @@ impl Dice<'_> {
         self.one(&[None, Some("a"), Some("b")]).map(str::to_owned)
     }
 
-    /// Any JSON value, so deep at most.
+    /// Any JSON value up to this depth.
     pub(super) fn json(&mut self, depth: usize) -> Value {
         match self.below(if depth == 0 { 4 } else { 8 }) {
             0 => Value::Null,
@@ -44,7 +44,7 @@ impl Dice<'_> {
         (0..length).map(|_| (self.one(&["a", "b", "c"]).to_owned(), self.json(depth - 1))).collect()
     }
 
-    /// Numbers around the places where kinds of numbers meet.
+    /// Numbers around the boundaries of number types.
     fn number(&mut self) -> Value {
         let around = self.below(3) as u64;
         match self.below(8) {

@@ -1,4 +1,4 @@
-//! Who hears an event and what routes do with it, over random rules.
+//! Recipients and routing decisions, over random rules.
 
 use serde_json::Value;
 
@@ -27,7 +27,7 @@ pub fn event(data: &[u8]) {
     decisions(&event, &heard, &routes);
 }
 
-/// Containment is an order: whatever contains, contains all that is contained in that.
+/// Containment is transitive.
 fn containment(a: &Value, b: &Value, c: &Value) {
     assert!(contains(a, a), "{a} does not contain itself");
     if contains(a, b) && contains(b, c) {
@@ -74,7 +74,7 @@ fn route(dice: &mut Dice<'_>, no: usize) -> Route {
     }
 }
 
-/// R02, R04: of every recipient the most specific row decides, whatever the order of the rows.
+/// R02, R04: for each recipient the most specific row decides, whatever the order of the rows.
 fn recipients(event: &Event, rows: &[Subscription]) -> Recipients {
     let heard = resolve(event, rows, Resolution::On);
     let mut turned = rows.to_vec();
@@ -105,13 +105,13 @@ fn recipients(event: &Event, rows: &[Subscription]) -> Recipients {
     heard
 }
 
-/// Whether a row by itself has anything to say.
+/// Whether a row matches by itself.
 fn alone(event: &Event, row: &Subscription) -> bool {
     let said = resolve(event, std::slice::from_ref(row), Resolution::On);
     said.recipients.len() + said.suppressed.len() == 1
 }
 
-/// E05: a route decides for itself, and what it decides is what its mode allows.
+/// E05: each route decides independently, within its mode.
 fn decisions(event: &Event, heard: &Recipients, routes: &[Route]) {
     let refuses = |route: &Route| if route.route_name == "r1" { Target::Refuses } else { Target::Takes };
     let decided = decide(event, heard, routes, refuses);

@@ -1,4 +1,4 @@
-//! The headers of the protocol: producers, lives, content types; and the parent of a trace.
+//! Protocol headers: producers, expiry, content types, and traceparent.
 
 use jiff::Timestamp;
 
@@ -8,7 +8,7 @@ use crate::stream::producer::{NUMBER_MAX, Producer};
 use crate::stream::state::{Accepted, Claim, claim};
 use crate::trace::TraceParent;
 
-/// Three lines of text, each in the place of each header.
+/// Three lines of text, each used as each header.
 pub fn header(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let mut lines = text.splitn(3, '\n');

@@ -1,4 +1,4 @@
-//! JSON mode: what is split is joined again to the same values, against serde_json's own reading.
+//! JSON mode: splitting and joining preserves the values, compared with serde_json.
 
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use crate::stream::content_type::Mode;
 use crate::stream::json::{Invalid, flatten};
 use crate::stream::sse;
 
-/// A byte that says where pages are cut, and a body.
+/// A byte that determines the page cuts, and a body.
 pub fn json(data: &[u8]) {
     let Some((cut, body)) = data.split_first() else { return };
     let read = serde_json::from_slice::<Value>(body).ok();
@@ -19,17 +19,17 @@ pub fn json(data: &[u8]) {
     };
     assert!(serde_json::from_slice::<IgnoredAny>(body).is_ok(), "what is no JSON text was taken");
     let raw: Vec<&str> = values(&run.data, &run.ends);
-    // Each stored value is one JSON text, and its own text.
+    // Each stored value is one JSON text.
     for text in &raw {
         let value: &RawValue = serde_json::from_str(text).expect("a stored value is JSON");
         assert_eq!(value.get(), *text, "there is nothing around a value");
     }
-    // Any run of them is an array when it is put into brackets, and page after page all of them.
+    // Any run of them in brackets is an array, and the pages together hold all of them.
     let at = usize::from(*cut) % (raw.len() + 1);
     let cut = at.checked_sub(1).map_or(0, |before| run.ends[before] as usize);
     let pages = [page(&run.data[..cut]), page(&run.data[cut..])].concat();
     assert_eq!(pages, raw, "pages lost or changed something");
-    // The values are those that serde_json finds. It refuses some that are only too large for it.
+    // The values equal serde_json's. It refuses some that are too large for it.
     if let Some(read) = read {
         let expected = if let Value::Array(all) = read { all } else { vec![read] };
         let found: Vec<Value> =
@@ -51,7 +51,7 @@ fn values<'a>(data: &'a [u8], ends: &[u32]) -> Vec<&'a str> {
     all
 }
 
-/// A page as a reader gets it, and takes it apart.
+/// A page as a reader parses it.
 fn page(stored: &[u8]) -> Vec<String> {
     let run = stored.strip_suffix(b",").unwrap_or(stored);
     let array = [b"[", run, b"]"].concat();
@@ -59,7 +59,7 @@ fn page(stored: &[u8]) -> Vec<String> {
     values.iter().map(|value| value.get().to_owned()).collect()
 }
 
-/// S02: an event carries the same values, however its bytes were cut, and nothing in them ends it.
+/// S02: an event carries the same values however its bytes are cut, and no value ends it early.
 fn events(stored: &[u8], cut: usize, raw: &[&str]) {
     let pieces: Vec<&[u8]> =
         [&stored[..cut], &stored[cut..]].into_iter().filter(|piece| !piece.is_empty()).collect();

@@ -1,6 +1,6 @@
-//! What must hold for any input: the targets of `./dev fuzz`, and of the test that replays their kept inputs.
+//! Properties that hold for any input: the targets of `./dev fuzz` and of the test that replays stored inputs.
 //!
-//! A target takes bytes, reads them as what somebody could send, and panics if a claim does not hold.
+//! A target interprets bytes as client input and panics if a property does not hold.
 
 mod cron;
 mod dice;

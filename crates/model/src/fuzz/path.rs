@@ -1,4 +1,4 @@
-//! Where a request goes and where a reader stands: paths, names, offsets, cursors, tags, patterns.
+//! Paths, names, offsets, cursors, tags and patterns.
 
 use jiff::Timestamp;
 
@@ -7,7 +7,7 @@ use crate::stream::name::{Resource, StreamName, decode, encode};
 use crate::stream::offset::{Offset, Start};
 use crate::stream::{cursor, etag, glob};
 
-/// Two lines of text, each read as everything it could be.
+/// Two lines of text, each parsed as everything it could be.
 pub fn path(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (first, second) = text.split_once('\n').unwrap_or((text, ""));
@@ -31,7 +31,7 @@ fn offsets(first: &str, second: &str) {
     }
 }
 
-/// A reader's cursor never comes back, and nonsense is as good as none.
+/// A reader's cursor never repeats, and an invalid one counts as none.
 fn cursors(sent: &str, random: u64) {
     let now = Timestamp::from_second(1_800_000_000).expect("a time in range");
     let (fresh, answer) = (cursor::next(now, None, random), cursor::next(now, Some(sent), random));
@@ -63,7 +63,7 @@ fn places(path: &str) {
     }
 }
 
-/// A name has one path, which leads back to it, and no spelling of it reaches what is the server's own.
+/// A name has one path, which leads back to it, and no spelling of it reaches the server's own streams.
 fn stream(path: &str, name: &StreamName) {
     assert!(!name.is_reserved(), "{path} reaches a reserved stream");
     assert_eq!(StreamName::new(&name.project, &name.id).as_ref(), Some(name));
@@ -98,7 +98,7 @@ fn sessions(project: &str, route: &session::Route) {
     }
 }
 
-/// Patterns against a reading that is plainly right and takes its time.
+/// Patterns compared with a simple, slow implementation.
 fn patterns(pattern: &str, name: &str) {
     let segments = |text: &str| -> Vec<String> {
         text.split('/').filter(|segment| !segment.is_empty()).map(str::to_owned).collect()

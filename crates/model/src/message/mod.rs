@@ -1,4 +1,4 @@
-//! Messages: what is sent, and what came of sending it.
+//! Messages: their content and the outcome of a send.
 
 mod outcome;
 mod payload;

@@ -1,50 +1,48 @@
-//! What came of a send, told apart by what may follow (P08, P09).
+//! The outcome of a send, classified by what may follow (P08, P09).
 //!
-//! Four outcomes: accepted; transient, worth another try; permanent, not worth one; uncertain,
-//! because the connection died after the data was sent and nobody knows whether it arrived.
-//! The rule behind every line: a message is at fault only if the provider says so about the
-//! message. Trouble with the account, the network or the provider passes.
+//! Four outcomes: accepted; transient, which is retried; permanent, which is not; uncertain, because the
+//! connection was lost after the data was sent. A failure is permanent only if the provider rejects the
+//! message itself; problems with the account, the network or the provider are transient.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Why a message was not accepted, as far as it matters for what follows.
+/// Why a message was not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// Worth another try, now or later.
+    /// A retry may succeed.
     Transient,
-    /// Trying again cannot help.
+    /// A retry cannot succeed.
     Permanent,
-    /// It may have been sent: the answer never came.
+    /// It may have been sent: no answer arrived.
     Uncertain,
 }
 
-/// A send that did not end with an acceptance. Its serialised form is the `error` that an
-/// error-handler gets.
+/// A send that was not accepted. Error handlers get its serialised form as `error`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NotSent {
     /// What may follow.
     pub outcome: Outcome,
-    /// What the provider said, or what went wrong before it could say anything.
+    /// The provider's message, or what failed before the provider could answer.
     pub message: String,
     /// The provider's code: an SMTP reply, an HTTP status, an error name.
     pub code: Option<String>,
-    /// The provider asks not to be asked before so many seconds have passed.
+    /// The provider asks for a retry after this many seconds.
     pub retry_after_seconds: Option<f64>,
-    /// Which transport tried.
+    /// The transport.
     pub transport: String,
     /// Whether the provider sends nothing twice under one idempotency key.
     pub key_honoured: bool,
 }
 
-/// Where in the dialogue an SMTP session was when it failed.
+/// The stage at which an SMTP dialogue failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SmtpStage {
-    /// Connecting, greeting, TLS, authentication: nothing about the message was said yet.
+    /// Connecting, greeting, TLS, authentication: before the message.
     Session,
-    /// Sender, recipients, and the wish to send data.
+    /// Sender, recipients, and the DATA command.
     Envelope,
     /// The data itself, and the answer to it.
     Data,
@@ -53,7 +51,7 @@ pub enum SmtpStage {
 /// Whether a provider honours idempotency keys: sends nothing twice under one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keys {
-    /// It does: asking again under the same key is safe.
+    /// It does: a retry under the same key is safe.
     Honoured,
     /// It does not, or does not say so.
     Ignored,
@@ -71,8 +69,8 @@ pub struct HttpAnswer<'a> {
 /// The outcome of an SMTP dialogue that ended at this stage with this reply; none if the
 /// connection died.
 ///
-/// A 5xx reply before the envelope is about us (credentials, policy), not about the message,
-/// and passes once somebody has mended it.
+/// A 5xx reply before the envelope is about our credentials or policy, not about the message, so it is transient
+/// until an operator fixes it.
 pub fn classify_smtp(stage: SmtpStage, reply: Option<u16>) -> Outcome {
     match (stage, reply) {
         (SmtpStage::Data, None) => Outcome::Uncertain,
@@ -83,26 +81,26 @@ pub fn classify_smtp(stage: SmtpStage, reply: Option<u16>) -> Outcome {
 
 /// The outcome of an HTTP request; none if the request was sent and no answer came.
 ///
-/// Without keys, an answer that came from a gateway or a crash (500, 502, 504) may hide a
-/// message that was sent. With keys it may be asked for again.
+/// Without idempotency keys, a response from a gateway or after a crash (500, 502, 504) may hide a message that was
+/// sent. With keys a retry is safe.
 pub fn classify_http(keys: Keys, answer: Option<HttpAnswer<'_>>) -> Outcome {
     let Some(answer) = answer else { return Outcome::Uncertain };
     match (answer.status, answer.name) {
-        // Another request with the same key is under way; the same key for another message.
+        // Another request with the same key is in flight; the same key for another message.
         (409, Some("concurrent_idempotent_requests")) => Outcome::Transient,
-        // Our account, not the message: an operator mends it.
+        // Our account, not the message: an operator fixes it.
         (401, _) | (403, Some("invalid_api_key" | "restricted_api_key" | "20003")) => Outcome::Transient,
         (408 | 425 | 429 | 503, _) => Outcome::Transient,
         (500.., _) if keys == Keys::Ignored => Outcome::Uncertain,
         (500.., _) => Outcome::Transient,
-        // 1xx to 3xx: whoever answered is not the provider, or is being moved.
+        // 1xx to 3xx: not from the provider, or the provider is moving.
         (..400, _) => Outcome::Transient,
         (400..500, _) => Outcome::Permanent,
     }
 }
 
-/// The wait that `Retry-After` asks for, in seconds; dates are not honoured, no provider of
-/// ours sends them. At most a day: a longer one is a mistake.
+/// The delay in `Retry-After`, in seconds. Dates are ignored: no supported provider sends them. At most a day;
+/// a longer one is a mistake.
 pub fn retry_after(header: Option<&str>) -> Option<Duration> {
     let seconds: u64 = header?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds.min(86_400)))

@@ -1,14 +1,14 @@
 //! What a before-handler renders: one e-mail or one SMS.
 //!
-//! Fields that are not known here pass by: a before-handler may say more than it must.
+//! Unknown fields are ignored: a before-handler may add more.
 
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 
-/// An e-mail as it is given to a transport.
+/// An e-mail for a transport.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Email {
-    /// The sender; none takes the transport's.
+    /// The sender; none means the transport's default.
     #[serde(default)]
     pub from: Option<String>,
     /// Recipients: one address or a list.
@@ -17,43 +17,43 @@ pub struct Email {
     /// Recipients of a copy.
     #[serde(default, deserialize_with = "none_one_or_many")]
     pub cc: Vec<String>,
-    /// Recipients of a copy that the others do not see.
+    /// Recipients of a blind copy.
     #[serde(default, deserialize_with = "none_one_or_many")]
     pub bcc: Vec<String>,
-    /// Where answers go.
+    /// Reply-To addresses.
     #[serde(default, deserialize_with = "none_one_or_many")]
     pub reply_to: Vec<String>,
     /// The subject.
     pub subject: String,
-    /// The text for people who read text.
+    /// The plain text.
     #[serde(default)]
     pub text: Option<String>,
-    /// And for those who read HTML.
+    /// The HTML text.
     #[serde(default)]
     pub html: Option<String>,
     /// Further headers.
     #[serde(default, deserialize_with = "none_is_default")]
     pub headers: BTreeMap<String, String>,
-    /// The logical send: the same for every attempt.
+    /// Identifies the logical send: the same for every attempt.
     pub idempotency_key: String,
 }
 
-/// An SMS as it is given to a transport.
+/// An SMS for a transport.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sms {
-    /// The sender; none takes the transport's.
+    /// The sender; none means the transport's default.
     #[serde(default)]
     pub from: Option<String>,
     /// The recipient's number.
     pub to: String,
     /// The text.
     pub text: String,
-    /// The logical send: the same for every attempt.
+    /// Identifies the logical send: the same for every attempt.
     pub idempotency_key: String,
 }
 
-/// The Message-ID of a logical send: the same key gives the same id, another key another.
-/// Receivers that know the id show the mail once.
+/// The Message-ID of a logical send: equal keys give equal ids, different keys different ones. Mail clients show a
+/// mail with a known id once.
 ///
 /// Letters, digits, `-` and `_` of the key stay; the rest is escaped, because an id is a
 /// dot-atom.
@@ -105,7 +105,7 @@ mod tests {
 
     use super::*;
 
-    /// P01: a before-handler may leave out, say null, and say more.
+    /// P01: a before-handler may omit fields, set them to null, and add more.
     #[test]
     fn a_rendered_mail_is_read_with_what_is_left_out_and_what_is_extra() {
         let email: Email = serde_json::from_value(json!({

@@ -1,5 +1,5 @@
-//! Tokens that this process shows to another server, one per project. How they are kept is the caller's
-//! business; here is what a list of them says.
+//! Tokens that this process sends to another server, one per project. The caller stores them; this is the
+//! format of a list.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 type Choose = dyn Fn(&str) -> Option<String> + Send + Sync;
 
-/// Which token to show for a project. Asked before every request, so that a new one is used at once.
+/// Looks up the token for a project. Called before every request, so that a new token is used at once.
 #[derive(Clone)]
 pub struct Bearer(Arc<Choose>);
 
 impl Bearer {
-    /// Whatever this answers for a project.
+    /// With this look-up.
     pub fn new(of: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> Bearer {
         Bearer(Arc::new(of))
     }
@@ -29,7 +29,7 @@ impl Bearer {
     }
 }
 
-/// No token for anybody.
+/// No token for any project.
 impl Default for Bearer {
     fn default() -> Bearer {
         Bearer::new(|_| None)
@@ -42,20 +42,20 @@ impl fmt::Debug for Bearer {
     }
 }
 
-/// A list of tokens: one a line, alone for every project, or behind the name of the one it is for. Empty
-/// lines and those that begin with `#` say nothing.
+/// A list of tokens: one per line, alone for every project, or after the name of its project. Empty lines and
+/// lines that start with `#` are ignored.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct TokenList {
-    /// By project; the token for all others stands under the empty name.
+    /// By project; the token for all others has the empty name.
     tokens: BTreeMap<String, String>,
 }
 
-/// The number of a line that is no token. What stands there is not repeated: it may be half a secret.
+/// The number of an invalid line. Its content is not repeated: it may be part of a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BadLine(pub usize);
 
 impl TokenList {
-    /// Reads a list.
+    /// Parses a list.
     pub fn parse(text: &str) -> Result<TokenList, BadLine> {
         let mut list = TokenList::default();
         for (index, line) in text.lines().enumerate() {

@@ -1,15 +1,15 @@
-//! What a token says.
+//! The claims of a token.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// Tokens are short-lived by design; one that would outlive this was made by mistake.
+/// Tokens are short-lived by design; a longer lifetime is a mistake.
 pub const LIFETIME_SECONDS_MAX: i64 = 366 * 86_400;
 
-/// How much a token allows; each contains those before it.
+/// The scope of a token; each includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
-    /// Read streams, subscribe, look at and touch sessions.
+    /// Read streams, subscribe, show and touch sessions.
     Read,
     /// And create, append, publish, delete, unsubscribe.
     Write,
@@ -18,7 +18,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// The largest of the words in a `scope` claim; others mean nothing here.
+    /// The largest scope in a `scope` claim; other words are ignored.
     pub fn parse(text: &str) -> Option<Scope> {
         let known = text.split_ascii_whitespace().filter_map(|word| match word {
             "read" => Some(Scope::Read),
@@ -29,7 +29,7 @@ impl Scope {
         known.max()
     }
 
-    /// Its word.
+    /// Its name.
     pub fn word(self) -> &'static str {
         match self {
             Scope::Read => "read",
@@ -44,9 +44,9 @@ impl Scope {
 pub struct Claims {
     /// The project.
     pub sub: String,
-    /// Words, the largest of which counts.
+    /// Scopes, of which the largest counts.
     pub scope: String,
-    /// When it ends, in seconds since 1970.
+    /// When it expires, in seconds since 1970.
     pub exp: u64,
     /// Not before, likewise.
     #[serde(default, deserialize_with = "said", skip_serializing_if = "Option::is_none")]
@@ -59,7 +59,7 @@ pub struct Claims {
     pub session_id: Option<String>,
 }
 
-/// A claim that is there is of its type: `null` is no way to say that a token is not bound.
+/// A claim that is present must have its type: `null` does not make a token unbound.
 fn said<'de, D: Deserializer<'de>, T: Deserialize<'de>>(claim: D) -> Result<Option<T>, D::Error> {
     T::deserialize(claim).map(Some)
 }
@@ -93,28 +93,28 @@ impl From<Vec<String>> for OneOrMany {
     }
 }
 
-/// Why a token is not taken.
+/// Why a token is not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Invalid {
     /// There is none.
     Missing,
-    /// Not a token, or no key of the project signed it, or a claim is missing or of the
-    /// wrong type. One answer, so that nobody learns which.
+    /// Not a token, or not signed by a key of the project, or a claim is missing or has the wrong type. One answer
+    /// for all, so that an attacker learns nothing.
     Unverified,
-    /// Its time is over.
+    /// It has expired.
     Expired,
-    /// Its time has not come.
+    /// It is not valid yet.
     NotYet,
-    /// It ends too far in the future.
+    /// It expires too far in the future.
     TooLong,
-    /// It was made for another project.
+    /// It is for another project.
     Project,
-    /// `scope` names no right there is.
+    /// `scope` has no known scope.
     Scope,
 }
 
 impl Invalid {
-    /// In a word, for counting.
+    /// In one word, for metrics.
     pub fn word(self) -> &'static str {
         match self {
             Invalid::Missing => "missing",
@@ -127,24 +127,24 @@ impl Invalid {
         }
     }
 
-    /// What to do about it.
+    /// The message for the client.
     pub fn detail(self) -> &'static str {
         match self {
-            Invalid::Missing => "a token is needed: Authorization: Bearer …",
+            Invalid::Missing => "a token is required: send Authorization: Bearer TOKEN",
             Invalid::Unverified => {
-                "the token is not valid: signed by a key of this project, with sub, scope and a numeric exp"
+                "invalid token: it must be signed by a key of this project and have sub, scope and a numeric exp"
             }
             Invalid::Expired => "the token has expired",
             Invalid::NotYet => "the token is not valid yet",
-            Invalid::TooLong => "the token would be valid for more than a year; make a shorter one",
-            Invalid::Project => "the token was made for another project",
-            Invalid::Scope => "the token's scope names none of read, write and manage",
+            Invalid::TooLong => "the token is valid for more than a year; use a shorter expiry",
+            Invalid::Project => "the token is for another project",
+            Invalid::Scope => "the token's scope has none of read, write and manage",
         }
     }
 }
 
 impl Claims {
-    /// Judges claims whose signature is good.
+    /// Checks claims whose signature is valid.
     pub(super) fn check(&self, project: &str, now: Timestamp) -> Result<Scope, Invalid> {
         let now = u64::try_from(now.as_second()).unwrap_or(0);
         if self.sub != project {

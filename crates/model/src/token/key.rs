@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 use super::claims::{Claims, Invalid};
 use super::right::Grant;
 
-/// An HMAC secret shorter than its hash is weaker than it.
+/// An HMAC secret shorter than its hash weakens it.
 const SECRET_BYTES_MIN: usize = 32;
 const ED25519_BYTES: usize = 32;
 
-/// Bytes that are never shown.
+/// Bytes that are never printed.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Secret(Vec<u8>);
@@ -25,10 +25,10 @@ pub struct Secret(Vec<u8>);
 pub struct Key {
     /// Its name in a token's header; unique in the project.
     pub kid: String,
-    /// What it verifies with, and thereby by which algorithm.
+    /// What it verifies with, which also determines the algorithm.
     #[serde(flatten)]
     pub material: Material,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Timestamp,
 }
 
@@ -36,13 +36,13 @@ pub struct Key {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "alg")]
 pub enum Material {
-    /// A shared secret: whoever verifies can also sign.
+    /// A shared secret: it verifies and signs.
     #[serde(rename = "HS256")]
     Hs256 {
         /// 32 bytes or more.
         secret: Secret,
     },
-    /// Ed25519: Towpath holds the public half alone.
+    /// Ed25519: Towpath stores only the public key.
     #[serde(rename = "EdDSA")]
     EdDsa {
         /// 32 bytes.
@@ -50,7 +50,7 @@ pub enum Material {
     },
 }
 
-/// Why something is no key.
+/// Why a key is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BadKey {
     /// Not base64.
@@ -65,7 +65,7 @@ impl fmt::Display for BadKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             BadKey::Encoding => "not base64",
-            BadKey::Short => "a secret has 32 bytes or more",
+            BadKey::Short => "a secret needs 32 bytes or more",
             BadKey::Kind => "not an Ed25519 key",
         })
     }
@@ -79,7 +79,7 @@ impl Secret {
         Secret(bytes.into())
     }
 
-    /// Reads base64, with or without padding, of either alphabet.
+    /// Parses base64, with or without padding, in either alphabet.
     pub fn parse(text: &str) -> Result<Secret, BadKey> {
         let plain = text.trim().trim_end_matches('=').replace('+', "-").replace('/', "_");
         URL_SAFE_NO_PAD.decode(plain).map(Secret).map_err(|_| BadKey::Encoding)
@@ -90,7 +90,7 @@ impl Secret {
         &self.0
     }
 
-    /// As text, for whoever must know it.
+    /// As text, to show it once.
     pub fn reveal(&self) -> String {
         URL_SAFE_NO_PAD.encode(&self.0)
     }
@@ -125,7 +125,7 @@ impl Material {
         }
     }
 
-    /// A public key of Ed25519.
+    /// An Ed25519 public key.
     pub fn eddsa(public: Secret) -> Result<Material, BadKey> {
         match public.0.len() == ED25519_BYTES {
             true => Ok(Material::EdDsa { public }),
@@ -151,7 +151,7 @@ pub enum PrivateKey<'a> {
 }
 
 impl PrivateKey<'_> {
-    /// Makes a token.
+    /// Signs a token.
     pub fn sign(&self, kid: &str, claims: &Claims) -> Result<String, BadKey> {
         let (algorithm, key) = match self {
             PrivateKey::Hs256(secret) => (Algorithm::HS256, EncodingKey::from_secret(secret.bytes())),
@@ -178,13 +178,12 @@ impl Keyring {
         Keyring(keys.iter().map(Verifier::new).collect())
     }
 
-    /// Whether a key of this name is here.
+    /// Whether there is a key with this id.
     pub fn holds(&self, kid: &str) -> bool {
         self.0.iter().any(|verifier| verifier.kid == kid)
     }
 
-    /// Verifies a token for a project. One that names its key is held against that key alone;
-    /// one that names none against each.
+    /// Verifies a token for a project: with the key it names, or with each key if it names none.
     pub fn verify(&self, token: &str, project: &str, now: Timestamp) -> Result<Grant, Invalid> {
         let header = jsonwebtoken::decode_header(token).map_err(|_| Invalid::Unverified)?;
         let candidates =
@@ -206,7 +205,7 @@ impl Verifier {
             Material::EdDsa { public } => (Algorithm::EdDSA, DecodingKey::from_ed_der(public.bytes())),
         };
         let mut validation = Validation::new(algorithm);
-        // The claims are typed and judged here, by the caller's clock.
+        // The claims are checked here, by the caller's clock.
         validation.validate_exp = false;
         validation.validate_aud = false;
         validation.required_spec_claims.clear();

@@ -1,10 +1,9 @@
-//! Tokens of projects: JSON Web Tokens that say which project, which right, and until when.
+//! Tokens of projects: JSON Web Tokens with a project, a scope and an expiry.
 //!
-//! `key` holds what a project signs and verifies with, `claims` what a token says, `right`
-//! what it may do; `bearer` has the tokens we show to others. Verification is pure: the caller brings the clock and the project's keys.
-//! Nothing of a token is believed before its signature was verified with a key of the project
-//! in the *path*, by that key's own algorithm; whatever the token's header says only ever
-//! makes it fail.
+//! `key` has the project's keys, `claims` what a token contains, `right` what it allows; `bearer` has the tokens
+//! that we send to other servers. Verification is pure: the caller passes the clock and the project's keys.
+//! Nothing in a token is trusted before its signature is verified with a key of the project in the *path*, by that
+//! key's own algorithm; the token's header can only make it fail.
 
 mod bearer;
 mod claims;

@@ -1,68 +1,68 @@
-//! What a verified token may do.
+//! What a verified token allows.
 
 use jiff::Timestamp;
 
 use super::claims::{Claims, OneOrMany, Scope};
 use crate::stream::name::SESSION_PREFIX;
 
-/// The rights of a token that was verified.
+/// The rights of a verified token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     scope: Scope,
     streams: Option<Vec<String>>,
     session: Option<String>,
-    /// When it ends.
+    /// When it expires.
     pub expires_at: Timestamp,
-    /// The key that signed it: when that is revoked, so is this.
+    /// The key that signed it: revoking the key revokes this.
     pub kid: String,
 }
 
-/// What somebody wants to do. Ids are those within the project.
+/// The requested action. Ids are those within the project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action<'a> {
-    /// Read a stream or ask about it.
+    /// Read a stream or its metadata.
     Read(&'a str),
     /// Create, append to, publish to, close or delete a stream.
     Write(&'a str),
-    /// Change how long a stream's data is kept.
+    /// Change a stream's retention.
     Retain(&'a str),
-    /// Let a session follow a stream.
+    /// Subscribe a session to a stream.
     Subscribe {
-        /// Who.
+        /// The session.
         session: &'a str,
-        /// What.
+        /// The stream.
         stream: &'a str,
     },
-    /// Let it no longer follow.
+    /// Unsubscribe it.
     Unsubscribe {
-        /// Who.
+        /// The session.
         session: &'a str,
-        /// What.
+        /// The stream.
         stream: &'a str,
     },
-    /// Look at a session.
+    /// Show a session.
     GetSession(&'a str),
-    /// Let it live longer.
+    /// Extend its expiry.
     TouchSession(&'a str),
     /// End it.
     DeleteSession(&'a str),
-    /// See which streams there are.
+    /// List streams.
     List,
-    /// Take work from a subscription of the protocol.
+    /// Pull from a protocol subscription.
     Work,
-    /// Change or see what concerns the whole project.
+    /// Show or change the whole project.
     Manage,
 }
 
-/// Why not.
+/// Why an action is denied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Denied {
     /// The token's scope is too small.
     Scope {
-        /// What it takes.
+        /// The scope it needs.
         needs: Scope,
     },
-    /// The token is bound to something else.
+    /// The token is bound to another stream or session.
     Bound,
 }
 
@@ -78,9 +78,8 @@ impl Grant {
         }
     }
 
-    /// Whether it allows something. A bound token reaches what it names and nothing else,
-    /// whether reading or writing; only which streams its own session may follow is open
-    /// until `stream_id` says.
+    /// Whether it allows an action. A bound token can access only what it names, for reading and writing; its own
+    /// session may follow any stream unless `stream_id` restricts it.
     pub fn allows(&self, action: Action<'_>) -> Result<(), Denied> {
         let needs = action.needs();
         if self.scope < needs {
@@ -113,7 +112,7 @@ impl Grant {
     }
 
     fn reaches_session(&self, id: &str) -> bool {
-        // Ids of sessions are compared as they are written in names: lower case.
+        // Session ids are compared in lower case, as in stream names.
         let is_own = |own: &String| own.eq_ignore_ascii_case(id);
         self.is_unbound() || self.session.as_ref().is_some_and(is_own)
     }
@@ -140,10 +139,10 @@ impl Action<'_> {
 }
 
 impl Denied {
-    /// What to do about it.
+    /// The message for the client.
     pub fn detail(self) -> String {
         match self {
-            Denied::Scope { needs } => format!("this needs a token of scope {}", needs.word()),
+            Denied::Scope { needs } => format!("this requires a token with scope {}", needs.word()),
             Denied::Bound => "the token is bound to another stream or session".to_owned(),
         }
     }

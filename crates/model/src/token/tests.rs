@@ -1,4 +1,4 @@
-//! The token matrix (F09): only what should pass passes.
+//! The token matrix (F09): exactly the allowed actions pass.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -111,7 +111,7 @@ fn the_algorithm_is_the_keys() {
     refused(&forged(&json!({ "alg": "HS256", "kid": "e" }), &said, public.bytes()));
     refused(&forged(&json!({ "alg": "HS256" }), &said, public.bytes()));
     refused(&forged(&json!({ "alg": "HS256", "kid": "a" }), &said, b""));
-    // A key brought along in the header is nobody's key.
+    // A key in the header is not a key of the project.
     let jwk = json!({ "kty": "oct", "k": URL_SAFE_NO_PAD.encode([9; 32]) });
     refused(&forged(&json!({ "alg": "HS256", "jwk": jwk }), &said, &[9; 32]));
     refused(&forged(&json!({ "alg": "HS256", "kid": "x", "jku": "http://127.0.0.1:1/" }), &said, &[1; 32]));
@@ -150,8 +150,8 @@ fn exp_is_required_and_a_number() {
     assert!(with(json!(NOW + LIFETIME_SECONDS_MAX)).is_ok());
 }
 
-/// F09: whatever of another type a claim is, `null` included, the token is refused: a binding that cannot be read
-/// must not make a token that is bound to nothing.
+/// F09: a claim of another type, `null` included, makes the token invalid: an unreadable binding must not become an
+/// unbound token.
 #[test]
 fn other_claims_have_their_types_too() {
     let wrong = |claim: &'static str, fits: fn(&Value) -> bool| {
@@ -194,7 +194,7 @@ fn other_claims_have_their_types_too() {
     assert_eq!(verify(&hs_token("a", 1, &claims(""))), Err(Invalid::Scope));
 }
 
-/// A key is looked up in the project of the path; its name alone means nothing.
+/// A key is looked up in the project of the path.
 #[test]
 fn the_same_kid_in_two_projects_opens_only_its_own() {
     let (shop, blog) = (Keyring::new(&[hs("a", 1)]), Keyring::new(&[hs("a", 2)]));
@@ -204,7 +204,7 @@ fn the_same_kid_in_two_projects_opens_only_its_own() {
         assert_eq!(shop.verify(&token, "shop", now()).is_ok(), (byte, sub) == (1, "shop"));
         assert_eq!(blog.verify(&token, "blog", now()).is_ok(), (byte, sub) == (2, "blog"));
     }
-    // Even where both share a key, the project is named inside.
+    // Even if both share a key, the token names its project.
     assert_eq!(shop.verify(&hs_token("a", 1, &said("shop")), "blog", now()), Err(Invalid::Project));
 }
 
@@ -245,8 +245,8 @@ fn the_matrix_of_rights() {
     let (own, foreign) = (format!("session:{S1}"), format!("session:{S2}"));
     let subscribe = |session, stream| Action::Subscribe { session, stream };
     let unsubscribe = |session, stream| Action::Unsubscribe { session, stream };
-    // The action, the scope it takes, and who reaches it: a token without bounds, one bound
-    // to session 1, one bound to stream x, one bound to both.
+    // The action, the scope it needs, and which tokens allow it: unbound, bound to session 1, bound to stream x,
+    // bound to both.
     let rows = [
         (Action::Read("x"), "read", [true, false, true, true]),
         (Action::Read("y"), "read", [true, false, false, false]),
@@ -302,7 +302,7 @@ fn weak_keys_are_refused_and_none_is_shown() {
 }
 
 proptest! {
-    /// Whatever is changed about a good token, it is good no more.
+    /// Any change makes a valid token invalid.
     #[test]
     fn a_changed_token_fails(at in any::<prop::sample::Index>(), byte in any::<u8>()) {
         let good = hs_token("a", 1, &claims("read"));

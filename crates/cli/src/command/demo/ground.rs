@@ -1,4 +1,4 @@
-//! What the traffic needs before it begins, and what must not go on without it.
+//! Sets up what the traffic needs, and stops it afterwards.
 
 use jiff::Timestamp;
 use reqwest::Method;
@@ -13,22 +13,22 @@ use towpath_model::event::route::Mode;
 use super::{DEMO, work};
 use crate::command::stream::client::Client;
 
-/// The streams, all of JSON: one for each sensor, one the route writes, one that sessions follow.
+/// The JSON streams: one per sensor, one written by a route, one followed by sessions.
 pub(super) const SENSORS: [&str; 3] = ["demo.sensor-1", "demo.sensor-2", "demo.sensor-3"];
 pub(super) const NEWS: &str = "demo.news";
 const ORDERS: &str = "demo.orders";
-/// Enough to look back for hours, little enough to forget about.
+/// Hours of history in little space.
 const RETAIN_BYTES: u64 = 4 << 20;
 
 const SCHEDULE: &str = "demo.cleanup";
 const EVERY_15_SECONDS: &str = "*/15 * * * * *";
-/// Short waits, because somebody is looking.
+/// Short delays, so that a viewer sees the retries.
 const RETRY_SECONDS: [i32; 4] = [1, 3, 10, 60];
 const WEBHOOKS: [&str; 2] = ["demo.ship", "demo.refund"];
 
-/// Subscriptions, streams, routes and the schedule. Done again, it changes nothing.
+/// Creates subscriptions, streams, routes and the schedule. Idempotent.
 pub(super) async fn lay(database: &Database, client: &Client, receiver: Option<&str>) -> anyhow::Result<()> {
-    let notes = Some("made by towpath demo");
+    let notes = Some("created by towpath demo");
     database.consumer_put(DEMO, "PG_worker", None, notes, DEMO).await?;
     for kind in work::KINDS {
         let spec = SubscriptionSpec {
@@ -61,7 +61,7 @@ pub(super) async fn lay(database: &Database, client: &Client, receiver: Option<&
     schedule(database).await
 }
 
-/// Without the demo's worker and receiver, nothing would take what these make.
+/// Stops the routes and the schedule, whose jobs and webhooks only the demo handles.
 pub(super) async fn clear(database: &Database) -> anyhow::Result<()> {
     let by = Attribution { actor: DEMO, reason: "the demo ended" };
     for row in database.route_list().await?.iter().filter(|row| WEBHOOKS.contains(&row.route_name.as_str())) {
@@ -79,7 +79,7 @@ async fn route(
     target: Value,
 ) -> anyhow::Result<()> {
     let is_webhook = target_kind == "webhook";
-    // The one that always fails is soon given up.
+    // The route that always fails gives up soon.
     let retry_seconds = if event_type == "order.refunded" { &RETRY_SECONDS[..1] } else { &RETRY_SECONDS };
     let spec = RouteSpec {
         route_name: name,
@@ -94,7 +94,7 @@ async fn route(
         retry_seconds: is_webhook.then_some(retry_seconds),
         rate_limit_per_second: None,
         worker_name: "default",
-        notes: Some("made by towpath demo"),
+        notes: Some("created by towpath demo"),
         actor: DEMO,
     };
     let put = database.route_put(&spec).await?;
@@ -115,7 +115,7 @@ async fn hear(database: &Database, recipient_ref: &str, event_type: Option<&str>
         scope_subject_table: None,
         scope_filter: json!({}),
         mute: false,
-        notes: Some("made by towpath demo"),
+        notes: Some("created by towpath demo"),
         actor: DEMO,
     };
     database.event_subscription_put(&spec).await?;

@@ -1,9 +1,8 @@
-//! `towpath demo`: a small shop that keeps every plane busy, for looking around.
+//! `towpath demo`: a small shop that produces sample traffic for every part of the system.
 //!
-//! Where no server runs on the data directory it is `towpath up --dev` with traffic; where one
-//! runs, it only makes traffic there. Everything it makes is named `demo.…`, belongs to the actor
-//! `demo`, and is bounded: by the rate, by the retention of its streams, by how many dead letters
-//! it lets stand.
+//! If no server runs on the data directory, it is `towpath up --dev` with traffic; otherwise it sends traffic
+//! to the running server. Everything it creates is named `demo.…`, belongs to the actor `demo`, and is
+//! bounded by the rate, by the retention of its streams, and by a maximum number of open dead letters.
 
 mod ground;
 mod receiver;
@@ -24,25 +23,25 @@ use towpath_message::Transports;
 
 use super::stream::client::Client;
 use super::up::{self, Up};
-use crate::door::Door;
 use crate::output::Output;
+use crate::server_file::ServerFile;
 use crate::settings::{Origins, Settings};
 use crate::shutdown;
 use receiver::Receiver;
 pub(crate) use tally::Tally;
 
-/// Who makes everything here, and the executor that runs the jobs.
+/// The actor of everything here, and the executor of its jobs.
 const DEMO: &str = "demo";
 
 #[derive(Args, Debug, Clone)]
 pub(crate) struct Demo {
-    /// Orders a second; each is an event, some jobs, an append, and now and then a message
+    /// Orders per second; each is an event, some jobs, an append, and sometimes a message
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=200))]
     rate: u16,
-    /// End after this many seconds [default: when interrupted]
+    /// Stop after this many seconds [default: when interrupted]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     seconds: Option<u64>,
-    /// Also where others have data: then it opens no gate and sends no message
+    /// Run on a database with other data; opens no gates and sends no messages
     #[arg(long)]
     yes: bool,
 }
@@ -63,20 +62,23 @@ pub(crate) async fn run(
     }
 }
 
-/// The address of the server that runs already, if one does.
+/// The address of the running server, if there is one.
 async fn running(settings: &Settings) -> Option<String> {
-    let url = settings.url.clone().or_else(|| Door::find(&settings.data).map(|door| door.url))?;
+    let url = settings
+        .url
+        .clone()
+        .or_else(|| ServerFile::find(&settings.data).map(|server_file| server_file.url))?;
     let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(5)).build().ok()?;
     http.get(format!("{url}/health")).send().await.ok().map(|_| url)
 }
 
 impl Demo {
-    /// Whether gates may be opened and everyday subscriptions made: not where others have data.
+    /// Whether it may open gates and create the default subscription: not beside other data.
     pub(super) fn opens_gates(&self) -> bool {
         !self.yes
     }
 
-    /// How its messages leave: to the log, never to anybody; not at all beside the messages of others.
+    /// Its messages go to the log only, and beside other data there are none.
     pub(super) fn transports(&self, settings: &Settings) -> anyhow::Result<Transports> {
         match self.yes {
             true => Ok(Transports::default()),
@@ -84,7 +86,7 @@ impl Demo {
         }
     }
 
-    /// Refuses a database that somebody else uses, before anything in it is touched.
+    /// Refuses a database with other data before changing anything.
     pub(super) async fn refuse_foreign(&self, database: &Database) -> anyhow::Result<()> {
         if self.yes || !database.subscription_list(Some(DEMO)).await?.is_empty() {
             return Ok(());
@@ -103,12 +105,12 @@ impl Demo {
             return Ok(());
         };
         bail!(
-            "this database holds {holds} that the demo did not make; choose another directory with --data \
-             or another database, or add the demo's traffic to it with --yes"
+            "this database contains {holds} that the demo did not create; choose another directory with --data \
+             or another database, or add the demo's traffic anyway with --yes"
         )
     }
 
-    /// Traffic for a server that runs already.
+    /// Sends traffic to a running server.
     async fn visit(self, url: String, settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
         let shutdown = shutdown::on_signal()?;
         super::with_database(settings, async |database| {
@@ -116,7 +118,7 @@ impl Demo {
             if self.opens_gates() {
                 up::open_gates(&database, "towpath demo").await?;
             }
-            output.line(&format!("the demo uses {url}; look at {url}/ui"));
+            output.line(&format!("sending demo traffic to {url}; open {url}/ui"));
             let place = Place { url, webhooks: settings.stream.webhook_local() };
             let tally = self.clone().run(database, place, settings, shutdown).await?;
             output.show(&tally, Tally::in_words);
@@ -125,7 +127,7 @@ impl Demo {
         .await
     }
 
-    /// Makes traffic until the time is up or `shutdown`, which it cancels at its end.
+    /// Sends traffic until the time is up or `shutdown`, which it cancels at its end.
     pub(super) async fn run(
         self,
         database: Database,
@@ -141,7 +143,7 @@ impl Demo {
             true => Some(Receiver::open().await?),
             false => {
                 tracing::warn!(
-                    "the demo sends no webhooks; if the server was started with --webhook-local, say it here too"
+                    "the demo sends no webhooks; if the server was started with --webhook-local, add the flag here too"
                 );
                 None
             }
@@ -163,7 +165,7 @@ impl Demo {
     }
 }
 
-/// Cancels `over` after so many seconds, unless the answer is cancelled first.
+/// Cancels `over` after `seconds`, unless the returned token is cancelled first.
 fn end_after(seconds: u64, over: CancellationToken) -> CancellationToken {
     let unneeded = CancellationToken::new();
     let clock = unneeded.clone();
@@ -180,11 +182,11 @@ fn end_after(seconds: u64, over: CancellationToken) -> CancellationToken {
 pub(super) struct Place {
     /// Where it listens.
     pub(super) url: String,
-    /// Whether its webhooks may come to this machine.
+    /// Whether it may send webhooks to this machine.
     pub(super) webhooks: bool,
 }
 
-/// A demo behind a closed gate would look like a broken installation.
+/// With a closed gate the demo would look broken.
 async fn require_gates(database: &Database) -> anyhow::Result<()> {
     let closed = up::closed_gates(database).await?;
     if !closed.is_empty() {

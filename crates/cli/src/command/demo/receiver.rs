@@ -1,7 +1,7 @@
-//! The receiver of the demo's webhooks, on this machine.
+//! The local receiver of the demo's webhooks.
 //!
-//! It refuses one in ten for a moment and everything at `/refund` for ever, so that retries and
-//! dead letters are there to be seen.
+//! It rejects one in ten temporarily and everything at `/refund` permanently, so that the dashboard shows
+//! retries and dead letters.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,7 +30,7 @@ impl Receiver {
         &self.url
     }
 
-    /// Answers until `shutdown`, then says how many it took.
+    /// Serves until `shutdown`, then returns how many it accepted.
     pub(super) fn run(self, shutdown: CancellationToken) -> JoinHandle<u64> {
         tokio::spawn(async move {
             let taken = Arc::new(AtomicU64::new(0));
@@ -48,7 +48,7 @@ impl Receiver {
             let served =
                 axum::serve(self.listener, routes).with_graceful_shutdown(shutdown.cancelled_owned()).await;
             if let Err(error) = served {
-                tracing::warn!("the receiver of the demo's webhooks ended: {error}");
+                tracing::warn!("the demo's webhook receiver stopped: {error}");
             }
             taken.load(Ordering::Relaxed)
         })

@@ -1,10 +1,10 @@
-//! What the demo has made so far.
+//! What the demo has created so far.
 
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-/// Counts of what was accepted, plane by plane.
+/// Counts of what was accepted.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Tally {
     pub(crate) jobs: u64,
@@ -15,17 +15,17 @@ pub(crate) struct Tally {
     pub(crate) appends: u64,
     pub(crate) publishes: u64,
     pub(crate) sessions: u64,
-    /// What was refused or could not be reached, such as behind a gate that somebody closed.
+    /// Requests that failed, for example because a gate was closed.
     pub(crate) refused: u64,
     #[serde(skip)]
     complained_at: Option<Instant>,
 }
 
-/// Between two lines about refusals: a closed gate refuses several times a second.
+/// Log refusals at most this often: a closed gate refuses several times a second.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
 
 impl Tally {
-    /// Whether it was accepted; if not, it is counted, and said now and then.
+    /// Returns the accepted value; counts a refusal and logs it now and then.
     pub(super) fn took<T, E: Into<anyhow::Error>>(&mut self, what: &str, result: Result<T, E>) -> Option<T> {
         let error = match result {
             Ok(value) => return Some(value),
@@ -34,7 +34,7 @@ impl Tally {
         self.refused += 1;
         if self.complained_at.is_none_or(|at| at.elapsed() > COMPLAIN_EVERY) {
             self.complained_at = Some(Instant::now());
-            tracing::warn!("the demo's {what} was refused: {error:#}");
+            tracing::warn!("demo: {what} refused: {error:#}");
         }
         None
     }
@@ -42,14 +42,14 @@ impl Tally {
     pub(crate) fn in_words(&self) -> String {
         let Tally { jobs, graphs, events, messages, appends, publishes, sessions, .. } = self;
         let mut words = format!(
-            "the demo made {jobs} jobs and {graphs} graphs, {events} events, {messages} messages, \
+            "demo: {jobs} jobs, {graphs} graphs, {events} events, {messages} messages, \
              {appends} appends, {publishes} publishes, {sessions} sessions",
         );
         if self.webhooks_received > 0 {
-            words += &format!(", and took {} webhooks", self.webhooks_received);
+            words += &format!(", {} webhooks received", self.webhooks_received);
         }
         if self.refused > 0 {
-            words += &format!("; {} things were refused", self.refused);
+            words += &format!("; {} requests refused", self.refused);
         }
         words
     }

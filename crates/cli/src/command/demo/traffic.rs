@@ -1,4 +1,4 @@
-//! The traffic itself: orders at a steady rate, and now and then something larger.
+//! The traffic: orders at a steady rate, and regularly something larger.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -19,23 +19,23 @@ use super::ground::{NEWS, SENSORS};
 use super::{DEMO, Tally};
 use crate::command::stream::client::Client;
 
-/// Between two larger things: a graph, a report, a failure for ever, a change of sessions.
+/// Between two larger items: a graph, a report, a permanent failure, a change of sessions.
 const LARGE_EVERY: Duration = Duration::from_secs(20);
 /// Between two lines in the log.
-const TELL_EVERY: Duration = Duration::from_secs(10);
-/// Sessions at a time. Enough to see a fan-out.
+const LOG_EVERY: Duration = Duration::from_secs(10);
+/// Concurrent sessions: enough to show a fan-out.
 const SESSIONS: usize = 6;
-/// Open dead letters after which nothing more is made to fail: a list to try things on, not a heap.
+/// With this many open dead letters the demo produces no more failures.
 const LETTERS_MAX: u64 = 12;
 
 pub(super) struct Traffic {
     database: Database,
     client: Client,
-    /// Among the messages of others nothing is sent.
+    /// Send no messages, because the database has other data.
     silent: bool,
     tally: Tally,
     orders: u64,
-    /// Of the producers of the sensors: greater than in every earlier run.
+    /// Producer epoch of the sensors: greater than in every earlier run.
     epoch: i64,
     readings: [u64; SENSORS.len()],
     sessions: VecDeque<Uuid>,
@@ -55,23 +55,23 @@ impl Traffic {
         }
     }
 
-    /// Until `shutdown`. What is under way then is finished first.
+    /// Runs until `shutdown` and finishes the current step first.
     pub(super) async fn run(mut self, rate: u16, shutdown: CancellationToken) -> Tally {
         let mut order = steady(Duration::from_secs(1) / u32::from(rate));
         let mut large = steady(LARGE_EVERY);
-        let mut tell = steady(TELL_EVERY);
+        let mut log = steady(LOG_EVERY);
         loop {
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return self.tally,
                 _ = large.tick() => self.large().await,
-                _ = tell.tick() => tracing::info!("{}", self.tally.in_words()),
+                _ = log.tick() => tracing::info!("{}", self.tally.in_words()),
                 _ = order.tick() => self.order().await,
             }
         }
     }
 
-    /// One order: placed, charged, sometimes shipped, and told of.
+    /// One order: placed, charged, sometimes shipped, and published.
     async fn order(&mut self) {
         self.orders += 1;
         let number = self.orders;
@@ -92,7 +92,7 @@ impl Traffic {
         }
     }
 
-    /// Something larger, and the failures that an operator is to look at.
+    /// Something larger, and failures for the operator to see.
     async fn large(&mut self) {
         self.graph().await;
         let month = fastrand::choice(["January", "April", "July", "October"]).unwrap_or("January");
@@ -114,7 +114,7 @@ impl Traffic {
             self.enqueue(NewJob::new("demo.charge").max_attempts(3), &declined).await;
         }
         let health = self.database.event_health().await;
-        let open = self.tally.took("look at events", health).map(|health| health.route_dead_letters_open);
+        let open = self.tally.took("event health", health).map(|health| health.route_dead_letters_open);
         if open.is_some_and(|open| open < i64::try_from(LETTERS_MAX).unwrap_or(i64::MAX)) {
             self.emit("order.refunded", self.orders, &json!({ "order": self.orders })).await;
         }
@@ -152,7 +152,7 @@ impl Traffic {
         self.tally.events += u64::from(self.tally.took("event", emitted).is_some());
     }
 
-    /// To an address that no mail can reach, whatever the server sends with.
+    /// To an address that no transport can reach.
     async fn message(&mut self, order: u64) {
         if self.silent {
             return;
@@ -166,7 +166,7 @@ impl Traffic {
         self.tally.messages += u64::from(self.tally.took("message", sent).is_some());
     }
 
-    /// A producer that numbers what it sends, so that nothing is appended twice.
+    /// An idempotent producer: it numbers its appends, so that none is stored twice.
     async fn reading(&mut self, sensor: usize) {
         let (stream, number) = (SENSORS[sensor], self.readings[sensor]);
         let celsius = 20.0 + f64::from(fastrand::i8(-40..40)) / 10.0;
@@ -190,18 +190,18 @@ impl Traffic {
         self.tally.publishes += u64::from(self.tally.took("publish", sent).is_some());
     }
 
-    /// The oldest session leaves, and new ones come until there are enough.
+    /// Deletes the oldest session and creates new ones up to the limit.
     async fn change_sessions(&mut self) {
         if self.sessions.len() >= SESSIONS
             && let Some(oldest) = self.sessions.pop_front()
         {
             let gone = self.client.send(self.client.at(Method::DELETE, &format!("session/{oldest}"))).await;
-            self.tally.took("end of a session", gone);
+            self.tally.took("session end", gone);
         }
         while self.sessions.len() < SESSIONS {
             let session = Uuid::now_v7();
-            let wish = json!({ "sessionId": session, "streamId": NEWS });
-            let begun = self.client.send(self.client.at(Method::POST, "subscribe").json(&wish)).await;
+            let body = json!({ "sessionId": session, "streamId": NEWS });
+            let begun = self.client.send(self.client.at(Method::POST, "subscribe").json(&body)).await;
             if self.tally.took("session", begun).is_none() {
                 return;
             }
@@ -211,7 +211,7 @@ impl Traffic {
     }
 }
 
-/// Never catches up: after a pause the rate is what it was.
+/// Never catches up: after a pause the rate is unchanged.
 fn steady(every: Duration) -> Interval {
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,4 +1,4 @@
-//! The demo's jobs: quick ones, slow ones with progress, some that fail at first, some for ever.
+//! The demo's jobs: quick ones, slow ones with progress, some that fail at first, some that always fail.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use towpath_worker::{Context, Failure, Options, Result, Worker};
 
 use super::DEMO;
 
-/// Every kind it runs. `demo.archive` is due too late to ever run while somebody looks.
+/// Every kind it runs. `demo.archive` is scheduled too far ahead to run during a demo.
 pub(super) const KINDS: [&str; 8] = [
     "demo.charge",
     "demo.cleanup",
@@ -20,7 +20,7 @@ pub(super) const KINDS: [&str; 8] = [
     "demo.report",
     "demo.transform",
 ];
-/// Waits between the attempts of a charge: short, because somebody is looking.
+/// Delays between the attempts of a charge: short, so that a viewer sees the retries.
 const CHARGE_RETRIES: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(4)];
 
 /// The worker that claims as `demo`.
@@ -60,7 +60,7 @@ async fn charge(job: Value, context: Context) -> Result {
     Ok(())
 }
 
-/// Half a second a step, each one told.
+/// Half a second per step, each with a progress report.
 async fn step_by_step(context: &Context, steps: u32) -> Result {
     for step in 1..=steps {
         pause(context, 500).await?;

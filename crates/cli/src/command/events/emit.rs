@@ -17,7 +17,7 @@ pub(crate) struct Emit {
     /// What happened, such as created
     #[arg(value_name = "TYPE")]
     event_type: String,
-    /// The stream inside the domain, such as audit or alert
+    /// Stream within the domain, such as audit or alert
     #[arg(long)]
     stream: Option<String>,
     /// The table it is about
@@ -26,16 +26,16 @@ pub(crate) struct Emit {
     /// The row it is about
     #[arg(long, value_name = "REF")]
     subject_ref: Option<String>,
-    /// A JSON object for the receivers: references, never secrets; @FILE reads a file, - standard input
+    /// JSON object for receivers, with references and no secrets; @FILE reads a file, - standard input
     #[arg(long, value_name = "JSON")]
     payload: Option<String>,
-    /// Events with one key are routed in their order [default: the subject]
+    /// Ordering key: events with the same key are routed in order [default: the subject]
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
-    /// An id of one's own, a uuid v7 of about now: a second emit of it changes nothing
+    /// Your own id, a UUID v7 of about now; emitting it again changes nothing
     #[arg(long, value_name = "UUID")]
     event_id: Option<EventId>,
-    /// Who caused it; user@host if not given
+    /// Actor to record [default: user@host]
     #[arg(long, value_name = "ACTOR")]
     by: Option<String>,
 }
@@ -43,8 +43,8 @@ pub(crate) struct Emit {
 pub(crate) async fn run(emit: Emit, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
     let emitted = database.event_emit(&emit.into_event()?).await?;
     output.show(&emitted, |emitted| match emitted.duplicate {
-        true => format!("event {} was there already", emitted.event_id),
-        false => format!("event {} is recorded", emitted.event_id),
+        true => format!("event {} already exists", emitted.event_id),
+        false => format!("emitted event {}", emitted.event_id),
     });
     Ok(ExitCode::SUCCESS)
 }

@@ -1,4 +1,4 @@
-//! `towpath events explain`: who would hear an event, and what routes would do with it.
+//! `towpath events explain`: who would receive an event, and what routes would do with it.
 
 use std::process::ExitCode;
 
@@ -16,18 +16,18 @@ use crate::output::{Output, table};
 pub(crate) struct Explain {
     #[command(flatten)]
     thought: Thought,
-    /// The route worker that is asked
+    /// Route worker
     #[arg(long, default_value = "default")]
     worker: String,
 }
 
-/// An event to ask about: a stored one, or one only thought of.
+/// A stored event, or a hypothetical one.
 #[derive(Args)]
 pub(crate) struct Thought {
-    /// A stored event
+    /// Id of a stored event
     #[arg(conflicts_with_all = ["domain", "event_type", "stream", "subject_table", "payload"])]
     event: Option<EventId>,
-    /// The domain of one only thought of
+    /// Domain of a hypothetical event
     #[arg(long)]
     domain: Option<String>,
     /// Its type
@@ -55,7 +55,7 @@ impl Thought {
                 subject_table: self.subject_table,
                 payload: input::object(self.payload.as_deref(), "payload")?,
             },
-            _ => bail!("name a stored event by its id, or describe one with --domain and --type"),
+            _ => bail!("give the id of a stored event, or describe one with --domain and --type"),
         })
     }
 }
@@ -84,18 +84,19 @@ fn in_words(explained: &Explained) -> String {
     format!("{}\n\n{decisions}", recipients_in_words(&explained.recipients))
 }
 
-/// Who hears it, by which rule, and who does not.
+/// Who receives it, by which rule, and who muted it.
 pub(crate) fn recipients_in_words(heard: &Recipients) -> String {
     let mut lines = vec![];
     if !heard.resolution_enabled {
-        lines.push("subscriptions are switched off (queue.subscription_resolution.enabled)".into());
+        lines
+            .push("subscriptions are disabled (gate queue.subscription_resolution.enabled is closed)".into());
     }
     lines.push(match heard.broadcast {
-        true => "nobody subscribed it: a broadcast, for every route that takes it".to_owned(),
-        false => format!("heard by {} ({})", names(&heard.recipients), in_plain_words(heard.step)),
+        true => "no subscription matches, so it is a broadcast: every matching route receives it".to_owned(),
+        false => format!("recipients: {} ({})", names(&heard.recipients), in_plain_words(heard.step)),
     });
     if !heard.suppressed.is_empty() {
-        lines.push(format!("muted for {}", names(&heard.suppressed)));
+        lines.push(format!("muted by {}", names(&heard.suppressed)));
     }
     lines.join("\n")
 }
@@ -106,10 +107,10 @@ fn names(recipients: &[Recipient]) -> String {
 
 fn in_plain_words(step: Step) -> &'static str {
     match step {
-        Step::ExactMatch => "a subscription with this type and stream",
-        Step::DomainWildcard => "a subscription with this stream and any type",
-        Step::StreamWildcard => "a subscription with this type and any stream",
-        Step::DomainOnly => "a subscription with nothing but the domain",
+        Step::ExactMatch => "a subscription to this type and stream",
+        Step::DomainWildcard => "a subscription to this stream and any type",
+        Step::StreamWildcard => "a subscription to this type and any stream",
+        Step::DomainOnly => "a subscription to the whole domain",
         Step::BroadcastFallback => "no subscription",
     }
 }

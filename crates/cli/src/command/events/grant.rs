@@ -12,30 +12,30 @@ use crate::output::{Output, table};
 
 #[derive(Subcommand)]
 pub(crate) enum Grant {
-    /// Let a producer emit
+    /// Allow a producer to emit
     #[command(group = ArgGroup::new("scope").required(true).multiple(true).args(["domain", "event_type", "any_domain"]))]
     Add {
-        /// A database login
+        /// Database login
         producer: String,
         /// Events of this domain
         #[arg(long)]
         domain: Option<String>,
-        /// Events of this type; without it, of any
+        /// Events of this type [default: any]
         #[arg(long = "type", value_name = "TYPE")]
         event_type: Option<String>,
-        /// Events of every domain, also those that there will be
+        /// Events of every domain, including future ones
         #[arg(long, conflicts_with = "domain")]
         any_domain: bool,
-        /// Who, for the record; user@host if not given
+        /// Actor to record [default: user@host]
         #[arg(long, value_name = "ACTOR")]
         by: Option<String>,
     },
-    /// Who may emit what
+    /// List who may emit what
     List {
         /// Only of this producer
         producer: Option<String>,
     },
-    /// Take a grant back
+    /// Revoke a grant
     Revoke {
         /// Its id, as `grant list` shows it
         grant: GrantId,
@@ -62,11 +62,11 @@ pub(crate) async fn run(grant: Grant, database: &Database, output: &Output) -> a
         Grant::Revoke { grant } => {
             match database.event_grant_revoke(grant).await {
                 Err(Error::NotFound(_)) => {
-                    anyhow::bail!("there is no grant {grant}; see: towpath events grant list")
+                    anyhow::bail!("there is no grant {grant}; list them with: towpath events grant list")
                 }
                 other => other?,
             }
-            output.show(&json!({ "revoked": grant }), |_| format!("grant {grant} is taken back"));
+            output.show(&json!({ "revoked": grant }), |_| format!("revoked grant {grant}"));
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -20,28 +20,28 @@ use crate::settings::Settings;
 
 #[derive(Subcommand)]
 pub(crate) enum Events {
-    /// Record an event, in a transaction of its own; programs emit inside theirs
+    /// Emit an event in its own transaction; applications emit inside theirs
     Emit(emit::Emit),
-    /// The newest events, oldest of them first
+    /// Print the newest events, oldest first
     Tail(tail::Tail),
-    /// One event whole: who hears it, what was decided, what was delivered
+    /// Show one event: recipients, routing decisions, deliveries
     Show {
         /// Its id
         event: EventId,
     },
-    /// Say who would hear an event and what every route would do with it; nothing is written
+    /// Explain who would receive an event and what every route would do with it; changes nothing
     Explain(explain::Explain),
-    /// Send stored events through a route again, or for the first time
+    /// Replay stored events through a route
     Replay(replay::Replay),
-    /// Check that nothing is lost, doubled or stuck; code 4 if anything is
+    /// Check that no event is lost, duplicated or stuck; exits with code 4 otherwise
     Verify {
-        /// Everything that is stored, not only the newest 100,000 events
+        /// Check every stored event, not only the newest 100,000
         #[arg(long)]
         full: bool,
     },
-    /// How far numbering, routing and delivering are, on one page
+    /// Show the progress of sequencing, routing and delivery
     Health,
-    /// What producers may emit
+    /// Manage what producers may emit
     #[command(subcommand)]
     Grant(grant::Grant),
 }

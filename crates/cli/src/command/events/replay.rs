@@ -1,4 +1,4 @@
-//! `towpath events replay`: stored events through a route again, or for the first time.
+//! `towpath events replay`: sends stored events through a route.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -14,29 +14,29 @@ use towpath_model::id::EventId;
 use crate::output::{EXIT_FAILURES, EXIT_TO_DO, Output};
 use crate::progress;
 
-/// Events per call: short transactions, and a bar that moves.
+/// Events per call: short transactions, and a progress bar that moves.
 const BATCH: i32 = 500;
 
 #[derive(Args)]
 pub(crate) struct Replay {
-    /// The route; it must be live or in a dry run
+    /// Route; must be live or in dry run
     route: String,
-    /// Single events, whether or not the route would take them
+    /// Single events, whether or not they match the route
     #[arg(conflicts_with_all = ["after", "to", "yes", "per_second"])]
     events: Vec<EventId>,
-    /// What the route takes after this position; 0 for everything that is stored
+    /// Replay matching events after this position; 0 for every stored event
     #[arg(long, value_name = "POSITION", required_unless_present = "events")]
     after: Option<i64>,
-    /// Up to this position [default: the last one there is now]
+    /// Last position to replay [default: the current last position]
     #[arg(long, value_name = "POSITION")]
     to: Option<i64>,
-    /// Do it; without this a replay of positions only says how many there are, with code 3
+    /// Replay them; without this a replay of positions only counts and exits with code 3
     #[arg(long)]
     yes: bool,
-    /// At most this many a second, to spare the receiver
+    /// Limit the replay rate to this many events per second
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(i32).range(1..=1000))]
     per_second: Option<i32>,
-    /// Who, for the record; user@host if not given
+    /// Actor to record [default: user@host]
     #[arg(long, value_name = "ACTOR")]
     by: Option<String>,
 }
@@ -49,19 +49,15 @@ pub(crate) async fn run(replay: Replay, database: &Database, output: &Output) ->
     let last = database.event_health().await?.last_position;
     let span = Span { after: replay.after.unwrap_or(0), to: replay.to.unwrap_or(last).min(last) };
     if span.after > span.to {
-        bail!(
-            "there is nothing after position {} up to {}; the last position is {last}",
-            span.after,
-            span.to
-        );
+        bail!("no events after position {} up to {}; the last position is {last}", span.after, span.to);
     }
     let counted = steps(&replay, span, What::Count, &actor, database).await?;
     if !replay.yes {
         output.show(
             &json!({ "route_name": replay.route, "would_replay": counted.matched }),
             |_| match counted.matched {
-                0 => format!("{} takes no event between these positions", replay.route),
-                n => format!("{n} events would go through {}; do it with --yes", replay.route),
+                0 => format!("no event between these positions matches route {}", replay.route),
+                n => format!("{n} events match route {}; replay them with --yes", replay.route),
             },
         );
         return Ok(if counted.matched == 0 { ExitCode::SUCCESS } else { ExitCode::from(EXIT_TO_DO) });
@@ -95,7 +91,7 @@ async fn some(
     Ok(if failed { ExitCode::from(EXIT_FAILURES) } else { ExitCode::SUCCESS })
 }
 
-/// Step by step to the end of the span.
+/// Replays step by step to the end of the range.
 async fn steps(
     replay: &Replay,
     mut span: Span,
@@ -137,10 +133,12 @@ async fn steps(
 
 fn in_words(done: &Replayed) -> String {
     let mut words = match (done.sent, done.dry_run) {
-        (0, 0) => format!("nothing went through {}", done.route_name),
-        (sent, 0) => format!("{sent} events went through {}", done.route_name),
-        (0, dry) => format!("{dry} events noted; {} is in a dry run", done.route_name),
-        (sent, dry) => format!("{sent} events went through {}, {dry} were noted", done.route_name),
+        (0, 0) => format!("no events replayed through {}", done.route_name),
+        (sent, 0) => format!("replayed {sent} events through {}", done.route_name),
+        (0, dry) => format!("recorded {dry} dry-run decisions; {} is in dry run", done.route_name),
+        (sent, dry) => {
+            format!("replayed {sent} events through {}, recorded {dry} dry-run decisions", done.route_name)
+        }
     };
     if done.failed > 0 {
         words +=

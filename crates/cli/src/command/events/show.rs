@@ -19,7 +19,7 @@ pub(crate) async fn run(event: EventId, database: &Database, output: &Output) ->
 fn in_words(whole: &EventWhole) -> String {
     let mut parts = vec![event_in_words(&whole.event), recipients_in_words(&whole.recipients)];
     parts.push(match whole.attempts.is_empty() {
-        true => "no route worker has looked at it yet; see: towpath events health".into(),
+        true => "no route worker has processed it yet; check: towpath events health".into(),
         false => attempts(&whole.attempts),
     });
     parts.extend(deliveries(&whole.deliveries));
@@ -77,7 +77,7 @@ fn attempts(attempts: &[RouteAttempt]) -> String {
     table(["WHEN", "ROUTE", "MODE", "GENERATION", "DECISION", "DETAIL"], &rows)
 }
 
-/// What was sent and what still waits, in two tables.
+/// Sent and waiting deliveries, in two tables.
 fn deliveries(history: &DeliveryHistory) -> Vec<String> {
     let text = |row: &Value, field: &str| match &row[field] {
         Value::Null => String::new(),

@@ -1,6 +1,6 @@
 //! `towpath events tail`.
 //!
-//! Following reads a few times a second; nothing depends on a notification.
+//! Following polls a few times a second; nothing depends on a notification.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -37,16 +37,16 @@ pub(crate) struct Tail {
     /// Only caused by this actor
     #[arg(long)]
     actor: Option<String>,
-    /// Only with this in the payload, such as {"order": {"paid": true}}
+    /// Only if the payload contains this, such as {"order": {"paid": true}}
     #[arg(long, value_name = "JSON")]
     payload: Option<String>,
-    /// From this position on, instead of the newest ones
+    /// Start after this position, instead of with the newest
     #[arg(long, value_name = "POSITION")]
     after: Option<i64>,
-    /// At most this many
+    /// Maximum number to show
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(i32).range(1..=1000))]
     limit: i32,
-    /// Go on as events come, until interrupted
+    /// Print new events until interrupted
     #[arg(long, short)]
     follow: bool,
 }
@@ -73,7 +73,7 @@ pub(crate) async fn run(tail: Tail, database: &Database, output: &Output) -> any
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints up to `limit` events after a position; answers where to go on.
+/// Prints up to `limit` events after a position; returns where to continue.
 async fn forward(
     filter: &EventFilter,
     mut after: i64,
@@ -93,7 +93,7 @@ async fn forward(
     }
 }
 
-/// Prints the newest `limit` events, oldest of them first; answers where to go on.
+/// Prints the newest `limit` events, oldest first; returns where to continue.
 async fn newest(
     filter: &EventFilter,
     limit: i32,
@@ -101,7 +101,7 @@ async fn newest(
     output: &Output,
 ) -> anyhow::Result<i64> {
     let (mut events, mut from, mut last) = (vec![], From::Newest, None);
-    // The database looks at a bounded number of events per call: a page may be empty.
+    // The database reads a bounded number of events per call: a page may be empty.
     loop {
         let room = limit - i32::try_from(events.len()).unwrap_or(limit);
         let page = database.event_list(filter, from, room).await?;

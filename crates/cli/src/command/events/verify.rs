@@ -1,4 +1,4 @@
-//! `towpath events verify | health`: the W-checks, and how far everything is.
+//! `towpath events verify | health`: the W checks, and the progress of sequencing, routing and delivery.
 
 use std::process::ExitCode;
 
@@ -11,7 +11,7 @@ use crate::progress;
 
 pub(crate) async fn run(full: bool, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
     let extent = if full { Extent::Everything } else { Extent::Newest };
-    let verified = progress::patience("looking at every event", database.event_verify(extent)).await?;
+    let verified = progress::patience("checking events", database.event_verify(extent)).await?;
     output.show(&verified, in_words);
     Ok(if verified.passed { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FAILURES) })
 }
@@ -30,19 +30,23 @@ fn in_words(verified: &Verified) -> String {
             lines.push(format!("      next: {}", next_step(&check.check)));
         }
     }
-    let looked = if verified.full { "everything stored" } else { "the newest events" };
-    let verdict = if verified.passed { "nothing is lost, doubled or stuck" } else { "something is wrong" };
+    let looked = if verified.full { "every stored event" } else { "the newest events" };
+    let verdict = if verified.passed { "no event is lost, duplicated or stuck" } else { "checks failed" };
     lines.push(format!("{verdict} ({looked}, up to position {})", verified.last_position));
     lines.join("\n")
 }
 
-/// Who lags, and who holds the lock that somebody waits for.
+/// Which worker lags, and which session holds its lock.
 fn holders(check: &Check) -> Vec<String> {
     let held = |holder: &Value| {
         let text = |field: &str| holder[field].as_str().unwrap_or("?").to_owned();
         (!holder.is_null()).then(|| {
             let (pid, since) = (&holder["pid"], text("since"));
-            format!("held by process {pid} ({}, {}) since {since}", text("user"), text("application"))
+            format!(
+                "locked by PostgreSQL process {pid} ({}, {}) since {since}",
+                text("user"),
+                text("application")
+            )
         })
     };
     let mut lines = vec![];
@@ -52,9 +56,9 @@ fn holders(check: &Check) -> Vec<String> {
     for cursor in check.more.get("cursors").and_then(Value::as_array).into_iter().flatten() {
         let lag = cursor["lag"].as_i64().unwrap_or(0);
         if lag > 0 {
-            let by = held(&cursor["held_by"]).unwrap_or_else(|| "held by nobody".into());
+            let by = held(&cursor["held_by"]).unwrap_or_else(|| "not locked".into());
             let (worker, slice) = (cursor["worker_name"].as_str().unwrap_or("?"), &cursor["slice"]);
-            lines.push(format!("worker {worker} slice {slice} lags {lag} events, {by}"));
+            lines.push(format!("worker {worker} slice {slice} is {lag} events behind, {by}"));
         }
     }
     for target in check.more.get("circuits_open").and_then(Value::as_array).into_iter().flatten() {
@@ -66,21 +70,21 @@ fn holders(check: &Check) -> Vec<String> {
 fn next_step(check: &str) -> &'static str {
     match check {
         "W2_cursors" => {
-            "set the worker back with: towpath routes worker NAME --from POSITION (docs/runbooks/restore-events.md)"
+            "reset the worker with: towpath routes worker NAME --from POSITION (docs/runbooks/restore-events.md)"
         }
-        "W3_gaps" | "W4_duplicates" => "a restore mixed two states: follow docs/runbooks/restore-events.md",
+        "W3_gaps" | "W4_duplicates" => "a restore mixed two states; follow docs/runbooks/restore-events.md",
         "W5_unnumbered" => {
-            "no sequencer runs: start `towpath route` or `towpath up`; if one is held above, end that session"
+            "no sequencer is running: start `towpath route` or `towpath up`; if a session holds its lock, end that session"
         }
         "W6_attempts" => {
-            "send them with: towpath events replay ROUTE --after POSITION (docs/runbooks/replay-events.md)"
+            "replay them with: towpath events replay ROUTE --after POSITION (docs/runbooks/replay-events.md)"
         }
         "W7_twice" => {
-            "stop the route with: towpath routes disable NAME --why …, then look at: towpath events show EVENT"
+            "stop the route with: towpath routes disable NAME --why …, then check: towpath events show EVENT"
         }
-        "W8_letters" => "towpath routes dlq list, then replay or resolve each",
+        "W8_letters" => "list them with: towpath routes dlq list, then replay or resolve each",
         "W9_lag" => {
-            "senders died: start `towpath route` or `towpath up`; expired leases are taken again by the next claim"
+            "senders stopped: start `towpath route` or `towpath up`; the next claim takes over expired leases"
         }
         _ => "towpath doctor",
     }
@@ -106,7 +110,10 @@ fn health_in_words(health: &EventHealth) -> String {
         ("numbered", format!("{:.0}", health.last_numbered_at)),
         ("routed", health.last_route_run_at.map_or_else(|| "never".into(), |at| format!("{at:.0}"))),
         ("lag", format!("{} events on the slowest slice", health.slowest_lag)),
-        ("deliveries", format!("{} wait, {} under way", health.deliveries_waiting, health.deliveries_leased)),
+        (
+            "deliveries",
+            format!("{} waiting, {} in flight", health.deliveries_waiting, health.deliveries_leased),
+        ),
         ("dead letters", format!("{} open", health.route_dead_letters_open)),
         ("circuits", format!("{} not closed", health.circuits_open)),
         (

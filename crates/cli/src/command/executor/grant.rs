@@ -10,30 +10,30 @@ use crate::output::{Output, table};
 
 #[derive(Subcommand)]
 pub(crate) enum Grant {
-    /// Let a producer enqueue
+    /// Allow a producer to enqueue
     #[command(group = ArgGroup::new("scope").required(true).multiple(true).args(["job_kind", "executor", "any_kind"]))]
     Add {
-        /// A database login, or executor:NAME for the tokens of an executor
+        /// Database login, or executor:NAME for the tokens of an executor
         producer: String,
-        /// This kind of jobs
+        /// This job kind
         #[arg(long, value_name = "KIND")]
         job_kind: Option<String>,
-        /// Jobs for this kind of executor; without it, for any
+        /// Jobs for this executor kind [default: any]
         #[arg(long, value_name = "KIND")]
         executor: Option<String>,
-        /// Every kind of jobs, also those that there will be
+        /// Every job kind, including future ones
         #[arg(long, conflicts_with = "job_kind")]
         any_kind: bool,
-        /// Who, for the record; user@host if not given
+        /// Actor to record [default: user@host]
         #[arg(long, value_name = "ACTOR")]
         by: Option<String>,
     },
-    /// Who may enqueue what
+    /// List who may enqueue what
     List {
         /// Only of this producer
         producer: Option<String>,
     },
-    /// Take a grant back
+    /// Revoke a grant
     Revoke {
         /// Its id, as `grant list` shows it
         grant: GrantId,
@@ -48,7 +48,7 @@ pub(crate) async fn run(grant: Grant, database: &Database, output: &Output) -> a
             let granted = database.producer_grant_put(&producer, kind, executor, &actor).await?;
             output.show(&granted, |granted| {
                 let kind =
-                    kind.map_or_else(|| "every kind of jobs".into(), |kind| format!("jobs of kind {kind}"));
+                    kind.map_or_else(|| "jobs of every kind".into(), |kind| format!("jobs of kind {kind}"));
                 let whom = executor.map_or_else(|| "any executor".into(), |name| format!("executor {name}"));
                 let may = if granted.created { "may now enqueue" } else { "could already enqueue" };
                 format!("{producer} {may} {kind} for {whom} (grant {})", granted.grant_id)
@@ -60,11 +60,11 @@ pub(crate) async fn run(grant: Grant, database: &Database, output: &Output) -> a
         Grant::Revoke { grant } => {
             match database.producer_grant_revoke(grant).await {
                 Err(Error::NotFound(_)) => {
-                    anyhow::bail!("there is no grant {grant}; see: towpath executor grant list")
+                    anyhow::bail!("there is no grant {grant}; list them with: towpath executor grant list")
                 }
                 other => other?,
             }
-            output.show(&json!({ "revoked": grant }), |_| format!("grant {grant} is taken back"));
+            output.show(&json!({ "revoked": grant }), |_| format!("revoked grant {grant}"));
         }
     }
     Ok(())

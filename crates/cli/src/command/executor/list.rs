@@ -7,7 +7,7 @@ use towpath_db::subscription::{Consumer, Subscription};
 
 use crate::output::{Output, table};
 
-/// Everything known about who works here.
+/// Everything known about executors.
 #[derive(Serialize)]
 struct Executors {
     consumers: Vec<Consumer>,
@@ -75,7 +75,7 @@ fn subscribed(row: &Subscription, heartbeats: &[ExecutorHeartbeat]) -> [String; 
     ]
 }
 
-/// Heartbeats carry the executor's name, or the name of one of its processes.
+/// A heartbeat names the executor, or one of its processes.
 fn seen(executor_id: &str, heartbeats: &[ExecutorHeartbeat]) -> String {
     let of_it = heartbeats.iter().filter(|row| {
         let rest = row.executor_name.strip_prefix(executor_id);

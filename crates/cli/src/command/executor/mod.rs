@@ -18,26 +18,26 @@ use crate::settings::Settings;
 
 #[derive(Subcommand)]
 pub(crate) enum Executor {
-    /// Who works here: registry, subscriptions, signs of life
+    /// List executors: registration, subscriptions, heartbeats
     List {
         /// Only this executor
         name: Option<String>,
     },
     /// Register an executor and what it may claim
     Add(Add),
-    /// Let an executor claim
+    /// Enable an executor's subscriptions
     Enable(Named),
-    /// Stop an executor from claiming; what it holds it may finish
+    /// Disable an executor's subscriptions; it may finish the jobs it has
     Disable(Named),
-    /// Forget an executor: its subscriptions and its entry go, its tokens are revoked
+    /// Remove an executor with its subscriptions; its tokens are revoked
     Remove {
         /// Its name
         name: String,
     },
-    /// Tokens with which an executor works over HTTP
+    /// Manage tokens for executors that work over HTTP
     #[command(subcommand)]
     Token(token::Token),
-    /// What producers may enqueue
+    /// Manage what producers may enqueue
     #[command(subcommand)]
     Grant(grant::Grant),
 }
@@ -46,37 +46,37 @@ pub(crate) enum Executor {
 pub(crate) struct Add {
     /// Its name
     name: String,
-    /// Which executor of the whitelist it is: PG_worker, external_worker, Agent …
+    /// Its executor kind: PG_worker, external_worker, Agent …
     #[arg(long, value_name = "KIND")]
     executor: String,
-    /// A kind of jobs it claims; may be given several times
+    /// Job kind it claims; repeatable
     #[arg(long, value_name = "KIND", required_unless_present_any = ["any_kind", "no_kind"])]
     job_kind: Vec<String>,
-    /// It claims every kind that is meant for its executor
+    /// Claim every job kind meant for its executor kind
     #[arg(long, conflicts_with_all = ["job_kind", "no_kind"])]
     any_kind: bool,
-    /// It claims nothing yet, or only enqueues
+    /// Claim nothing yet, or only enqueue
     #[arg(long, conflicts_with = "job_kind")]
     no_kind: bool,
     /// Only jobs of this event domain
     #[arg(long, value_name = "DOMAIN")]
     domain: Option<String>,
-    /// Jobs below this priority are left to others
+    /// Claim only jobs with at least this priority
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     priority_floor: i32,
-    /// At most this many jobs at a time for each kind; a number or `unlimited`
+    /// Maximum concurrent jobs per kind: a number or `unlimited`
     #[arg(long, value_name = "NUMBER", default_value = "1", value_parser = parallel)]
     max_parallel: Parallel,
-    /// Let it claim at once
+    /// Enable it at once
     #[arg(long)]
     enable: bool,
-    /// The only database login that may claim as it
+    /// Only this database login may claim as this executor
     #[arg(long, value_name = "ROLE")]
     login_role: Option<String>,
-    /// What people should know
+    /// Notes for operators
     #[arg(long, value_name = "TEXT")]
     notes: Option<String>,
-    /// Who, for the record; user@host if not given
+    /// Actor to record [default: user@host]
     #[arg(long, value_name = "ACTOR")]
     by: Option<String>,
 }
@@ -88,7 +88,7 @@ pub(crate) struct Named {
     /// Only its subscription for this kind
     #[arg(long, value_name = "KIND")]
     job_kind: Option<String>,
-    /// Who, for the record; user@host if not given
+    /// Actor to record [default: user@host]
     #[arg(long, value_name = "ACTOR")]
     by: Option<String>,
 }
@@ -101,7 +101,7 @@ fn parallel(text: &str) -> Result<Parallel, String> {
     match (text, text.parse()) {
         ("unlimited", _) => Ok(Parallel(None)),
         (_, Ok(number)) if number >= 1 => Ok(Parallel(Some(number))),
-        _ => Err("a number of 1 or more, or `unlimited`".into()),
+        _ => Err("expected a number of 1 or more, or `unlimited`".into()),
     }
 }
 
@@ -127,7 +127,7 @@ pub(crate) async fn run(
 
 async fn register(add: Add, database: &Database, output: &Output) -> anyhow::Result<()> {
     let actor = add.by.clone().unwrap_or_else(super::actor);
-    // Adding again changes what is said and keeps the rest, above all what restricts.
+    // Adding again changes what is given and keeps the rest, above all restrictions.
     let known = database.consumer_list().await?.into_iter().find(|row| row.executor_id == add.name);
     let login = add.login_role.clone().or_else(|| known?.login_role);
     let notes = add.notes.as_deref();
@@ -156,11 +156,11 @@ async fn register(add: Add, database: &Database, output: &Output) -> anyhow::Res
     let now = database.subscription_list(Some(&add.name)).await?;
     output.show(&json!({ "executor_id": add.name, "subscriptions": now }), |_| {
         let next = match (now.is_empty(), now.iter().all(|row| row.enabled)) {
-            (true, _) => "it claims nothing".to_owned(),
-            (false, true) => "it may claim".to_owned(),
-            (false, false) => format!("let it claim with: towpath executor enable {}", add.name),
+            (true, _) => "it has no subscription and claims nothing".to_owned(),
+            (false, true) => "it can claim jobs".to_owned(),
+            (false, false) => format!("it is disabled; enable it with: towpath executor enable {}", add.name),
         };
-        format!("{} is registered; {next}", add.name)
+        format!("registered executor {}; {next}", add.name)
     });
     Ok(())
 }
@@ -186,7 +186,9 @@ async fn switch(named: &Named, to: Switch, database: &Database, output: &Output)
         let kinds = all.iter().filter_map(|row| row.job_kind.as_deref());
         match nearest(kind, kinds) {
             Some(near) => bail!("{} has no subscription for {kind}; did you mean {near}?", named.name),
-            None => bail!("{} has no subscription for {kind}; see: towpath executor list", named.name),
+            None => {
+                bail!("{} has no subscription for {kind}; list them with: towpath executor list", named.name)
+            }
         }
     }
     let actor = named.by.clone().unwrap_or_else(super::actor);
@@ -199,7 +201,7 @@ async fn switch(named: &Named, to: Switch, database: &Database, output: &Output)
     output.show(
         &json!({ "executor_id": named.name, "changed": changed, "enabled": to == Switch::On }),
         |_| match changed {
-            0 => format!("{} was {state} already", named.name),
+            0 => format!("{} is already {state}", named.name),
             _ => format!("{} is {state} ({changed} of {} subscriptions changed)", named.name, all.len()),
         },
     );
@@ -220,7 +222,7 @@ fn switched<'a>(row: &'a Subscription, to: Switch, actor: &'a str) -> Subscripti
     }
 }
 
-/// Subscriptions first: one that still holds leases refuses, and the rest stays.
+/// Subscriptions go first: one with leased jobs is refused, and everything else stays.
 async fn remove(name: &str, database: &Database, output: &Output) -> anyhow::Result<()> {
     let subscriptions = database.subscription_list(Some(name)).await?;
     let registered = database.consumer_list().await?.iter().any(|row| row.executor_id == name);
@@ -238,18 +240,18 @@ async fn remove(name: &str, database: &Database, output: &Output) -> anyhow::Res
     if registered {
         database.consumer_delete(name).await?;
     }
-    // A heartbeat that nobody renews would look like an executor in trouble.
+    // A heartbeat without renewals would look like a failing executor.
     if database.queue_heartbeats().await?.iter().any(|row| row.executor_name == name) {
         database.queue_heartbeat_forget(name).await?;
     }
     let revoked = live.count();
     output.show(&json!({ "removed": name, "tokens_revoked": revoked }), |_| {
-        format!("{name} is removed; {revoked} tokens revoked")
+        format!("removed executor {name}; revoked {revoked} tokens")
     });
     Ok(())
 }
 
-/// Nobody has this name; perhaps somebody has a similar one.
+/// The error for an unknown name, with a similar one if there is one.
 async fn unknown(name: &str, database: &Database) -> anyhow::Result<anyhow::Error> {
     let mut names: Vec<String> =
         database.consumer_list().await?.into_iter().map(|row| row.executor_id).collect();
@@ -257,6 +259,6 @@ async fn unknown(name: &str, database: &Database) -> anyhow::Result<anyhow::Erro
     Ok(match nearest(name, names.iter().map(String::as_str)) {
         Some(near) if near != name => anyhow!("there is no executor {name}; did you mean {near}?"),
         Some(_) => anyhow!("{name} has no subscription; add one with: towpath executor add {name} …"),
-        None => anyhow!("there is no executor {name}; see: towpath executor list"),
+        None => anyhow!("there is no executor {name}; list them with: towpath executor list"),
     })
 }

@@ -11,37 +11,37 @@ use crate::output::{Output, table};
 
 #[derive(Subcommand)]
 pub(crate) enum Token {
-    /// Make a token; its word is shown once and stored nowhere
+    /// Create a token; it is shown once and not stored
     Create {
-        /// The registered executor it works as
+        /// Registered executor
         executor: String,
-        /// Only this kind of jobs; may be given several times
+        /// Only this job kind; repeatable
         #[arg(long, value_name = "KIND")]
         job_kind: Vec<String>,
-        /// It may enqueue too: the kinds it works on, and what `executor grant` names
+        /// Allow it to enqueue: its own job kinds, and what `executor grant` allows
         #[arg(long)]
         may_enqueue: bool,
-        /// Until this moment, or this long from now [default: 90 days]
+        /// Expiry: a time, or a duration from now [default: 90 days]
         #[arg(long, value_name = "WHEN", value_parser = moment::from_now)]
         expires: Option<Timestamp>,
-        /// What people should know
+        /// Notes for operators
         #[arg(long, value_name = "TEXT")]
         notes: Option<String>,
-        /// Who, for the record; user@host if not given
+        /// Actor to record [default: user@host]
         #[arg(long, value_name = "ACTOR")]
         by: Option<String>,
     },
-    /// Tokens and whether they open anything
+    /// List tokens and their state
     List {
         /// Only of this executor
         executor: Option<String>,
     },
-    /// End a token at once
+    /// Revoke a token at once
     Revoke {
         /// Its id, as `token list` shows it
         #[arg(value_name = "TOKEN")]
         id: TokenId,
-        /// Who, for the record; user@host if not given
+        /// Actor to record [default: user@host]
         #[arg(long, value_name = "ACTOR")]
         by: Option<String>,
     },
@@ -64,7 +64,7 @@ pub(crate) async fn run(token: Token, database: &Database, output: &Output) -> a
             };
             output.show(&created, |created| {
                 format!(
-                    "{}\ntoken {} of {} until {:.0}; keep the word, it is shown this once",
+                    "{}\ntoken {} of {} expires at {:.0}; save it now, it will not be shown again",
                     created.token, created.token_id, created.executor_id, created.expires_at
                 )
             });
@@ -76,8 +76,8 @@ pub(crate) async fn run(token: Token, database: &Database, output: &Output) -> a
             let actor = by.unwrap_or_else(crate::command::actor);
             let revoked = database.executor_token_revoke(id, &actor).await?;
             output.show(&revoked, |revoked| match revoked.changed {
-                true => format!("token {} is revoked", revoked.token_id),
-                false => format!("token {} was revoked already", revoked.token_id),
+                true => format!("revoked token {}", revoked.token_id),
+                false => format!("token {} is already revoked", revoked.token_id),
             });
         }
     }
@@ -86,7 +86,7 @@ pub(crate) async fn run(token: Token, database: &Database, output: &Output) -> a
 
 fn list(rows: &[Row]) -> String {
     if rows.is_empty() {
-        return "no tokens; make one with: towpath executor token create EXECUTOR".into();
+        return "no tokens; create one with: towpath executor token create EXECUTOR".into();
     }
     let rows: Vec<_> = rows
         .iter()

@@ -1,6 +1,6 @@
-//! The same done to many jobs: `job cancel` and `job retry` with a filter instead of a job.
+//! Bulk `job cancel` and `job retry`: a filter instead of one job.
 //!
-//! Without `--yes` it only counts. A filter that names nothing is refused: "everything" is never a slip.
+//! Without `--yes` it only counts. An empty filter is refused, so that nobody acts on every job by mistake.
 
 use std::process::ExitCode;
 
@@ -29,7 +29,7 @@ pub(crate) struct Which {
     pub(super) job: Option<JobId>,
     #[command(flatten)]
     filter: Filter,
-    /// Do it; without this a filter only says how many there are, with code 3
+    /// Act on every match; without this a filter only counts and exits with code 3
     #[arg(long)]
     yes: bool,
 }
@@ -37,13 +37,13 @@ pub(crate) struct Which {
 #[derive(Debug, Default, Serialize)]
 struct Done {
     done: u64,
-    /// Jobs in a state that does not allow it.
+    /// Jobs whose state does not allow it.
     refused: u64,
-    /// The last of those, with its reason.
+    /// The last of those, with the reason.
     example: Option<String>,
 }
 
-/// Does `act` to every job that was there at the beginning and matches.
+/// Applies `act` to every matching job that existed at the start.
 pub(super) async fn run(
     which: Which,
     verb: &str,
@@ -54,7 +54,7 @@ pub(super) async fn run(
     let filter = which.filter.read();
     if filter.is_empty() {
         bail!(
-            "a filter that names nothing would {verb} everything; name a job, or narrow with --kind, --state, --error …"
+            "an empty filter would {verb} every job; give a job id, or filter with --kind, --state, --error …"
         );
     }
     let now = Timestamp::now();
@@ -63,6 +63,7 @@ pub(super) async fn run(
     if !which.yes {
         output.show(&json!({ "matched": count, "verb": verb }), |_| match count {
             0 => "no job matches".to_owned(),
+            1 => format!("1 job matches; {verb} it with --yes"),
             n => format!("{n} jobs match; {verb} them with --yes"),
         });
         return Ok(if count == 0 { ExitCode::SUCCESS } else { ExitCode::from(EXIT_TO_DO) });
@@ -88,10 +89,13 @@ pub(super) async fn run(
         }
     }
     bar.finish_and_clear();
-    output.show(&done, |done| match &done.example {
-        None => format!("{} jobs: {verb} done", done.done),
-        Some(example) => {
-            format!("{} jobs: {verb} done; {} refused, such as {example}", done.done, done.refused)
+    output.show(&done, |done| {
+        let did = if verb == "cancel" { "cancelled" } else { "retried" };
+        let jobs = if done.done == 1 { "job" } else { "jobs" };
+        let acted = format!("{did} {} {jobs}", done.done);
+        match &done.example {
+            None => acted,
+            Some(example) => format!("{acted}; {} refused, such as {example}", done.refused),
         }
     });
     Ok(if done.refused == 0 { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FAILURES) })

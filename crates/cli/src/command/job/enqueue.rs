@@ -17,62 +17,61 @@ use crate::output::Output;
 
 #[derive(Args)]
 pub(crate) struct Enqueue {
-    /// Its kind
+    /// Job kind
     kind: String,
     #[command(flatten)]
     template: Template,
-    /// Not before this moment, or this long from now
+    /// Run no earlier than this time, or this duration from now
     #[arg(long, value_name = "WHEN", value_parser = moment::from_now)]
     at: Option<Timestamp>,
-    /// At most one unfinished job has this key, of whatever kind; a second enqueue answers the first one's id
+    /// Idempotency key: while an unfinished job of any kind has it, enqueueing again returns that job's id
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
-    /// The run it is part of
+    /// Run it belongs to
     #[arg(long, value_name = "UUID")]
     run_id: Option<Uuid>,
-    /// Who wants it; user@host if not given
+    /// Actor to record [default: user@host]
     #[arg(long, value_name = "ACTOR")]
     by: Option<String>,
-    /// The span that wants it, as W3C writes it: 00-TRACE-SPAN-01
+    /// Parent span in W3C format: 00-TRACE-SPAN-01
     #[arg(long, value_name = "PARENT", value_parser = traceparent)]
     traceparent: Option<TraceParent>,
-    /// Follow it until it has ended
+    /// Watch it until it has finished
     #[arg(long)]
     watch: bool,
 }
 
-/// What a job and the template of a schedule have in common.
+/// Fields shared by a job and a schedule's job template.
 #[derive(Args, Debug)]
 pub(crate) struct Template {
-    /// JSON for the handler: references, never data; @FILE reads a file, - standard input
+    /// JSON object for the handler, with references rather than data; @FILE reads a file, - standard input
     #[arg(long, value_name = "JSON")]
     payload: Option<String>,
-    /// Where its data lies
+    /// Reference to its stored payload
     #[arg(long, value_name = "REF")]
     payload_ref: Option<String>,
-    /// Where it comes from
+    /// Reference to its origin
     #[arg(long, value_name = "REF")]
     source: Option<String>,
-    /// What it is about
+    /// Reference to its subject
     #[arg(long, value_name = "REF")]
     target: Option<String>,
-    /// The kind of executor that is to run it [default: the one that the kind's subscriptions name,
-    /// else PG_worker]
+    /// Executor kind that runs it [default: the one named by the kind's subscriptions, else PG_worker]
     #[arg(long, value_name = "NAME")]
     executor: Option<String>,
-    /// The event domain it belongs to
+    /// Event domain it belongs to
     #[arg(long, value_name = "DOMAIN")]
     domain: Option<String>,
-    /// Its urgency; a higher number goes first
+    /// Priority; higher runs first
     #[arg(long, value_name = "NUMBER", default_value_t = 100)]
     priority: i32,
-    /// Attempts until it is a dead letter [default: queue.retry.max_attempts_default]
+    /// Attempts before it becomes a dead letter [default: queue.retry.max_attempts_default]
     #[arg(long, value_name = "NUMBER")]
     max_attempts: Option<i32>,
 }
 
 impl Template {
-    /// The fields as the database's templates name them.
+    /// The fields under the database's names.
     pub(crate) fn as_json(&self, kind: &str) -> anyhow::Result<Value> {
         let mut job = json!({
             "job_kind": kind,
@@ -100,8 +99,8 @@ pub(crate) async fn run(enqueue: Enqueue, database: &Database, output: &Output) 
     let enqueued = database.enqueue(&enqueue.into_job()?).await?;
     let answer = json!({ "job_id": enqueued.job_id, "duplicate": enqueued.duplicate });
     output.show(&answer, |_| match enqueued.duplicate {
-        true => format!("job {} was there already, unfinished, with this key", enqueued.job_id),
-        false => format!("job {} is queued", enqueued.job_id),
+        true => format!("job {} already exists: it has this key and is unfinished", enqueued.job_id),
+        false => format!("enqueued job {}", enqueued.job_id),
     });
     match watch {
         true => watch::follow(enqueued.job_id, None, database, output).await,

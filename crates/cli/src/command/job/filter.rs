@@ -1,4 +1,4 @@
-//! Which jobs: what `job list`, `job cancel` and `job retry` have in common.
+//! The filter shared by `job list`, `job cancel` and `job retry`.
 
 use clap::Args;
 use jiff::Timestamp;
@@ -13,16 +13,16 @@ pub(crate) struct Filter {
     /// Only jobs in this state
     #[arg(long)]
     state: Option<JobState>,
-    /// Only this kind
+    /// Only this job kind
     #[arg(long)]
     kind: Option<String>,
-    /// Only for this kind of executor
+    /// Only for this executor kind
     #[arg(long)]
     executor: Option<String>,
     /// Only of this event domain
     #[arg(long)]
     domain: Option<String>,
-    /// Only those this actor wanted
+    /// Only enqueued by this actor
     #[arg(long)]
     actor: Option<String>,
     /// Only of this run
@@ -34,16 +34,16 @@ pub(crate) struct Filter {
     /// Only leased by this owner
     #[arg(long)]
     owner: Option<String>,
-    /// Only whose payload contains this, as in {"order": 7}
+    /// Only if the payload contains this, as in {"order": 7}
     #[arg(long, value_name = "JSON", value_parser = |text: &str| serde_json::from_str::<serde_json::Value>(text))]
     payload: Option<serde_json::Value>,
-    /// Only whose last error contains this text
+    /// Only if the last error contains this text
     #[arg(long, value_name = "TEXT")]
     error: Option<String>,
-    /// Only enqueued after this moment, or at most this long ago
+    /// Only enqueued after this time, or within this duration
     #[arg(long, value_name = "WHEN", value_parser = moment::ago)]
     since: Option<Timestamp>,
-    /// Only enqueued before this moment, or at least this long ago
+    /// Only enqueued before this time, or longer ago than this duration
     #[arg(long, value_name = "WHEN", value_parser = moment::ago)]
     before: Option<Timestamp>,
 }

@@ -15,23 +15,23 @@ use crate::output::{Output, table};
 
 #[derive(Subcommand)]
 pub(crate) enum Graph {
-    /// Enqueue a whole graph of jobs, or nothing
+    /// Enqueue a graph of jobs, all or nothing
     #[command(after_help = EXAMPLE)]
     Emit {
-        /// A JSON file, or - for standard input
+        /// JSON file, or - for standard input
         file: String,
     },
-    /// A graph with the states of its jobs
+    /// Show a graph with the states of its jobs
     Show {
         /// Its id
         graph: GraphId,
-        /// As text to draw: dot (Graphviz) or mermaid
+        /// Print as source for a drawing: dot (Graphviz) or mermaid
         #[arg(long, value_enum)]
         draw: Option<Drawing>,
     },
 }
 
-/// A language that programs draw graphs from.
+/// A graph drawing language.
 #[derive(Clone, Copy, clap::ValueEnum)]
 pub(crate) enum Drawing {
     Dot,
@@ -40,7 +40,7 @@ pub(crate) enum Drawing {
 
 impl Drawing {
     fn of(self, graph: &Shown) -> String {
-        // Both languages get numbers as names, and what people wrote only as quoted text.
+        // Node names are numbers; user text appears only as quoted labels.
         let numbers: BTreeMap<JobId, usize> =
             graph.nodes.iter().enumerate().map(|(number, node)| (node.job_id, number)).collect();
         let nodes = graph.nodes.iter().enumerate().map(|(number, node)| {
@@ -67,7 +67,7 @@ impl Drawing {
     }
 }
 
-/// Fit to stand between double quotes in either language.
+/// Safe between double quotes in either language.
 fn quoted(text: &str) -> String {
     text.replace(['"', '\\', '\n'], "'")
 }
@@ -90,7 +90,7 @@ pub(crate) async fn run(graph: Graph, database: &Database, output: &Output) -> a
             output.show(&emitted, |emitted| {
                 let rows: Vec<_> =
                     emitted.jobs.iter().map(|(node, job)| [node.clone(), job.to_string()]).collect();
-                let done = if emitted.duplicate { "had been emitted before" } else { "is emitted" };
+                let done = if emitted.duplicate { "already exists" } else { "enqueued" };
                 format!("graph {} {done}\n{}", emitted.graph_id, table(["NODE", "JOB"], &rows))
             });
         }
@@ -117,7 +117,7 @@ fn read(file: &str) -> anyhow::Result<Value> {
     serde_json::from_str(&text).with_context(|| format!("{file} is not JSON"))
 }
 
-/// Nodes come parents first; each is set in by its distance from a root.
+/// Nodes come parents first, indented by their distance from a root.
 fn in_words(graph: &Shown) -> String {
     let names: BTreeMap<JobId, &str> = graph.nodes.iter().map(|n| (n.job_id, n.node.as_str())).collect();
     let mut depths: BTreeMap<JobId, usize> = BTreeMap::new();

@@ -14,10 +14,10 @@ use crate::output::{Output, table};
 pub(crate) struct List {
     #[command(flatten)]
     filter: Filter,
-    /// At most this many
+    /// Maximum number to show
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i32).range(1..=1000))]
     limit: i32,
-    /// Go on where the page before ended
+    /// Continue after this one, the last of the previous page
     #[arg(long, value_name = "JOB")]
     after: Option<JobId>,
 }
@@ -48,7 +48,7 @@ fn in_words(page: &JobPage) -> String {
     let rows: Vec<_> = page.jobs.iter().map(row).collect();
     let jobs = table(["JOB", "KIND", "STATE", "ATTEMPTS", "PRIORITY", "DUE OR ENDED", "NOTE"], &rows);
     match page.cursor {
-        Some(cursor) => format!("{jobs}\nthere may be more: --after {cursor}"),
+        Some(cursor) => format!("{jobs}\nmore: --after {cursor}"),
         None => jobs,
     }
 }
@@ -57,10 +57,10 @@ fn row(job: &Job) -> [String; 7] {
     let note = match (&job.lease_owner, &job.last_error) {
         (Some(owner), _) => match job.progress_percent {
             Some(percent) => format!("{percent} % by {owner}"),
-            None => format!("held by {owner}"),
+            None => format!("leased by {owner}"),
         },
         (None, Some(error)) => first_line(error),
-        (None, None) if job.blocked_by.is_some() => "waits for other jobs".into(),
+        (None, None) if job.blocked_by.is_some() => "waiting for other jobs".into(),
         (None, None) => String::new(),
     };
     [

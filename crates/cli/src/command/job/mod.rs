@@ -24,39 +24,39 @@ use crate::settings::Settings;
 
 #[derive(Subcommand)]
 pub(crate) enum Job {
-    /// Put a job into the queue
+    /// Enqueue a job
     Enqueue(enqueue::Enqueue),
-    /// Jobs, newest first
+    /// List jobs, newest first
     List(list::List),
-    /// One job whole, with its history
+    /// Show one job with its history
     Show {
         /// Its id
         job: JobId,
     },
-    /// Say why a job is not running
+    /// Explain why a job is not running
     Why {
         /// Its id
         job: JobId,
     },
-    /// End an unfinished job, or many by filter; a worker that has one is told at its next word
+    /// Cancel an unfinished job, or many by filter; a worker that runs it learns of it at its next request
     Cancel {
         #[command(flatten)]
         which: Box<bulk::Which>,
         #[command(flatten)]
         by: By,
     },
-    /// Wait no longer: a waiting job is due now, a dead one runs again as a fresh job linked to it; or
-    /// many by filter
+    /// Retry a job now: a waiting job becomes due, a dead one runs again as a new job linked to it; or many by
+    /// filter
     Retry {
         #[command(flatten)]
         which: Box<bulk::Which>,
-        /// Who, for the record; user@host if not given
+        /// Actor to record [default: user@host]
         #[arg(long, value_name = "ACTOR")]
         by: Option<String>,
     },
-    /// Follow a job until it has ended
+    /// Watch a job until it has finished
     Watch(watch::Watch),
-    /// Jobs that wait for jobs
+    /// Manage graphs: jobs that wait for other jobs
     #[command(subcommand)]
     Graph(graph::Graph),
 }
@@ -100,12 +100,12 @@ async fn retry(job_id: JobId, actor: &str, database: &Database, output: &Output)
     };
     output.show(&moved, |moved| match moved.job_id == job_id {
         true => format!("job {job_id} is due now"),
-        false => format!("job {} runs it again", moved.job_id),
+        false => format!("enqueued job {} to run it again", moved.job_id),
     });
     Ok(ExitCode::SUCCESS)
 }
 
-/// What to do instead depends on where the job stands.
+/// What to do instead depends on the job's state.
 async fn no_retry(job_id: JobId, detail: &str, database: &Database) -> anyhow::Result<anyhow::Error> {
     let whole = database.job_show(job_id).await?;
     if let Some(fresh) = whole.dead_letter.and_then(|letter| letter.replayed_job_id) {

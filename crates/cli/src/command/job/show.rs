@@ -28,7 +28,7 @@ pub(crate) async fn show(job_id: JobId, database: &Database, output: &Output) ->
     Ok(ExitCode::SUCCESS)
 }
 
-/// The answer to the question operators ask most.
+/// Explains why a job is not running.
 pub(crate) async fn why(job_id: JobId, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
     let why = database.job_why(job_id).await?;
     output.show(&why, why_in_words);
@@ -62,7 +62,9 @@ fn in_words(shown: &Shown) -> String {
     let mut parts = vec![];
     match (&shown.whole.job, &shown.whole.dead_letter) {
         (Some(job), _) => parts.push(job_in_words(job)),
-        (None, Some(letter)) => parts.push(format!("only the dead letter of job {} is left", letter.job_id)),
+        (None, Some(letter)) => {
+            parts.push(format!("retention dropped job {}; only its dead letter is left", letter.job_id));
+        }
         (None, None) => {}
     }
     if let Some(letter) = &shown.whole.dead_letter {
@@ -77,8 +79,8 @@ fn in_words(shown: &Shown) -> String {
     links.extend(shown.whole.replay_of.map(|job| format!("replay of    {job}")));
     links.extend(shown.whole.graph_id.map(|graph| format!("graph        {graph}")));
     for edge in &shown.whole.parents {
-        let met = if edge.satisfied { "has succeeded" } else { "is waited for" };
-        links.push(format!("waits for    {} ({met}; else {})", edge.job_id, edge.on_failure));
+        let met = if edge.satisfied { "succeeded" } else { "unfinished" };
+        links.push(format!("waits for    {} ({met}; on failure: {})", edge.job_id, edge.on_failure));
     }
     links.extend(shown.whole.children.iter().map(|edge| format!("followed by  {}", edge.job_id)));
     if !links.is_empty() {
@@ -122,7 +124,7 @@ fn job_in_words(job: &Job) -> String {
     fields.iter().map(|(name, value)| format!("{name:<11}  {value}")).collect::<Vec<_>>().join("\n")
 }
 
-/// How far a job is, on one line.
+/// A job's progress on one line.
 pub(crate) fn progress(percent: i16, message: Option<&str>) -> String {
     match message {
         Some(message) => format!("{percent} %: {message}"),

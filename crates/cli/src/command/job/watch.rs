@@ -1,7 +1,7 @@
-//! `towpath job watch`: follows a job until it has ended.
+//! `towpath job watch`: watches a job until it has finished.
 //!
-//! Reads the job a few times a second; nothing depends on a notification. Changes go to
-//! standard output, one line each; a bar on standard error shows progress to people.
+//! Polls the job a few times a second; nothing depends on a notification. Changes go to
+//! standard output, one line each; a bar on standard error shows progress.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -25,7 +25,7 @@ const POLL: Duration = Duration::from_millis(250);
 pub(crate) struct Watch {
     /// Its id
     job: JobId,
-    /// Give up after this many seconds, with code 3
+    /// Stop watching after this many seconds and exit with code 3
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<u64>,
 }
@@ -34,7 +34,7 @@ pub(crate) async fn run(watch: Watch, database: &Database, output: &Output) -> a
     follow(watch.job, watch.timeout.map(Duration::from_secs), database, output).await
 }
 
-/// 0 if the job succeeded, 4 if it ended otherwise, 3 if the time was over first.
+/// Exits with 0 if the job succeeded, 4 if it ended otherwise, 3 on timeout.
 pub(crate) async fn follow(
     job_id: JobId,
     timeout: Option<Duration>,
@@ -46,7 +46,7 @@ pub(crate) async fn follow(
     let mut seen = None;
     loop {
         let Some(job) = database.job_show(job_id).await?.job else {
-            bail!("job {job_id} was dropped by retention; see: towpath job show {job_id}");
+            bail!("retention dropped job {job_id}; see what is left with: towpath job show {job_id}");
         };
         let now = (job.state, job.attempts, job.progress_percent, job.progress_message.clone());
         if seen.as_ref() != Some(&now) {
@@ -83,7 +83,7 @@ fn report(job: &Job, output: &Output) {
             line += &format!(", attempt {} of {}", job.attempts, job.max_attempts);
         }
         if job.state == JobState::RetryWaiting {
-            line += &format!(", again at {:.0}", job.scheduled_at);
+            line += &format!(", next attempt at {:.0}", job.scheduled_at);
         }
         match (&job.last_error, job.state) {
             (Some(error), JobState::RetryWaiting | JobState::DeadLetter | JobState::Cancelled) => {

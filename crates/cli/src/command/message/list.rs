@@ -14,10 +14,10 @@ pub(crate) struct List {
     /// Only email or sms
     #[arg(long, value_parser = ["email", "sms"])]
     channel: Option<String>,
-    /// At most this many
+    /// Maximum number to show
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i32).range(1..=1000))]
     limit: i32,
-    /// Go on where the page before ended
+    /// Continue after this one, the last of the previous page
     #[arg(long, value_name = "MESSAGE")]
     after: Option<i64>,
 }
@@ -36,7 +36,7 @@ fn in_words(page: &MessagePage) -> String {
         false => table(["MESSAGE", "CHANNEL", "TO", "SUBJECT", "STATE", "CREATED", "PROCESS"], &rows),
     };
     match page.cursor {
-        Some(cursor) => format!("{messages}\nthere may be more: --after {cursor}"),
+        Some(cursor) => format!("{messages}\nmore: --after {cursor}"),
         None => messages,
     }
 }

@@ -15,9 +15,9 @@ use crate::settings::Settings;
 pub(crate) enum Message {
     /// Send an e-mail, or with --sms an SMS
     Send(send::Send),
-    /// Messages, newest first, without their text
+    /// List messages, newest first, without their text
     List(list::List),
-    /// One message whole
+    /// Show one message in full
     Show {
         /// Its number
         message: i64,

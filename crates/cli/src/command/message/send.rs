@@ -16,37 +16,37 @@ use crate::output::Output;
 
 #[derive(Args)]
 pub(crate) struct Send {
-    /// To whom: an address, or a number; an e-mail may have several
+    /// Recipient: an e-mail address or a phone number; repeatable for e-mail
     #[arg(long, value_name = "ADDRESS", required = true)]
     to: Vec<String>,
-    /// The subject of an e-mail
+    /// Subject of an e-mail
     #[arg(long, required_unless_present = "sms", conflicts_with = "sms")]
     subject: Option<String>,
-    /// The text; - reads standard input
+    /// Plain text; - reads standard input
     #[arg(long, required_unless_present = "html")]
     text: Option<String>,
-    /// The text in HTML; - reads standard input
+    /// HTML text; - reads standard input
     #[arg(long, conflicts_with = "sms")]
     html: Option<String>,
-    /// From whom, if not from mail_from or sms_from
+    /// Sender [default: mail_from or sms_from]
     #[arg(long, value_name = "ADDRESS")]
     from: Option<String>,
-    /// An SMS, not an e-mail
+    /// Send an SMS instead of an e-mail
     #[arg(long)]
     sms: bool,
-    /// Not before this moment, or this long from now
+    /// Send no earlier than this time, or this duration from now
     #[arg(long, value_name = "WHEN", value_parser = moment::from_now)]
     at: Option<Timestamp>,
-    /// A second send with this key answers the first one
+    /// Idempotency key: sending again with it returns the first message
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
-    /// Who sends it; user@host if not given
+    /// Actor to record [default: user@host]
     #[arg(long, value_name = "ACTOR")]
     by: Option<String>,
-    /// Follow it until it was accepted or given up; code 0 or 4, 3 if a person must decide
+    /// Watch it until it is accepted (exit code 0), given up (4) or held for a decision (3)
     #[arg(long)]
     wait: bool,
-    /// With --wait: stop following after this many seconds, with code 3
+    /// With --wait: stop watching after this many seconds and exit with code 3
     #[arg(long, value_name = "SECONDS", requires = "wait")]
     timeout: Option<u64>,
 }
@@ -58,8 +58,8 @@ pub(crate) async fn run(send: Send, database: &Database, output: &Output) -> any
     let channel = if send.sms { Channel::Sms } else { Channel::Email };
     let sent = database.message_send(channel, &send.message()?, options).await?;
     output.show(&sent, |sent| {
-        let again = if sent.duplicate { "was sent before" } else { "is on its way" };
-        let follow = format!("follow with: towpath process watch {}", sent.process_id);
+        let again = if sent.duplicate { "already exists" } else { "is queued" };
+        let follow = format!("watch it with: towpath process watch {}", sent.process_id);
         let follow = if send.wait { String::new() } else { format!("\n{follow}") };
         format!("message {} {again}{follow}", sent.message_id)
     });
@@ -74,7 +74,7 @@ impl Send {
         let to = match (&self.to[..], self.sms) {
             ([one], _) => json!(one),
             (many, false) => json!(many),
-            (_, true) => anyhow::bail!("an SMS goes to one number; send one each"),
+            (_, true) => anyhow::bail!("an SMS has one recipient; send one SMS per number"),
         };
         let mut message = Map::from_iter([("to".to_owned(), to)]);
         for (field, value) in [("from", &self.from), ("subject", &self.subject)] {

@@ -1,4 +1,4 @@
-//! `towpath process errors`: what went wrong in tasks, handlers and supervisors.
+//! `towpath process errors`: errors of tasks, handlers and supervisors.
 
 use std::process::ExitCode;
 
@@ -24,10 +24,10 @@ pub(crate) struct Errors {
     /// Only of this task type, as in email
     #[arg(long, value_name = "TYPE")]
     task: Option<String>,
-    /// At most this many
+    /// Maximum number to show
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i32).range(1..=1000))]
     limit: i32,
-    /// Go on where the page before ended
+    /// Continue after this one, the last of the previous page
     #[arg(long, value_name = "NUMBER")]
     after: Option<i64>,
 }
@@ -52,7 +52,7 @@ fn in_words(page: &TaskErrorPage) -> String {
         false => table(["WHEN", "KIND", "TASK", "FUNCTION", "PROCESS OR JOB", "ERROR"], &rows),
     };
     match page.cursor {
-        Some(cursor) => format!("{errors}\nthere may be more: --after {cursor}"),
+        Some(cursor) => format!("{errors}\nmore: --after {cursor}"),
         None => errors,
     }
 }

@@ -17,13 +17,13 @@ pub(crate) struct List {
     /// Only of this kind, as in comms.send_email
     #[arg(long)]
     kind: Option<String>,
-    /// Only about this
+    /// Only with this reference
     #[arg(long = "ref", value_name = "REF")]
     reference: Option<String>,
-    /// At most this many
+    /// Maximum number to show
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i32).range(1..=1000))]
     limit: i32,
-    /// Go on where the page before ended
+    /// Continue after this one, the last of the previous page
     #[arg(long, value_name = "PROCESS")]
     after: Option<ProcessId>,
 }
@@ -42,7 +42,7 @@ fn in_words(page: &ProcessPage) -> String {
         false => table(["PROCESS", "KIND", "REF", "STATE", "STARTED", "NEXT CHECK OR END"], &rows),
     };
     match page.cursor {
-        Some(cursor) => format!("{processes}\nthere may be more: --after {cursor}"),
+        Some(cursor) => format!("{processes}\nmore: --after {cursor}"),
         None => processes,
     }
 }

@@ -24,49 +24,49 @@ use crate::settings::Settings;
 #[derive(Subcommand)]
 pub(crate) enum Process {
     New(new::New),
-    /// Processes, newest first
+    /// List processes, newest first
     List(list::List),
-    /// One process with its facts as a timeline
+    /// Show one process with its facts as a timeline
     Show {
         /// Its id
         process: ProcessId,
     },
-    /// Follow a process until it has ended
+    /// Watch a process until it has finished
     Watch(watch::Watch),
-    /// End a process that has not ended; what was sent already stays sent
+    /// Cancel an unfinished process; what it has already sent stays sent
     Cancel {
         /// Its id
         process: ProcessId,
         #[command(flatten)]
         by: By,
     },
-    /// Decide about a process that is held because nobody knows what its last attempt did
+    /// Resolve a held process, whose last attempt has an unknown outcome
     Resolve {
         /// Its id
         process: ProcessId,
-        /// What is the case, or what to do
+        /// The outcome, or what to do next
         #[arg(value_enum)]
         resolution: Resolution,
         #[command(flatten)]
         by: By,
     },
-    /// Errors of tasks, handlers and supervisors, newest first
+    /// List errors of tasks, handlers and supervisors, newest first
     Errors(errors::Errors),
 }
 
-/// A person's word about a process that is held.
+/// An operator's decision about a held process.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Resolution {
-    /// It did take effect
+    /// The last attempt took effect
     Succeeded,
-    /// It did not: try again
+    /// The last attempt did not take effect: retry
     Retry,
-    /// Leave it
+    /// Give up
     GaveUp,
 }
 
 impl Resolution {
-    fn word(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Resolution::Succeeded => "succeeded",
             Resolution::Retry => "retry",
@@ -91,7 +91,7 @@ pub(crate) async fn run(process: Process, settings: &Settings, output: &Output) 
         }
         Process::Resolve { process, resolution, by } => {
             let actor = by.actor();
-            let moved = database.process_resolve(process, resolution.word(), by.attribution(&actor)).await;
+            let moved = database.process_resolve(process, resolution.name(), by.attribution(&actor)).await;
             moved_to(process, moved, &database, output).await
         }
     })
@@ -108,7 +108,7 @@ async fn moved_to(
         Err(Error::Conflict(_)) => {
             let process = database.process_show(process_id).await?.process;
             return Err(anyhow!(
-                "process {process_id} is {}, so this cannot be done to it; see: towpath process show {process_id}",
+                "process {process_id} is {}, which does not allow this; see: towpath process show {process_id}",
                 process.state
             ));
         }

@@ -1,4 +1,4 @@
-//! `towpath process new NAME`: the SQL of a new business process, and its test.
+//! `towpath process new NAME`: writes the SQL of a new business process and its test.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -17,14 +17,14 @@ const TEST: &str = include_str!("template/test.sql");
 /// Write the SQL of a new business process: tables, facts, handlers, supervisor, kickoff, grants
 #[derive(Args)]
 pub(crate) struct New {
-    /// Its name, like send_invoice, or with a schema: billing.send_invoice
+    /// Name, such as send_invoice, or with a schema: billing.send_invoice
     #[arg(value_name = "NAME")]
     name: String,
-    /// The kind of job that is an attempt: db_function runs SQL; email, sms or a kind of your own
-    /// worker is run with handlers around it
+    /// Job kind of an attempt: db_function runs SQL; email, sms or a kind of your own worker runs with handlers
+    /// around it
     #[arg(long, default_value = "db_function", value_name = "KIND")]
     task_kind: String,
-    /// Where to write NAME.sql and NAME.test.sql
+    /// Directory for NAME.sql and NAME.test.sql
     #[arg(long, default_value = ".", value_name = "DIR")]
     dir: PathBuf,
 }
@@ -34,7 +34,7 @@ pub(crate) fn run(new: &New, output: &Output) -> anyhow::Result<ExitCode> {
     check_name(name)?;
     check_schema(schema)?;
     check_kind(&new.task_kind)?;
-    std::fs::create_dir_all(&new.dir).with_context(|| format!("{} cannot be made", new.dir.display()))?;
+    std::fs::create_dir_all(&new.dir).with_context(|| format!("cannot create {}", new.dir.display()))?;
     let files = [(format!("{name}.sql"), PROCESS), (format!("{name}.test.sql"), TEST)];
     let paths: Vec<PathBuf> = files.iter().map(|(file, _)| new.dir.join(file)).collect();
     for (path, (_, template)) in paths.iter().zip(&files) {
@@ -54,8 +54,8 @@ pub(crate) fn run(new: &New, output: &Output) -> anyhow::Result<ExitCode> {
 fn check_name(name: &str) -> anyhow::Result<()> {
     if !is_identifier(name) || name.len() > NAME_BYTES_MAX {
         bail!(
-            "{name:?} cannot name a process: take a lower-case letter, then letters, digits or _, at most \
-             {NAME_BYTES_MAX} in all; for example: towpath process new send_invoice"
+            "invalid process name {name:?}: use a lower-case letter, then letters, digits or _, at most \
+             {NAME_BYTES_MAX} characters; for example: towpath process new send_invoice"
         );
     }
     Ok(())
@@ -63,31 +63,31 @@ fn check_name(name: &str) -> anyhow::Result<()> {
 
 fn check_schema(schema: &str) -> anyhow::Result<()> {
     if !is_identifier(schema) || schema.len() > 63 {
-        bail!("{schema:?} cannot name a schema: take a lower-case letter, then letters, digits or _");
+        bail!("invalid schema name {schema:?}: use a lower-case letter, then letters, digits or _");
     }
-    // Words that PostgreSQL takes for something else at the beginning of a name.
+    // Reserved words of PostgreSQL.
     let reserved =
         ["all", "any", "check", "column", "default", "end", "grant", "group", "order", "table", "user"];
     if reserved.contains(&schema)
         || ["towpath", "comms", "information_schema", "public"].contains(&schema)
         || schema.starts_with("pg_")
     {
-        bail!("the schema {schema} is not yours alone; take another: towpath process new billing.NAME");
+        bail!("schema {schema} is reserved; use your own: towpath process new billing.NAME");
     }
     Ok(())
 }
 
-/// A kind stands in an SQL text.
+/// The kind is written into SQL text.
 fn check_kind(kind: &str) -> anyhow::Result<()> {
     let fine = |c: char| c.is_ascii_alphanumeric() || "_-.:".contains(c);
     if kind.is_empty() || kind.len() > 200 || !kind.chars().all(fine) {
-        bail!("{kind:?} cannot name a kind of job here: take letters, digits, _, -, . and :");
+        bail!("invalid job kind {kind:?}: use letters, digits, _, -, . and :");
     }
     Ok(())
 }
 
-/// A name that PostgreSQL takes without quotes. A reserved word is none, but a process's name
-/// never begins one in what is written.
+/// A name that PostgreSQL accepts without quotes. Reserved words are not checked: the template never uses a
+/// process's name alone.
 fn is_identifier(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_lowercase())
         && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
@@ -95,9 +95,10 @@ fn is_identifier(text: &str) -> bool {
 
 fn write_new(path: &Path, text: &str) -> anyhow::Result<()> {
     use std::io::Write as _;
-    let mut file = std::fs::File::create_new(path)
-        .with_context(|| format!("{} is not overwritten; take another name or --dir", path.display()))?;
-    file.write_all(text.as_bytes()).with_context(|| format!("{} cannot be written", path.display()))
+    let mut file = std::fs::File::create_new(path).with_context(|| {
+        format!("{} already exists and is not overwritten; choose another name or --dir", path.display())
+    })?;
+    file.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// A template filled in for a process of one's own.
@@ -108,7 +109,7 @@ fn fill(template: &str, schema: &str, name: &str, task_kind: &str) -> String {
     filled.replace("{{create_types}}", create_types).replace("{{example}}", example(task_kind))
 }
 
-/// Arguments to make a base record with.
+/// Arguments that create a base record.
 fn example(task_kind: &str) -> &'static str {
     match task_kind {
         "email" => "'order:1', 'ann@example.org'",

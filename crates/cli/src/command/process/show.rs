@@ -26,7 +26,7 @@ fn in_words(whole: &ProcessWhole) -> String {
         ("kind", process.process_kind.clone()),
         ("ref", process.reference.clone()),
         ("state", process.state.clone()),
-        ("attempts", format!("{begun} begun, at most {}", process.max_attempts)),
+        ("attempts", format!("{begun} started, at most {}", process.max_attempts)),
         ("started", format!("{:.0} by {}", process.started_at, process.started_by)),
     ];
     match process.finished_at {
@@ -58,10 +58,10 @@ fn outstanding(attempt: &ProcessAttempt) -> String {
     let until = attempt.lease_until.map_or_else(String::new, |until| format!("{until:.0}"));
     match (attempt.begun_at, &attempt.worker, attempt.job_id) {
         (Some(at), Some(worker), _) => {
-            format!("attempt {no} is under way since {at:.0} by {worker}, counts as lost at {until}")
+            format!("attempt {no} was started at {at:.0} by {worker}; it counts as lost at {until}")
         }
-        (_, _, Some(job)) => format!("attempt {no} waits to be begun; see: towpath job why {job}"),
-        _ => format!("attempt {no} waits to be begun"),
+        (_, _, Some(job)) => format!("attempt {no} has not started; see: towpath job why {job}"),
+        _ => format!("attempt {no} has not started"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! `towpath process watch`: follows the facts until the last one.
+//! `towpath process watch`: prints facts until the process has finished.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -21,7 +21,7 @@ const POLL: Duration = Duration::from_millis(200);
 pub(crate) struct Watch {
     /// Its id
     process: ProcessId,
-    /// Give up after this many seconds, with code 3
+    /// Stop watching after this many seconds and exit with code 3
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<u64>,
 }
@@ -30,8 +30,7 @@ pub(crate) async fn run(watch: Watch, database: &Database, output: &Output) -> a
     follow(watch.process, watch.timeout, database, output).await
 }
 
-/// 0 if the process succeeded, 4 if it ended otherwise, 3 if it is held for a person or the time
-/// was over first.
+/// Exits with 0 if the process succeeded, 4 if it ended otherwise, 3 if it is held or on timeout.
 pub(crate) async fn follow(
     process_id: ProcessId,
     timeout_seconds: Option<u64>,
@@ -39,7 +38,7 @@ pub(crate) async fn follow(
     output: &Output,
 ) -> anyhow::Result<ExitCode> {
     let deadline = timeout_seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
-    let spinner = progress::spinner("following");
+    let spinner = progress::spinner("watching");
     let mut seen = 0;
     loop {
         let whole = database.process_show(process_id).await?;

@@ -1,4 +1,4 @@
-//! `towpath project …`: who may use which streams.
+//! `towpath project …`: who may access which streams.
 
 mod registry;
 
@@ -17,54 +17,54 @@ use registry::Registry;
 
 #[derive(Subcommand)]
 pub(crate) enum Project {
-    /// Register a project: from now on it takes tokens, and nothing else
+    /// Register a project; from then on every request needs a token
     Add {
-        /// Its name, as in /v1/NAME/stream/…
+        /// Name, as in /v1/NAME/stream/…
         project: String,
         #[command(flatten)]
         key: KeyArgs,
-        /// Pages of this origin may use it from a browser; may be given several times
+        /// Allow browser pages of this origin; repeatable
         #[arg(long, value_name = "ORIGIN")]
         origin: Vec<String>,
     },
-    /// Registered projects
+    /// List registered projects
     List,
-    /// A project's keys, without their secrets
+    /// List a project's keys, without their secrets
     Keys {
         /// The project
         project: String,
     },
-    /// Add a key, which signs from now on; the others go on verifying until they are revoked
+    /// Add a key that signs new tokens; older keys stay valid until they are revoked
     Rotate {
         /// The project
         project: String,
         #[command(flatten)]
         key: KeyArgs,
-        /// Make new reader keys instead: pages in caches are found no more
+        /// Rotate the reader keys instead; cached pages can no longer be found
         #[arg(long)]
         reader_key: bool,
     },
-    /// Take a key away: its tokens end at once, open connections too
+    /// Revoke a key; its tokens become invalid at once and open connections end
     Revoke {
         /// The project
         project: String,
         /// The key
         kid: String,
     },
-    /// Set from which origins browsers may use it; none without arguments
+    /// Set the allowed browser origins; without arguments, none
     Origins {
         /// The project
         project: String,
-        /// All of them, such as `https://app.example.com`, or `*`
+        /// All allowed origins, such as `https://app.example.com`, or `*`
         origins: Vec<String>,
     },
-    /// Make a token
+    /// Create a token
     Token(TokenArgs),
-    /// Forget a project; its streams stay
+    /// Remove a project's registration; its streams stay
     Remove {
         /// The project
         project: String,
-        /// Yes, really
+        /// Remove it
         #[arg(long)]
         yes: bool,
     },
@@ -72,13 +72,13 @@ pub(crate) enum Project {
 
 #[derive(Args)]
 pub(crate) struct KeyArgs {
-    /// The key's name in tokens [default: made up]
+    /// Key id in tokens [default: generated]
     #[arg(long)]
     kid: Option<String>,
-    /// How tokens are signed
+    /// Signing algorithm
     #[arg(long, default_value = "HS256", ignore_case = true)]
     algorithm: Algorithm,
-    /// The public half (EdDSA) or the secret (HS256), base64 in a file, instead of a new one
+    /// File with the public key (EdDSA) or the secret (HS256) in base64, instead of a new key
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
 }
@@ -88,7 +88,7 @@ enum Algorithm {
     /// One secret signs and verifies
     #[value(name = "HS256")]
     Hs256,
-    /// A private key signs, Towpath keeps the public one
+    /// A private key signs; Towpath stores only the public key
     #[value(name = "EdDSA")]
     EdDsa,
 }
@@ -97,19 +97,19 @@ enum Algorithm {
 pub(crate) struct TokenArgs {
     /// The project
     project: String,
-    /// What it allows: read, write or manage
+    /// Scope: read, write or manage
     #[arg(long, default_value = "read")]
     scope: String,
-    /// How long it is good
+    /// Lifetime
     #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
     seconds: u64,
-    /// Only for this stream; may be given several times
+    /// Only for this stream; repeatable
     #[arg(long, value_name = "ID")]
     stream: Vec<String>,
     /// Only for this session
     #[arg(long, value_name = "UUID")]
     session: Option<String>,
-    /// Signed by this key [default: the newest that can]
+    /// Signing key [default: the newest that can sign]
     #[arg(long)]
     kid: Option<String>,
     /// Sign with this private key (EdDSA, PKCS#8, base64) instead of asking the registry
@@ -142,7 +142,7 @@ async fn act(project: Project, registry: &Registry, output: &Output) -> anyhow::
         }
         Project::Rotate { project, reader_key: true, .. } => {
             let after = registry.change(&project, Change::ReaderKey).await?;
-            output.show(&after, |_| format!("{project} has new reader keys"));
+            output.show(&after, |_| format!("rotated the reader keys of {project}"));
         }
         Project::Rotate { project, key, reader_key: false } => {
             let (key, shown) = key.make()?;
@@ -152,8 +152,8 @@ async fn act(project: Project, registry: &Registry, output: &Output) -> anyhow::
         Project::Revoke { project, kid } => {
             let after = registry.change(&project, Change::Revoke { kid: kid.clone() }).await?;
             output.show(&after, |after| match after["keys"].as_array().map_or(0, Vec::len) {
-                0 => format!("{kid} opens nothing any more; {project} has no key and takes no token now"),
-                _ => format!("{kid} opens nothing any more"),
+                0 => format!("revoked key {kid}; {project} has no key left and accepts no token"),
+                _ => format!("revoked key {kid}"),
             });
         }
         Project::Origins { project, origins } => {
@@ -174,7 +174,7 @@ async fn act(project: Project, registry: &Registry, output: &Output) -> anyhow::
             let found = registry.list().await?;
             let found = found.as_array().into_iter().flatten().find(|one| one["project"] == project.as_str());
             let Some(found) = found else {
-                bail!("project {project} is not registered; see: towpath project list")
+                bail!("project {project} is not registered; list projects with: towpath project list")
             };
             output.show(&found["keys"], |keys| {
                 let text = |key: &Value, name: &str| key[name].as_str().unwrap_or("-").to_owned();
@@ -184,28 +184,29 @@ async fn act(project: Project, registry: &Registry, output: &Output) -> anyhow::
                     .flatten()
                     .map(|key| [text(key, "kid"), text(key, "alg"), text(key, "created_at")])
                     .collect();
-                table(["KEY", "ALGORITHM", "MADE"], &rows)
+                table(["KEY", "ALGORITHM", "CREATED"], &rows)
             });
         }
         Project::Token(token) => show_token(output, &registry.mint(&token.project, &token.mint()).await?),
         Project::Remove { project, yes: false } => {
             output.line(&format!(
-                "{project} would be forgotten with its keys. Its streams stay and, on this machine, open to \
-                 everybody. Say --yes to do it"
+                "this removes {project} and its keys; its streams stay, and clients on this machine need no token \
+                 for them; confirm with --yes"
             ));
             return Ok(ExitCode::from(3));
         }
         Project::Remove { project, yes: true } => {
             registry.change(&project, Change::Remove).await?;
-            output
-                .show(&json!({ "project": project, "removed": true }), |_| format!("{project} is forgotten"));
+            output.show(&json!({ "project": project, "removed": true }), |_| {
+                format!("removed project {project}")
+            });
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
 impl KeyArgs {
-    /// The key for the registry, and what is shown of it once.
+    /// The key for the registry, and the part that is shown once.
     fn make(self) -> anyhow::Result<(NewKey, Option<(&'static str, String)>)> {
         let kid = self.kid.unwrap_or_else(|| random_secret().reveal()[..8].replace(['-', '_'], "x"));
         let given = self.key_file.as_deref().map(read_key).transpose()?;
@@ -242,7 +243,7 @@ fn read_key(file: &std::path::Path) -> anyhow::Result<Secret> {
     let text = std::fs::read_to_string(file)
         .with_context(|| format!("cannot read the key in {}", file.display()))?;
     let bare: String = text.lines().filter(|line| !line.starts_with("-----")).collect();
-    Secret::parse(&bare).with_context(|| format!("the key in {}", file.display()))
+    Secret::parse(&bare).with_context(|| format!("invalid key in {}", file.display()))
 }
 
 fn show_key(output: &Output, project: &str, key: &NewKey, shown: Option<&(&'static str, String)>) {
@@ -255,7 +256,7 @@ fn show_key(output: &Output, project: &str, key: &NewKey, shown: Option<&(&'stat
         match shown {
             Some(("secret", value)) => format!("{first}\nsecret, base64url: {value}"),
             Some((_, value)) => {
-                format!("{first}\nprivate key, PKCS#8 in base64url, kept nowhere: {value}")
+                format!("{first}\nprivate key, PKCS#8 in base64url, not stored; save it now: {value}")
             }
             None => first,
         }

@@ -1,4 +1,4 @@
-//! The registry of projects: the running server's, or the store's where none runs.
+//! The registry of projects: through the running server, or in the store if none is running.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,34 +9,34 @@ use serde_json::{Value, json};
 use towpath_server::project::{Change, Mint, Projects};
 use towpath_streams::embedded::Embedded;
 
-use crate::door::Door;
+use crate::server_file::ServerFile;
 use crate::settings::Settings;
 use crate::streams;
 
 pub(super) enum Registry {
-    /// Changes are in effect with the server's answer.
-    Running { http: reqwest::Client, door: Door },
-    /// No server runs here.
+    /// Changes take effect at once.
+    Running { http: reqwest::Client, server_file: ServerFile },
+    /// No server is running here.
     Stored { projects: Projects, store: Embedded },
 }
 
 impl Registry {
     pub(super) async fn open(settings: &Settings) -> anyhow::Result<Registry> {
-        if let Some(door) = Door::find(&settings.data) {
+        if let Some(server_file) = ServerFile::find(&settings.data) {
             // The certificate of a server on this machine names another host.
             let http = reqwest::Client::builder()
                 .no_proxy()
                 .danger_accept_invalid_certs(true)
                 .timeout(Duration::from_secs(10))
                 .build()?;
-            let registry = Registry::Running { http, door };
+            let registry = Registry::Running { http, server_file };
             if registry.is_reached().await {
                 return Ok(registry);
             }
         }
         let store = streams::open(settings).await.context(
-            "no server answers on this data directory, and its streams cannot be opened; \
-             run this where the server runs, with its --data",
+            "no server responds for this data directory, and its streams cannot be opened; \
+             run this on the server's machine, with its --data",
         )?;
         let projects = Projects::open(Arc::new(store.clone()))?;
         Ok(Registry::Stored { projects, store })
@@ -72,7 +72,7 @@ impl Registry {
         match self {
             Registry::Running { .. } => {
                 let answer = self.ask(Method::POST, &format!("{project}/token"), Some(json!(mint))).await?;
-                Ok(answer["token"].as_str().context("the server answered without a token")?.to_owned())
+                Ok(answer["token"].as_str().context("the server's response has no token")?.to_owned())
             }
             Registry::Stored { projects, .. } => Ok(projects.mint(project, mint)?),
         }
@@ -86,24 +86,24 @@ impl Registry {
     }
 
     fn request(&self, method: Method, path: &str) -> Option<RequestBuilder> {
-        let Registry::Running { http, door } = self else { return None };
+        let Registry::Running { http, server_file } = self else { return None };
         let slash = if path.is_empty() { "" } else { "/" };
-        let url = format!("{}/admin/v1/projects{slash}{path}", door.url);
-        Some(http.request(method, url).bearer_auth(&door.token))
+        let url = format!("{}/admin/v1/projects{slash}{path}", server_file.url);
+        Some(http.request(method, url).bearer_auth(&server_file.token))
     }
 
     async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> anyhow::Result<Value> {
-        let request = self.request(method, path).context("only a running server is asked")?;
+        let request = self.request(method, path).context("only a running server can be asked")?;
         let request = match body {
             Some(body) => request.json(&body),
             None => request,
         };
-        let response = request.send().await.context("the server does not answer")?;
+        let response = request.send().await.context("the server does not respond")?;
         let status = response.status();
         let body: Value = response.json().await.unwrap_or_default();
         match status.is_success() {
             true => Ok(body),
-            false => bail!("{}", body["detail"].as_str().unwrap_or("the server refused")),
+            false => bail!("{}", body["detail"].as_str().unwrap_or("the server refused the request")),
         }
     }
 }

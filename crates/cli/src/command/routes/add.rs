@@ -13,12 +13,12 @@ use crate::output::Output;
 #[derive(Args)]
 #[command(group = clap::ArgGroup::new("to").required(true).args(["to_job", "to_webhook", "to_stream"]))]
 pub(crate) struct Add {
-    /// Its name, for ever: small letters, digits, and . - _
+    /// Name, which cannot change: lower-case letters, digits, and . - _
     route: String,
-    /// Make a job of this kind from each event
+    /// Enqueue a job of this kind for each event
     #[arg(long, value_name = "KIND")]
     to_job: Option<String>,
-    /// Send each event, signed, to this address
+    /// Send each event as a signed webhook to this URL
     #[arg(long, value_name = "URL")]
     to_webhook: Option<String>,
     /// Append each event to this stream
@@ -30,52 +30,52 @@ pub(crate) struct Add {
     /// Only of this type [default: any]
     #[arg(long = "type", value_name = "TYPE")]
     event_type: Option<String>,
-    /// Only of this stream of the domain [default: any]
+    /// Only of this stream within the domain [default: any]
     #[arg(long)]
     stream: Option<String>,
-    /// Only what this recipient hears; role:* is every role [default: whoever hears it]
+    /// Only events for this recipient; role:* is every role [default: any recipient]
     #[arg(long, value_name = "RECIPIENT")]
     recipient: Option<String>,
-    /// Only with this in the payload, a JSON object
+    /// Only if the payload contains this JSON object
     #[arg(long, value_name = "JSON")]
     payload: Option<String>,
-    /// One at a time and in order for each ordering key
+    /// Deliver in order, one at a time per ordering key
     #[arg(long)]
     ordered: bool,
-    /// Jobs: for this kind of executor [default: the one that the kind's subscriptions name, else PG_worker]
+    /// Jobs: executor kind [default: the one named by the kind's subscriptions, else PG_worker]
     #[arg(long, value_name = "NAME", requires = "to_job")]
     executor: Option<String>,
-    /// Jobs: with this priority
+    /// Jobs: priority
     #[arg(long, value_name = "NUMBER", requires = "to_job")]
     priority: Option<i32>,
-    /// Jobs: a field taken from the payload, such as priority=urgency; may be given several times
+    /// Jobs: a field taken from the payload, such as priority=urgency; repeatable
     #[arg(long, value_name = "FIELD=KEY", requires = "to_job", value_parser = pair)]
     from_payload: Vec<(String, String)>,
-    /// Webhooks: a header to send, such as X-Shop=7; may be given several times
+    /// Webhooks: a header to send, such as X-Shop=7; repeatable
     #[arg(long, value_name = "NAME=VALUE", requires = "to_webhook", value_parser = pair)]
     header: Vec<(String, String)>,
-    /// Webhooks: how long the receiver may take [default: 15]
+    /// Webhooks: timeout [default: 15]
     #[arg(long, value_name = "SECONDS", requires = "to_webhook")]
     timeout: Option<u32>,
-    /// Webhooks: the waits between attempts in seconds, such as 5,300,3600 [default: nine over a day]
+    /// Webhooks: retry delays in seconds, such as 5,300,3600 [default: nine over a day]
     #[arg(long, value_name = "SECONDS", requires = "to_webhook", value_delimiter = ',')]
     retry: Vec<i32>,
-    /// Webhooks: at most this many a second
+    /// Webhooks: rate limit per second
     #[arg(long, value_name = "NUMBER", requires = "to_webhook")]
     rate: Option<f64>,
-    /// Webhooks: a signing key of one's own [default: a random one]
+    /// Webhooks: your own signing key [default: a random one]
     #[arg(long, value_name = "KEY", requires = "to_webhook")]
     signing_key: Option<String>,
-    /// The route worker it belongs to
+    /// Route worker
     #[arg(long, default_value = "default")]
     worker: String,
-    /// What people should know
+    /// Notes for operators
     #[arg(long, value_name = "TEXT")]
     notes: Option<String>,
-    /// Change the route of this name; its mode and its key stay
+    /// Replace an existing route; its mode and signing key stay
     #[arg(long)]
     replace: bool,
-    /// Who, for the record; user@host if not given
+    /// Actor to record [default: user@host]
     #[arg(long, value_name = "ACTOR")]
     by: Option<String>,
 }
@@ -83,14 +83,14 @@ pub(crate) struct Add {
 fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err("two words with = between them".into()),
+        _ => Err("expected NAME=VALUE".into()),
     }
 }
 
 pub(crate) async fn run(add: Add, database: &Database, output: &Output) -> anyhow::Result<()> {
     let actor = add.by.clone().unwrap_or_else(crate::command::actor);
     if !add.replace && database.route_list().await?.iter().any(|row| row.route_name == add.route) {
-        bail!("there is a route {} already; change it with --replace, see: towpath routes list", add.route);
+        bail!("route {} already exists; change it with --replace", add.route);
     }
     let (target_kind, target) = add.target();
     let spec = RouteSpec {
@@ -119,8 +119,8 @@ pub(crate) async fn run(add: Add, database: &Database, output: &Output) -> anyho
         "signing_key": key.as_ref().map(|key| &key.signing_key),
     });
     output.show(&data, |_| {
-        let done = if put.created { "is made" } else { "is changed" };
-        let mut words = format!("{} {done}, {}", put.route_name, put.mode);
+        let done = if put.created { "created" } else { "changed" };
+        let mut words = format!("{done} route {} ({})", put.route_name, put.mode);
         if let Some(key) = &key {
             words += &format!("\n{}", key_in_words(key));
         }
@@ -133,7 +133,7 @@ pub(crate) async fn run(add: Add, database: &Database, output: &Output) -> anyho
 }
 
 impl Add {
-    /// The kind of target and what it needs.
+    /// The target kind and its parameters.
     fn target(&self) -> (&'static str, Value) {
         let map = |pairs: &[(String, String)]| -> Value {
             pairs.iter().map(|(name, value)| (name.clone(), json!(value))).collect::<Map<_, _>>().into()

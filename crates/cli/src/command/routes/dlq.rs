@@ -1,4 +1,4 @@
-//! `towpath routes dlq list | show | replay | resolve`: what could not be routed or delivered.
+//! `towpath routes dlq list | show | replay | resolve`: dead letters of routes.
 
 use std::process::ExitCode;
 
@@ -14,32 +14,32 @@ use crate::command::job::first_line;
 use crate::output::{EXIT_FAILURES, EXIT_TO_DO, Output, table};
 use crate::progress;
 
-/// Letters per call of a bulk replay: short transactions.
+/// Dead letters per call of a bulk replay: short transactions.
 const REPLAY_BATCH: i32 = 200;
 
 #[derive(Subcommand)]
 pub(crate) enum Dlq {
-    /// Open dead letters, oldest first
+    /// List open dead letters, oldest first
     List {
         /// Only of this route
         #[arg(long)]
         route: Option<String>,
-        /// Those that were dealt with instead
+        /// List resolved ones instead
         #[arg(long)]
         resolved: bool,
-        /// At most this many
+        /// Maximum number to show
         #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i32).range(1..=1000))]
         limit: i32,
-        /// Go on where the page before ended
-        #[arg(long, value_name = "LETTER")]
+        /// Continue after this one, the last of the previous page
+        #[arg(long, value_name = "DEAD_LETTER")]
         after: Option<DeadLetterId>,
     },
-    /// One dead letter whole, with the event in it
+    /// Show one dead letter with its event
     Show {
         /// Its id
         letter: DeadLetterId,
     },
-    /// Try dead letters again as their routes are now: some by id, all of a route, or all
+    /// Replay dead letters through their current routes: by id, all of a route, or all
     Replay {
         /// Their ids
         #[arg(conflicts_with_all = ["route", "all"], required_unless_present_any = ["route", "all"])]
@@ -50,14 +50,14 @@ pub(crate) enum Dlq {
         /// Every open one
         #[arg(long, conflicts_with = "route")]
         all: bool,
-        /// Do it; without this a replay of many only says how many there are, with code 3
+        /// Replay them; without this a bulk replay only counts and exits with code 3
         #[arg(long)]
         yes: bool,
-        /// Who, for the record; user@host if not given
+        /// Actor to record [default: user@host]
         #[arg(long, value_name = "ACTOR")]
         by: Option<String>,
     },
-    /// Close a dead letter without sending it
+    /// Resolve a dead letter without sending it
     Resolve {
         /// Its id
         letter: DeadLetterId,
@@ -84,7 +84,7 @@ pub(crate) async fn run(dlq: Dlq, database: &Database, output: &Output) -> anyho
         }
         Dlq::Resolve { letter, by } => {
             database.route_dead_letter_resolve(letter, by.attribution(&by.actor())).await?;
-            output.show(&json!({ "resolved": letter }), |_| format!("dead letter {letter} is closed"));
+            output.show(&json!({ "resolved": letter }), |_| format!("resolved dead letter {letter}"));
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -107,7 +107,7 @@ async fn some(
         let line = |one: &towpath_db::event::LetterReplayed| match &one.detail {
             Some(error) => format!("dead letter {} failed again: {error}", one.dead_letter_id),
             None if !one.resolved => {
-                format!("dead letter {} stays open: its route is in a dry run", one.dead_letter_id)
+                format!("dead letter {} stays open: its route is in dry run", one.dead_letter_id)
             }
             None => format!("dead letter {}: {}", one.dead_letter_id, one.decision),
         };
@@ -117,12 +117,12 @@ async fn some(
     Ok(if all { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FAILURES) })
 }
 
-/// How many there are, without touching any.
+/// Counts them without changing any.
 async fn preview(route: Option<&str>, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
     let count = count(route, database).await?;
     output.show(&json!({ "would_replay": count }), |_| match count {
         0 => "no open dead letters".into(),
-        n => format!("{n} dead letters would be tried again; do it with --yes"),
+        n => format!("{n} dead letters match; replay them with --yes"),
     });
     Ok(if count == 0 { ExitCode::SUCCESS } else { ExitCode::from(EXIT_TO_DO) })
 }
@@ -141,7 +141,7 @@ async fn count(route: Option<&str>, database: &Database) -> anyhow::Result<u64> 
     }
 }
 
-/// Batch by batch, until a batch resolves nothing more.
+/// Replays batch by batch, until a batch resolves nothing more.
 async fn many(
     route: Option<&str>,
     actor: &str,
@@ -162,8 +162,8 @@ async fn many(
     }
     bar.finish_and_clear();
     if let (true, Some(first)) = (done.replayed.is_empty(), done.refused.first()) {
-        let detail = first["detail"].as_str().unwrap_or("the route refuses");
-        bail!("no dead letter could be tried again: {detail}");
+        let detail = first["detail"].as_str().unwrap_or("the route refuses them");
+        bail!("no dead letter could be replayed: {detail}");
     }
     output.show(&done, |done| {
         let mut words = format!("{} dead letters replayed", done.replayed.len());
@@ -171,10 +171,10 @@ async fn many(
             words += &format!("; {} failed again, see: towpath routes dlq show {first}", done.failed.len());
         }
         if !done.dry_run.is_empty() {
-            words += &format!("; {} stay open, because their route is in a dry run", done.dry_run.len());
+            words += &format!("; {} stay open because their route is in dry run", done.dry_run.len());
         }
         if !done.refused.is_empty() {
-            words += &format!("; {} not tried, because their route is off", done.refused.len());
+            words += &format!("; {} skipped because their route is off", done.refused.len());
         }
         words
     });
@@ -184,7 +184,7 @@ async fn many(
 
 fn list(page: &RouteDeadLetterPage) -> String {
     if page.dead_letters.is_empty() {
-        return "no dead letters of routes".into();
+        return "no route dead letters".into();
     }
     let rows: Vec<_> = page
         .dead_letters
@@ -201,9 +201,9 @@ fn list(page: &RouteDeadLetterPage) -> String {
             ]
         })
         .collect();
-    let letters = table(["LETTER", "ROUTE", "STAGE", "EVENT", "SINCE", "ERROR"], &rows);
+    let letters = table(["DEAD LETTER", "ROUTE", "STAGE", "EVENT", "CREATED", "ERROR"], &rows);
     match page.cursor {
-        Some(cursor) => format!("{letters}\nthere may be more: --after {cursor}"),
+        Some(cursor) => format!("{letters}\nmore: --after {cursor}"),
         None => letters,
     }
 }
@@ -213,7 +213,7 @@ fn show(letter: &RouteDeadLetter) -> String {
     let resolved =
         letter.resolved_at.zip(letter.resolved_by.as_ref()).map(|(at, by)| format!("{at:.0} by {by}"));
     let fields = [
-        ("letter", Some(letter.dead_letter_id.to_string())),
+        ("id", Some(letter.dead_letter_id.to_string())),
         ("route", Some(letter.route_name.clone())),
         ("stage", Some(letter.stage.clone())),
         ("event", Some(letter.event_id.to_string())),
@@ -221,7 +221,7 @@ fn show(letter: &RouteDeadLetter) -> String {
         ("payload", Some(event["payload"].to_string())),
         ("attempts", Some(letter.attempts.to_string())),
         ("replays", Some(letter.replays.to_string())),
-        ("since", Some(format!("{:.0}", letter.created_at))),
+        ("created", Some(format!("{:.0}", letter.created_at))),
         ("resolved", resolved),
         ("as", letter.resolution.clone()),
         ("error", Some(letter.error.clone())),

@@ -7,7 +7,7 @@ use crate::output::table;
 
 pub(crate) fn table_of(routes: &[Route]) -> String {
     if routes.is_empty() {
-        return "no routes; make one with: towpath routes add NAME --to-job KIND".into();
+        return "no routes; add one with: towpath routes add NAME --to-job KIND".into();
     }
     let rows: Vec<_> = routes
         .iter()
@@ -23,10 +23,10 @@ pub(crate) fn table_of(routes: &[Route]) -> String {
             ]
         })
         .collect();
-    table(["ROUTE", "MODE", "TAKES", "TO", "WAITING", "DEAD", ""], &rows)
+    table(["ROUTE", "MODE", "EVENTS", "TO", "WAITING", "DEAD", ""], &rows)
 }
 
-/// Which events, on one line.
+/// The events it matches, on one line.
 fn takes(route: &Route) -> String {
     let any = |value: &Option<String>| value.clone().unwrap_or_else(|| "*".into());
     let mut words = format!("{}/{}", any(&route.event_domain), any(&route.event_type));
@@ -42,7 +42,7 @@ fn takes(route: &Route) -> String {
     words
 }
 
-/// Where to, on one line.
+/// Its target, on one line.
 fn target(route: &Route) -> String {
     let field = match route.target_kind.as_str() {
         "job" => "job_kind",
@@ -71,7 +71,7 @@ pub(crate) fn in_words(route: &Route) -> String {
     let mut fields = vec![
         ("route", route.route_name.clone()),
         ("mode", format!("{} ({})", route.mode, route.mode_reason)),
-        ("takes", takes(route)),
+        ("events", takes(route)),
         ("to", target(route)),
         ("target", route.target.to_string()),
         ("worker", route.worker_name.clone()),
@@ -88,20 +88,20 @@ pub(crate) fn in_words(route: &Route) -> String {
         fields.push(("waiting", route.deliveries_waiting.to_string()));
     }
     let optional = [
-        ("rate", route.rate_limit_per_second.map(|rate| format!("{rate} a second"))),
-        ("trouble", route.last_error.clone()),
+        ("rate limit", route.rate_limit_per_second.map(|rate| format!("{rate} per second"))),
+        ("last error", route.last_error.clone()),
         ("paused", route.blocked_until.map(|until| format!("until {until:.0}"))),
         ("notes", route.notes.clone()),
         ("retired", route.retired_at.map(|at| format!("{at:.0}"))),
     ];
     fields.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
-    let lines: Vec<_> = fields.iter().map(|(name, value)| format!("{name:<9} {value}")).collect();
+    let lines: Vec<_> = fields.iter().map(|(name, value)| format!("{name:<10} {value}")).collect();
     let next = match route.mode {
         _ if route.retired_at.is_some() => return lines.join("\n"),
         Mode::Off => {
             format!("try it without delivering: towpath routes dry-run {} --why …", route.route_name)
         }
-        Mode::DryRun => format!("let it deliver: towpath routes enable {} --why …", route.route_name),
+        Mode::DryRun => format!("start delivering: towpath routes enable {} --why …", route.route_name),
         Mode::Live => return lines.join("\n"),
     };
     format!("{}\nnext: {next}", lines.join("\n"))

@@ -21,43 +21,43 @@ use crate::settings::Settings;
 
 #[derive(Subcommand)]
 pub(crate) enum Routes {
-    /// Every route: what it takes, where to, how far it goes, what waits
+    /// List routes: events, target, mode, waiting deliveries
     List,
-    /// One route whole
+    /// Show one route
     Show {
         /// Its name
         route: String,
     },
-    /// Make a route, switched off; a webhook gets a signing key, shown once
+    /// Add a route, off at first; a webhook gets a signing key, shown once
     Add(Box<add::Add>),
-    /// Send one signed test webhook to a route's receiver, whatever its mode; code 4 if it is not taken
+    /// Send one signed test webhook, whatever the route's mode; exits with code 4 if it is not accepted
     Test {
         /// Its name
         route: String,
     },
-    /// Let a route deliver
+    /// Enable a route
     Enable(Named),
-    /// Let a route note what it would do, and deliver nothing
+    /// Put a route in dry run: it records decisions and delivers nothing
     DryRun(Named),
-    /// Switch a route off; what waits to be sent is kept
+    /// Disable a route; waiting deliveries are kept
     Disable(Named),
-    /// End a route for good; what waits to be sent is cancelled
+    /// Retire a route permanently; waiting deliveries are cancelled
     Retire(Named),
-    /// Give a webhook route a new signing key, shown once; the old one signs beside it for a while
+    /// Rotate a webhook's signing key; the new key is shown once, and both sign during the overlap
     Rotate(Rotate),
-    /// Forget the failures of a webhook's receiver, so that what waits is sent at once
+    /// Close a webhook receiver's circuit, so that waiting deliveries are sent at once
     CloseCircuit(Named),
-    /// What a route decided and sent last
+    /// Show a route's latest decisions and deliveries
     Attempts {
         /// Its name
         route: String,
-        /// At most this many of each
+        /// Maximum number of each to show
         #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(i32).range(1..=500))]
         limit: i32,
     },
-    /// Into how many slices the work of a route worker is cut, and how far each is
+    /// Show or change route workers: slices and positions
     Worker(worker::Worker),
-    /// What could not be routed or delivered
+    /// Manage dead letters of routes
     #[command(subcommand)]
     Dlq(dlq::Dlq),
 }
@@ -74,13 +74,13 @@ pub(crate) struct Named {
 pub(crate) struct Rotate {
     /// Its name
     route: String,
-    /// How long the old key signs too, in seconds
+    /// How long the old key also signs
     #[arg(long, value_name = "SECONDS", default_value_t = 86_400)]
     overlap: i32,
-    /// A key of one's own: whsec_ and 24 to 64 bytes in base64 [default: a random one]
+    /// Your own key: whsec_ and 24 to 64 bytes in base64 [default: a random one]
     #[arg(long, value_name = "KEY")]
     signing_key: Option<String>,
-    /// Who, for the record; user@host if not given
+    /// Actor to record [default: user@host]
     #[arg(long, value_name = "ACTOR")]
     by: Option<String>,
 }
@@ -103,7 +103,7 @@ pub(crate) async fn run(routes: Routes, settings: &Settings, output: &Output) ->
                 let retired = database.route_retire(&named.route, named.by.attribution(&actor)).await;
                 output.show(&known(retired, &named.route, &database).await?, |retired| {
                     format!(
-                        "{} is retired; {} deliveries were cancelled",
+                        "retired route {}; cancelled {} deliveries",
                         retired.route_name, retired.cancelled
                     )
                 });
@@ -119,11 +119,10 @@ pub(crate) async fn run(routes: Routes, settings: &Settings, output: &Output) ->
                 let actor = named.by.actor();
                 let closed = database.route_circuit_close(&named.route, named.by.attribution(&actor)).await;
                 output.show(&known(closed, &named.route, &database).await?, |closed| match closed.changed {
-                    true => format!(
-                        "the circuit of {} is closed, it was {}",
-                        closed.target_key, closed.old_circuit
-                    ),
-                    false => format!("the circuit of {} was closed already", closed.target_key),
+                    true => {
+                        format!("closed the circuit of {}, it was {}", closed.target_key, closed.old_circuit)
+                    }
+                    false => format!("the circuit of {} is already closed", closed.target_key),
                 });
             }
             Routes::Attempts { route, limit } => {
@@ -141,10 +140,10 @@ pub(crate) async fn run(routes: Routes, settings: &Settings, output: &Output) ->
 async fn set(named: &Named, mode: Mode, database: &Database, output: &Output) -> anyhow::Result<()> {
     let actor = named.by.actor();
     let set = match database.route_mode_set(&named.route, mode, named.by.attribution(&actor)).await {
-        // The one conflict an operator can mend at once.
+        // The one conflict an operator can fix at once.
         Err(Error::Conflict(detail)) if detail.contains("signing key") => {
             return Err(anyhow!(
-                "{} has no signing key; give it one with: towpath routes rotate {0}",
+                "{} has no signing key; create one with: towpath routes rotate {0}",
                 named.route
             ));
         }
@@ -157,29 +156,31 @@ async fn set(named: &Named, mode: Mode, database: &Database, output: &Output) ->
 fn mode_in_words(set: &ModeSet) -> String {
     let name = &set.route_name;
     match (set.mode, set.mode == set.old_mode) {
-        (mode, true) => format!("{name} was {mode} already"),
-        (Mode::Off, _) => format!("{name} is off; what waits to be sent is kept"),
+        (mode, true) => format!("{name} is already {mode}"),
+        (Mode::Off, _) => format!("{name} is off; waiting deliveries are kept"),
         (Mode::DryRun, _) => {
-            format!("{name} notes what it would do; see: towpath events tail, towpath events show EVENT")
+            format!(
+                "{name} is in dry run: it records decisions and delivers nothing; see: towpath events show EVENT"
+            )
         }
         (Mode::Live, _) => format!(
-            "{name} delivers from now on; what passed before: towpath events replay {name} --after POSITION"
+            "{name} is live; to deliver earlier events: towpath events replay {name} --after POSITION"
         ),
     }
 }
 
 fn key_in_words(rotated: &SecretRotated) -> String {
     let mut words = format!(
-        "{}\nsigning key of {}, shown this once; the receiver checks signatures with it",
+        "{}\nsigning key of {}; save it now, it will not be shown again; the receiver verifies signatures with it",
         rotated.signing_key, rotated.route_name
     );
     if let Some(until) = rotated.previous_until {
-        words += &format!("\nthe previous key signs too until {until:.0}");
+        words += &format!("\nthe previous key also signs until {until:.0}");
     }
     words
 }
 
-/// The answer, with a near name where there is no route of this one.
+/// Adds a similar name to a "not found" error.
 async fn known<T>(answer: Result<T, Error>, route: &str, database: &Database) -> anyhow::Result<T> {
     match answer {
         Err(Error::NotFound(words)) => {

@@ -29,12 +29,12 @@ pub(crate) async fn run(
     });
     output.show(&data, |_| match failure {
         None => format!(
-            "{} took it with {} in {} ms",
+            "{} accepted it with {} in {} ms",
             test.url,
             report.outcome.status_code.unwrap_or(0),
             report.outcome.duration.as_millis()
         ),
-        Some(failure) => format!("{} did not take it: {}", test.url, failure.error),
+        Some(failure) => format!("{} did not accept it: {}", test.url, failure.error),
     });
     Ok(if failure.is_none() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FAILURES) })
 }

@@ -1,4 +1,4 @@
-//! `towpath routes worker`: slices of a route worker and how far each is (E09).
+//! `towpath routes worker`: slices of a route worker and their positions (E09).
 
 use clap::Args;
 use towpath_db::Database;
@@ -8,18 +8,18 @@ use crate::output::{Output, table};
 
 #[derive(Args)]
 pub(crate) struct Worker {
-    /// Its name; without one all are shown
+    /// Name; without it all are shown
     worker: Option<String>,
-    /// Cut its work into this many slices, or register it; as many processes share it
+    /// Number of slices, which that many processes can share; registers a new worker
     #[arg(long, value_name = "NUMBER", requires = "worker", value_parser = clap::value_parser!(i32).range(1..=64))]
     slices: Option<i32>,
-    /// Start after this position: a new worker, or one set back; nothing is delivered twice
+    /// Start after this position, for a new worker or to reset one; nothing is delivered twice
     #[arg(long, value_name = "POSITION", requires = "worker")]
     from: Option<i64>,
-    /// Register it for the events of this domain only, for life
+    /// Register it for events of this domain only; cannot be changed later
     #[arg(long, value_name = "DOMAIN", requires = "worker")]
     domain: Option<String>,
-    /// Who, for the record; user@host if not given
+    /// Actor to record [default: user@host]
     #[arg(long, value_name = "ACTOR")]
     by: Option<String>,
 }
@@ -44,9 +44,12 @@ pub(crate) async fn run(worker: Worker, database: &Database, output: &Output) ->
     };
     let put = database.route_worker_put(&spec).await?;
     output.show(&put, |put| {
-        let done = if put.created { "is registered" } else { "is changed" };
-        let of = put.event_domain.as_ref().map_or(String::new(), |domain| format!(" of the domain {domain}"));
-        format!("{} {done}: {} slices{of}, after position {}", put.worker_name, put.slices, put.position)
+        let done = if put.created { "registered" } else { "changed" };
+        let of = put.event_domain.as_ref().map_or(String::new(), |domain| format!(" for domain {domain}"));
+        format!(
+            "{done} route worker {}: {} slices{of}, after position {}",
+            put.worker_name, put.slices, put.position
+        )
     });
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A small client of the protocol.
+//! A small client of the stream protocol.
 
 use anyhow::{Context, anyhow, bail};
 use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
@@ -26,7 +26,7 @@ impl Client {
         self.with_token(method, self.url(stream))
     }
 
-    /// A request for what is at `/v1/{project}/{path}`.
+    /// A request to `/v1/{project}/{path}`.
     pub(in crate::command) fn at(&self, method: Method, path: &str) -> RequestBuilder {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let mut url = self.base.clone();
@@ -58,7 +58,7 @@ impl Client {
         self.with_token(Method::GET, url)
     }
 
-    /// The path of a stream, as other requests name it.
+    /// The path of a stream, for use in other requests.
     pub(in crate::command) fn path(&self, stream: &str) -> String {
         self.url(stream).path().to_owned()
     }
@@ -69,7 +69,7 @@ impl Client {
         url
     }
 
-    /// Sends, and turns a refusal into an error that says what the server said.
+    /// Sends, and turns a refusal into an error with the server's message.
     pub(in crate::command) async fn send(&self, request: RequestBuilder) -> anyhow::Result<Response> {
         self.send_built(request.build()?).await
     }
@@ -79,7 +79,7 @@ impl Client {
         let response = self.http.execute(request).await.map_err(|error| {
             let cause = root(&error);
             anyhow!(
-                "cannot reach {}: {cause}; start it with: towpath up, or name another with --url",
+                "cannot reach {}: {cause}; start the server with: towpath up, or choose another with --url",
                 self.base
             )
         })?;
@@ -89,7 +89,7 @@ impl Client {
         }
         if let Some(path) = asked.filter(|_| status == StatusCode::NOT_FOUND) {
             bail!(
-                "there is no stream at {path}; see: towpath stream list, or make it with: towpath stream create"
+                "there is no stream at {path}; list them with: towpath stream list, or create it with: towpath stream create"
             );
         }
         let next = header(&response, "stream-next-offset").map(|next| format!(", next offset {next}"));
@@ -99,7 +99,7 @@ impl Client {
     }
 }
 
-/// The cause below all the layers that only say that there is one.
+/// The innermost cause.
 fn root(error: &dyn std::error::Error) -> &dyn std::error::Error {
     error.source().map_or(error, root)
 }
@@ -108,7 +108,7 @@ pub(in crate::command) fn header(response: &Response, name: &str) -> Option<Stri
     response.headers().get(name)?.to_str().ok().map(str::to_owned)
 }
 
-/// What an answer says about a stream.
+/// What a response says about a stream.
 pub(in crate::command) fn describe(stream: &str, response: &Response) -> Value {
     json!({
         "stream": stream,

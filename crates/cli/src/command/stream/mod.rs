@@ -1,4 +1,4 @@
-//! `towpath stream …`: streams of a running server, from the command line.
+//! `towpath stream …`: streams of a running server.
 
 pub(super) mod client;
 mod read;
@@ -17,7 +17,7 @@ use client::Client;
 
 #[derive(Args)]
 pub(crate) struct Stream {
-    /// The project the stream belongs to
+    /// Project of the stream
     #[arg(long, default_value = "default", global = true)]
     project: String,
     #[command(subcommand)]
@@ -26,17 +26,17 @@ pub(crate) struct Stream {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Create a stream; standard input is not read
+    /// Create a stream
     Create(write::Create),
-    /// Append an argument or standard input
+    /// Append a message from the argument or standard input
     Append(write::Append),
-    /// Print everything from an offset to the tail
+    /// Read from an offset to the tail
     Read(read::Read),
-    /// Print what comes, from an offset on, until interrupted or closed
+    /// Follow a stream from an offset, until interrupted or closed
     Tail(read::Tail),
-    /// Change how long a stream's data is kept, or show it
+    /// Show or change a stream's retention
     Retention(retention::Retention),
-    /// End a stream: nothing can be appended any more
+    /// Close a stream; nothing more can be appended
     Close {
         /// The stream
         stream: String,
@@ -46,19 +46,19 @@ enum Action {
         /// The stream
         stream: String,
     },
-    /// Streams of the project
+    /// List streams of the project
     List {
-        /// Only ids that begin with this
+        /// Only ids that start with this
         #[arg(long, default_value = "")]
         prefix: String,
-        /// Only ids behind this one
+        /// Only ids after this one
         #[arg(long)]
         after: Option<String>,
-        /// At most this many
+        /// Maximum number to show
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1000))]
         limit: u16,
     },
-    /// Continue a stream under another name, sharing what is there so far
+    /// Fork a stream: a new stream that shares its data so far
     Fork(write::Fork),
 }
 
@@ -76,18 +76,24 @@ pub(crate) async fn run(stream: Stream, settings: &Settings, output: &Output) ->
         Action::Close { stream } => output.show(&write::close(&client, &stream).await?, in_words),
         Action::Delete { stream } => {
             client.send(client.delete(&stream)).await?;
-            output.show(&json!({ "stream": stream, "deleted": true }), |_| format!("{stream} is deleted"));
+            output
+                .show(&json!({ "stream": stream, "deleted": true }), |_| format!("deleted stream {stream}"));
         }
         Action::List { prefix, after, limit } => {
             let query = [("prefix", Some(prefix)), ("after", after), ("limit", Some(limit.to_string()))];
-            let list: Value = client.send(client.list(&query)).await?.json().await.context("not a list")?;
+            let list: Value = client
+                .send(client.list(&query))
+                .await?
+                .json()
+                .await
+                .context("the server's response is not JSON")?;
             output.show(&list, list_in_words);
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// A stream after something was done to it.
+/// A stream after a change.
 fn in_words(answer: &Value) -> String {
     let text = |key: &str| answer[key].as_str().unwrap_or_default().to_owned();
     let closed = if answer["closed"] == true { ", closed" } else { "" };
@@ -106,7 +112,7 @@ fn list_in_words(list: &Value) -> String {
         })
         .collect();
     if rows.is_empty() {
-        return "no streams; make one with: towpath stream create NAME".into();
+        return "no streams; create one with: towpath stream create NAME".into();
     }
     table(["STREAM", "TYPE", "NEXT OFFSET", "STATE", "EXPIRES"], &rows)
 }
@@ -115,7 +121,7 @@ fn list_in_words(list: &Value) -> String {
 mod tests {
     use clap::{CommandFactory, FromArgMatches};
 
-    /// A name that a setting has already would only fail when it is used.
+    /// An argument with a setting's name would only fail when it is used.
     #[test]
     fn every_action_can_be_typed() {
         for line in [

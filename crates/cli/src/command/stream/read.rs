@@ -1,4 +1,4 @@
-//! `read` and `tail`: a stream's data to standard output.
+//! `read` and `tail`: print a stream's data.
 
 use std::io::{IsTerminal, Write};
 
@@ -15,7 +15,7 @@ use crate::progress;
 pub(super) struct Read {
     /// The stream
     stream: String,
-    /// Where to begin: -1 is the start, now the tail
+    /// Start offset: -1 is the start, now is the tail
     #[arg(long, default_value = "-1", allow_hyphen_values = true)]
     offset: String,
 }
@@ -24,7 +24,7 @@ pub(super) struct Read {
 pub(super) struct Tail {
     /// The stream
     stream: String,
-    /// Where to begin: -1 is the start, now the tail
+    /// Start offset: -1 is the start, now is the tail
     #[arg(long, default_value = "now", allow_hyphen_values = true)]
     offset: String,
 }
@@ -32,7 +32,7 @@ pub(super) struct Tail {
 /// Prints page after page until there is no more.
 pub(super) async fn read(client: &Client, read: Read) -> anyhow::Result<()> {
     let mut offset = read.offset;
-    // Between lines on the same terminal a bar would only be in the way.
+    // On a terminal a bar would mix with the data.
     let bar = (!std::io::stdout().is_terminal()).then(|| progress::bytes("read"));
     loop {
         let page = page(client, &read.stream, &[("offset", offset)]).await?;
@@ -46,7 +46,7 @@ pub(super) async fn read(client: &Client, read: Read) -> anyhow::Result<()> {
     }
 }
 
-/// Prints what comes until the stream ends or standard output does.
+/// Prints new data until the stream is closed or standard output ends.
 pub(super) async fn tail(client: &Client, tail: Tail) -> anyhow::Result<()> {
     let mut offset = tail.offset;
     let mut cursor = None;
@@ -79,17 +79,17 @@ async fn page(client: &Client, stream: &str, query: &[(&str, String)]) -> anyhow
     let is_json = header(&response, "content-type").is_some_and(|text| text.starts_with("application/json"));
     Ok(Page {
         is_json: is_json && response.status() != StatusCode::NO_CONTENT,
-        next: header(&response, "stream-next-offset").context("the server names no next offset")?,
+        next: header(&response, "stream-next-offset").context("the server sent no next offset")?,
         cursor: header(&response, "stream-cursor"),
         up_to_date: header(&response, "stream-up-to-date").is_some(),
         closed: header(&response, "stream-closed").is_some(),
-        data: response.bytes().await.context("the page broke off")?.to_vec(),
+        data: response.bytes().await.context("the connection ended in the middle of a page")?.to_vec(),
     })
 }
 
 impl Page {
-    /// JSON one value a line, anything else as it is; on a terminal without control characters. False when nobody
-    /// reads any more.
+    /// JSON is printed one value per line, anything else as is; on a terminal without control characters. False
+    /// when standard output is closed.
     fn print(&self) -> bool {
         let mut out = std::io::stdout().lock();
         let terminal = out.is_terminal();

@@ -1,4 +1,4 @@
-//! `retention`: how long a stream's data is kept.
+//! `retention`: which data of a stream is kept.
 
 use anyhow::bail;
 use clap::Args;
@@ -16,19 +16,19 @@ pub(super) struct Retention {
     limits: Limits,
 }
 
-/// What is kept of a stream; a limit that is not named stays as it is.
+/// Retention limits of a stream; a limit that is not given stays unchanged.
 #[derive(Args, Clone)]
 pub(super) struct Limits {
-    /// Drop data that is older, such as 36h or 7d; none keeps it for ever
+    /// Drop data older than this, such as 36h or 7d; none keeps it forever
     #[arg(long, value_name = "SPAN", value_parser = seconds)]
     max_age: Option<String>,
-    /// Drop the oldest data beyond so many bytes; none keeps all
+    /// Drop the oldest data beyond this size; none keeps all
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     max_bytes: Option<String>,
 }
 
 impl Limits {
-    /// The request with the limits that were named.
+    /// The request with the given limits.
     pub(super) fn on(self, request: RequestBuilder) -> RequestBuilder {
         let limits = [("stream-retain-seconds", self.max_age), ("stream-retain-bytes", self.max_bytes)];
         limits.into_iter().fold(request, |request, (name, limit)| match limit {
@@ -42,7 +42,7 @@ impl Limits {
     }
 }
 
-/// Changes the limits that were named, or shows them if none was.
+/// Changes the given limits, or shows them if none is given.
 pub(super) async fn retention(client: &Client, retention: Retention) -> anyhow::Result<Value> {
     let method = if retention.limits.is_empty() { Method::HEAD } else { Method::PATCH };
     let request = client.request(method, &retention.stream);
@@ -67,17 +67,17 @@ pub(super) fn in_words(answer: &Value) -> String {
     format!("{}: keeps {kept}", answer["stream"].as_str().unwrap_or_default())
 }
 
-/// A span as whole seconds, the way the server wants it.
+/// A duration in whole seconds, as the server expects it.
 fn seconds(text: &str) -> anyhow::Result<String> {
     if text == "none" {
         return Ok(text.to_owned());
     }
     let span = text.parse::<Span>();
-    // A day of a retention has 24 hours, whatever the calendar says.
+    // A day has 24 hours here.
     let total = span.and_then(|span| span.total(SpanTotal::from(Unit::Second).days_are_24_hours()));
     match total {
         Ok(seconds) if seconds >= 1.0 => Ok(format!("{seconds:.0}")),
-        _ => bail!("a span of a second or more, such as 90s, 36h or 7d, or none"),
+        _ => bail!("expected a duration of a second or more, such as 90s, 36h or 7d, or none"),
     }
 }
 
@@ -85,7 +85,7 @@ fn bytes(text: &str) -> anyhow::Result<String> {
     match text.parse::<u64>() {
         _ if text == "none" => Ok(text.to_owned()),
         Ok(1..) => Ok(text.to_owned()),
-        _ => bail!("a whole number above zero, or none"),
+        _ => bail!("expected a whole number above zero, or none"),
     }
 }
 

@@ -15,7 +15,7 @@ use crate::progress;
 pub(super) struct Create {
     /// The stream
     stream: String,
-    /// What it holds
+    /// Content type
     #[arg(long, default_value = "application/json")]
     content_type: String,
     #[command(flatten)]
@@ -26,10 +26,10 @@ pub(super) struct Create {
 
 #[derive(Args)]
 struct Life {
-    /// Delete it when it has not been read or written for so long
+    /// Delete it after this long without reads or writes
     #[arg(long, value_name = "SECONDS", conflicts_with = "expires_at")]
     ttl: Option<u64>,
-    /// Delete it then, such as 2030-01-01T00:00:00Z
+    /// Delete it at this time, such as 2030-01-01T00:00:00Z
     #[arg(long, value_name = "TIME")]
     expires_at: Option<String>,
 }
@@ -38,32 +38,32 @@ struct Life {
 pub(super) struct Append {
     /// The stream
     stream: String,
-    /// What to append; standard input if it is left out
+    /// Message to append [default: standard input]
     message: Option<String>,
-    /// Append each line of standard input by itself, as it comes
+    /// Append each line of standard input as its own message, as it arrives
     #[arg(long, conflicts_with = "message")]
     lines: bool,
-    /// Close the stream with it
+    /// Close the stream with this append
     #[arg(long)]
     close: bool,
-    /// Only if the tail is here
+    /// Append only if the tail is at this offset
     #[arg(long, value_name = "OFFSET", conflicts_with = "lines")]
     if_match: Option<String>,
-    /// Refused unless it is greater than every one before
+    /// Sequence text; refused unless greater than every earlier one
     #[arg(long, value_name = "TEXT", conflicts_with = "lines")]
     stream_seq: Option<String>,
 }
 
 #[derive(Args)]
 pub(super) struct Fork {
-    /// The stream to continue
+    /// The stream to fork
     source: String,
     /// The new stream
     stream: String,
-    /// Where to leave the source [default: its tail]
+    /// Offset to fork at [default: the tail]
     #[arg(long)]
     offset: Option<String>,
-    /// How far behind that: bytes, or messages of a JSON stream
+    /// How far after that offset: bytes, or messages of a JSON stream
     #[arg(long, requires = "offset")]
     sub_offset: Option<u64>,
     #[command(flatten)]
@@ -92,14 +92,14 @@ pub(super) async fn close(client: &Client, stream: &str) -> anyhow::Result<Value
 
 pub(super) async fn append(client: &Client, append: Append) -> anyhow::Result<Value> {
     let head = client.send(client.request(Method::HEAD, &append.stream)).await?;
-    let content_type = header(&head, "content-type").context("the server names no content type")?;
+    let content_type = header(&head, "content-type").context("the server sent no content type")?;
     if append.lines {
         return append_lines(client, &append, &content_type).await;
     }
     let data = match append.message {
         Some(data) => data.into_bytes(),
         None if std::io::stdin().is_terminal() => {
-            bail!("nothing to append; give it as an argument or pipe it in")
+            bail!("nothing to append; pass the message as an argument or on standard input")
         }
         None => progress::patience("reading standard input", tokio::task::spawn_blocking(read_all)).await??,
     };
@@ -117,12 +117,12 @@ fn read_all() -> std::io::Result<Vec<u8>> {
     Ok(data)
 }
 
-/// One request a line, so that followers see each as it comes. A line of a byte stream keeps
-/// its end.
+/// One request per line, so that followers see each line as it arrives. A line of a byte stream keeps its
+/// line break.
 async fn append_lines(client: &Client, append: &Append, content_type: &str) -> anyhow::Result<Value> {
     use tokio::io::AsyncBufReadExt;
     let mut input = tokio::io::BufReader::new(tokio::io::stdin());
-    // Whoever types the lines sees them.
+    // A user who types the lines needs no bar.
     let bar = (!std::io::stdin().is_terminal()).then(|| progress::count("lines appended"));
     let mut last = None;
     loop {

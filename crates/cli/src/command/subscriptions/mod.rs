@@ -17,36 +17,36 @@ use crate::settings::Settings;
 
 #[derive(Subcommand)]
 pub(crate) enum Subscriptions {
-    /// Who hears what
+    /// List event subscriptions
     List {
         /// Only of this recipient
         recipient: Option<String>,
     },
-    /// Let a recipient hear events of a domain, or, with --mute, expressly not hear them
+    /// Subscribe a recipient to events of a domain, or exclude it with --mute
     Add(Add),
-    /// Let a subscription say no: it stays the one that decides for its recipient
+    /// Mute a subscription: its recipient does not receive matching events
     Mute(Named),
-    /// Let a muted subscription speak again
+    /// Unmute a subscription
     Unmute(Named),
-    /// Forget a subscription; broader ones of the recipient decide then
+    /// Remove a subscription; the recipient's broader subscriptions then apply
     Remove {
         /// Its id, as `subscriptions list` shows it
         subscription: SubscriptionId,
     },
-    /// Say who would hear an event and by which rule; nothing is written
+    /// Explain who would receive an event and by which rule; changes nothing
     Explain(Thought),
-    /// Events of the last 24 hours that nobody had subscribed
+    /// Show events of the last 24 hours without a subscriber
     Broadcasts,
-    /// Who may read events as a recipient: a database login, or the tokens of an executor
+    /// Manage who may read events as a recipient: a database login, or the tokens of an executor
     #[command(subcommand)]
     Reader(reader::Reader),
 }
 
 #[derive(Args)]
 pub(crate) struct Add {
-    /// role:, agency:, user: or agent: and a name
+    /// Recipient: role:NAME, agency:NAME, user:NAME or agent:NAME
     recipient: String,
-    /// The domain of the events
+    /// Event domain
     domain: String,
     /// Only of this type [default: any]
     #[arg(long = "type", value_name = "TYPE")]
@@ -57,16 +57,16 @@ pub(crate) struct Add {
     /// Only about this table [default: any]
     #[arg(long, value_name = "TABLE")]
     subject_table: Option<String>,
-    /// Only with this in the payload, a JSON object
+    /// Only if the payload contains this JSON object
     #[arg(long, value_name = "JSON")]
     filter: Option<String>,
-    /// Say no to these events instead, whatever broader subscriptions say
+    /// Exclude these events instead, whatever broader subscriptions allow
     #[arg(long)]
     mute: bool,
-    /// What people should know
+    /// Notes for operators
     #[arg(long, value_name = "TEXT")]
     notes: Option<String>,
-    /// Who, for the record; user@host if not given
+    /// Actor to record [default: user@host]
     #[arg(long, value_name = "ACTOR")]
     by: Option<String>,
 }
@@ -75,7 +75,7 @@ pub(crate) struct Add {
 pub(crate) struct Named {
     /// Its id, as `subscriptions list` shows it
     subscription: SubscriptionId,
-    /// Who, for the record; user@host if not given
+    /// Actor to record [default: user@host]
     #[arg(long, value_name = "ACTOR")]
     by: Option<String>,
 }
@@ -102,18 +102,21 @@ pub(crate) async fn run(
                 let id = named.subscription;
                 database.event_subscription_mute(id, &named.actor()).await?;
                 output.show(&json!({ "subscription_id": id, "mute": true }), |_| {
-                    format!("{id} is muted; undo it with: towpath subscriptions unmute {id}")
+                    format!("muted subscription {id}; undo with: towpath subscriptions unmute {id}")
                 });
             }
             Subscriptions::Unmute(named) => {
                 let id = named.subscription;
                 database.event_subscription_unmute(id, &named.actor()).await?;
-                output
-                    .show(&json!({ "subscription_id": id, "mute": false }), |_| format!("{id} speaks again"));
+                output.show(&json!({ "subscription_id": id, "mute": false }), |_| {
+                    format!("unmuted subscription {id}")
+                });
             }
             Subscriptions::Remove { subscription } => {
                 database.event_subscription_delete(subscription).await?;
-                output.show(&json!({ "removed": subscription }), |_| format!("{subscription} is removed"));
+                output.show(&json!({ "removed": subscription }), |_| {
+                    format!("removed subscription {subscription}")
+                });
             }
             Subscriptions::Explain(thought) => {
                 output.show(&database.resolve_recipients(&thought.question()?).await?, recipients_in_words);
@@ -143,17 +146,17 @@ async fn put(add: Add, database: &Database, output: &Output) -> anyhow::Result<(
     };
     let made = database.event_subscription_put(&spec).await?;
     output.show(&made, |made| {
-        let what = if add.mute { "does not hear" } else { "hears" };
-        let done = if made.created { "" } else { ", as before" };
-        format!("{} {what} {} ({}){done}", add.recipient, add.domain, made.subscription_id)
+        let what = if add.mute { "is excluded from" } else { "is subscribed to" };
+        let done = if made.created { "" } else { ", unchanged" };
+        format!("{} {what} {} (subscription {}{done})", add.recipient, add.domain, made.subscription_id)
     });
     Ok(())
 }
 
 fn list(rows: &[EventSubscription]) -> String {
     if rows.is_empty() {
-        return "no subscriptions: every event is a broadcast; \
-                make one with: towpath subscriptions add role:NAME DOMAIN"
+        return "no subscriptions, so every event is a broadcast; \
+                add one with: towpath subscriptions add role:NAME DOMAIN"
             .into();
     }
     let any = |value: &Option<String>| value.clone().unwrap_or_else(|| "any".into());

@@ -9,11 +9,11 @@ use crate::output::{Output, table};
 
 #[derive(Subcommand)]
 pub(crate) enum Reader {
-    /// Register a recipient and who reads as it; adding it again changes who
+    /// Register a recipient and who may read as it; adding it again replaces that
     Add(Add),
-    /// The registered recipients
+    /// List registered recipients
     List,
-    /// Nobody reads as this recipient any more
+    /// Remove a recipient's registration
     Remove {
         /// The recipient
         recipient: String,
@@ -22,18 +22,18 @@ pub(crate) enum Reader {
 
 #[derive(Args)]
 pub(crate) struct Add {
-    /// role:, agency:, user: or agent: and a name
+    /// Recipient: role:NAME, agency:NAME, user:NAME or agent:NAME
     recipient: String,
-    /// The database login, or group of logins, that may read as it
+    /// Database login, or group of logins, that may read as it
     #[arg(long, value_name = "ROLE")]
     login: Option<String>,
-    /// The executor whose tokens may read as it over HTTP
+    /// Executor whose tokens may read as it over HTTP
     #[arg(long, value_name = "NAME")]
     executor: Option<String>,
-    /// What people should know
+    /// Notes for operators
     #[arg(long, value_name = "TEXT")]
     notes: Option<String>,
-    /// Who, for the record; user@host if not given
+    /// Actor to record [default: user@host]
     #[arg(long, value_name = "ACTOR")]
     by: Option<String>,
 }
@@ -51,24 +51,25 @@ pub(crate) async fn run(reader: Reader, database: &Database, output: &Output) ->
             database.event_actor_put(&spec).await?;
             output.show(&json!({ "recipient_ref": add.recipient }), |_| {
                 let who = match (&add.login, &add.executor) {
-                    (None, None) => "nobody".to_owned(),
+                    (None, None) => "no one".to_owned(),
                     (Some(login), None) => format!("login {login}"),
                     (None, Some(executor)) => format!("tokens of {executor}"),
                     (Some(login), Some(executor)) => format!("login {login} and tokens of {executor}"),
                 };
-                format!("{} is read by {who}", add.recipient)
+                format!("registered {}, readable by {who}", add.recipient)
             });
         }
         Reader::List => output.show(&database.event_actor_list().await?, |rows| list(rows)),
         Reader::Remove { recipient } => {
             match database.event_actor_delete(&recipient).await {
                 Err(Error::NotFound(_)) => {
-                    anyhow::bail!("{recipient} is not registered; see: towpath subscriptions reader list")
+                    anyhow::bail!(
+                        "{recipient} is not registered; list recipients with: towpath subscriptions reader list"
+                    )
                 }
                 other => other?,
             }
-            output
-                .show(&json!({ "removed": recipient }), |_| format!("nobody reads as {recipient} any more"));
+            output.show(&json!({ "removed": recipient }), |_| format!("removed reader {recipient}"));
         }
     }
     Ok(())
@@ -76,7 +77,7 @@ pub(crate) async fn run(reader: Reader, database: &Database, output: &Output) ->
 
 fn list(rows: &[EventActor]) -> String {
     if rows.is_empty() {
-        return "nobody reads events; register a reader with: towpath subscriptions reader add".into();
+        return "no readers; register one with: towpath subscriptions reader add".into();
     }
     let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".into());
     let rows: Vec<_> = rows

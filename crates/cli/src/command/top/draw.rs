@@ -1,4 +1,4 @@
-//! Drawing: a frame, a view of it, and the cells it becomes. Pure, so that tests can look at it.
+//! Drawing: turns a frame and a view into cells. Pure, so that tests can check it.
 
 use std::sync::Arc;
 
@@ -14,23 +14,23 @@ use towpath_model::health::Level;
 
 use super::frame::Frame;
 
-/// Seconds of throughput that are kept to be drawn.
+/// Seconds of throughput kept for the chart.
 pub(super) const HISTORY: usize = 300;
-/// A screen narrower than this gets its boxes one below the other.
+/// Below this width the boxes are stacked.
 const WIDE: u16 = 80;
 
-/// What of a frame is shown, and how.
+/// Which part of a frame is shown, and how.
 #[derive(Default)]
 pub(super) struct View {
     pub(super) pane: Pane,
     pub(super) paused: bool,
     pub(super) help: bool,
     pub(super) scroll: usize,
-    /// Why the newest look failed.
+    /// Why the latest refresh failed.
     pub(super) trouble: Option<String>,
     pub(super) newest: Option<Timestamp>,
     pub(super) last: Option<Arc<Frame>>,
-    /// Jobs a second, oldest first.
+    /// Jobs per second, oldest first.
     pub(super) history: Vec<u64>,
 }
 
@@ -70,7 +70,7 @@ impl Pane {
 }
 
 impl View {
-    /// Another pane, another row, a pause.
+    /// Handles a key: switch pane, scroll, pause.
     pub(super) fn press(&mut self, event: &Event) {
         let Event::Key(key) = event else { return };
         if key.kind == KeyEventKind::Release {
@@ -151,7 +151,7 @@ fn title(frame: &Frame, view: &View) -> Line<'static> {
         line.push_span(Span::styled(" paused ", bold().fg(Color::Yellow)));
     }
     if let Some(trouble) = &view.trouble {
-        line.push_span(Span::styled(format!(" not up to date: {trouble}"), bold().fg(Color::Red)));
+        line.push_span(Span::styled(format!(" refresh failed: {trouble}"), bold().fg(Color::Red)));
     }
     line
 }
@@ -169,10 +169,10 @@ fn tab_line(view: &View) -> Line<'static> {
 
 fn help() -> Paragraph<'static> {
     let keys = [
-        ("1 … 6, Tab, ←, →", "another pane"),
-        ("↑, ↓, j, k, PgUp, PgDn, Home", "other rows"),
-        ("p, space", "stand still, and go on"),
-        ("?, h, Esc", "this help, and back"),
+        ("1 … 6, Tab, ←, →", "switch pane"),
+        ("↑, ↓, j, k, PgUp, PgDn, Home", "scroll"),
+        ("p, space", "pause or resume updates"),
+        ("?, h, Esc", "show or hide this help"),
         ("q, Ctrl-C", "quit"),
     ];
     let lines = keys.map(|(key, does)| Line::raw(format!("  {key:<30} {does}")));
@@ -202,7 +202,7 @@ fn overview(area: &mut ratatui::Frame<'_>, body: Rect, frame: &Frame, view: &Vie
     let width = usize::from(chart.width.saturating_sub(2));
     let recent = &view.history[view.history.len().saturating_sub(width)..];
     let peak = recent.iter().max().copied().unwrap_or(0);
-    let heading = format!(" Jobs a second, the last {} s, at most {peak} ", recent.len());
+    let heading = format!(" Jobs per second, last {} s, peak {peak} ", recent.len());
     let line = Sparkline::default().data(recent).style(Style::new().fg(Color::Green));
     area.render_widget(line.block(Block::bordered().title(heading)), chart);
     attention_list(area, attention, frame);
@@ -215,8 +215,8 @@ fn job_facts(frame: &Frame) -> Vec<(&'static str, String)> {
         values.map_or_else(|| "-".to_owned(), |[p50, _, p99]| format!("{p50:.0} ms, p99 {p99:.0} ms"))
     };
     vec![
-        ("done", format!("{:.1}/s, {} in all", rates.succeeded, queue.succeeded)),
-        ("failed", format!("{:.1}/s, {} attempts in all", rates.failed, queue.failed_attempts)),
+        ("done", format!("{:.1}/s, {} total", rates.succeeded, queue.succeeded)),
+        ("failed", format!("{:.1}/s, {} attempts total", rates.failed, queue.failed_attempts)),
         (
             "waiting",
             format!("{} ({} blocked, {} to retry)", queue.waiting(), queue.blocked, queue.retry_waiting),
@@ -233,24 +233,27 @@ fn event_facts(frame: &Frame) -> Vec<(&'static str, String)> {
     vec![
         (
             "events",
-            format!("{:.1}/s, {} in all", frame.rates.unwrap_or_default().events, events.last_position),
+            format!("{:.1}/s, {} total", frame.rates.unwrap_or_default().events, events.last_position),
         ),
         ("lag", format!("{} events", events.slowest_lag)),
-        ("deliveries", format!("{} wait, {} under way", events.deliveries_waiting, events.deliveries_leased)),
+        (
+            "deliveries",
+            format!("{} waiting, {} in flight", events.deliveries_waiting, events.deliveries_leased),
+        ),
         ("dead", format!("{} open", events.route_dead_letters_open)),
         ("circuits", format!("{} not closed", events.circuits_open)),
-        ("processes", format!("{} under way, {held} held", frame.processes.len() - held)),
+        ("processes", format!("{} running, {held} held", frame.processes.len() - held)),
     ]
 }
 
 fn stream_facts(frame: &Frame) -> Vec<(&'static str, String)> {
-    let alive = frame.executors.iter().filter(|beat| beat.freshness == "fresh").count();
+    let alive = frame.executors.iter().filter(|heartbeat| heartbeat.freshness == "fresh").count();
     let executors = ("executors", format!("{alive} of {} alive", frame.executors.len()));
     let streams = &frame.streams;
     if streams.missing.is_some() {
         return vec![
-            ("streams", "no server answers".into()),
-            ("", "towpath up starts one".into()),
+            ("streams", "server not reachable".into()),
+            ("", "start it: towpath up".into()),
             executors,
         ];
     }
@@ -290,7 +293,7 @@ fn attention_list(area: &mut ratatui::Frame<'_>, cell: Rect, frame: &Frame) {
     area.render_widget(Paragraph::new(lines).wrap(Wrap { trim: false }).block(block), cell);
 }
 
-/// A table to be: its title, its head and its rows.
+/// A table: title, head and rows.
 type Listed = (String, Vec<&'static str>, Vec<Vec<String>>);
 
 fn list(area: &mut ratatui::Frame<'_>, cell: Rect, (title, head, rows): Listed, view: &View) {
@@ -301,14 +304,14 @@ fn list(area: &mut ratatui::Frame<'_>, cell: Rect, (title, head, rows): Listed, 
     let widths: Vec<Constraint> = (0..head.len())
         .map(|column| Constraint::Length(u16::try_from(widest(column)).unwrap_or(u16::MAX)))
         .collect();
-    // The last row stays in sight, however far somebody scrolls.
+    // The last row stays visible, however far the user scrolls.
     let skipped = view.scroll.min(rows.len().saturating_sub(1));
     let empty = rows.is_empty();
     let shown = rows.iter().skip(skipped).map(|row| Row::new(row.clone()));
     let table = Table::new(shown, widths).header(Row::new(head.clone()).style(bold())).column_spacing(2);
     let block = Block::bordered().title(format!(" {title} "));
     match empty {
-        true => area.render_widget(Paragraph::new("nothing").style(dim()).block(block), cell),
+        true => area.render_widget(Paragraph::new("none").style(dim()).block(block), cell),
         false => area.render_widget(table.block(block), cell),
     }
 }
@@ -359,7 +362,7 @@ fn processes(frame: &Frame) -> Listed {
         ]
     });
     let head = vec!["PROCESS", "KIND", "REF", "STATE", "STARTED", "NEXT CHECK"];
-    ("Processes that are not over".to_owned(), head, rows.collect())
+    ("Unfinished processes".to_owned(), head, rows.collect())
 }
 
 fn streams(area: &mut ratatui::Frame<'_>, body: Rect, frame: &Frame, view: &View) {
@@ -370,8 +373,8 @@ fn streams(area: &mut ratatui::Frame<'_>, body: Rect, frame: &Frame, view: &View
     };
     if let Some(missing) = &frame.streams.missing {
         let words = format!(
-            "Streams and sessions are asked of the server, and it does not answer: {missing}.\n\n\
-             Start it with `towpath up`, or name another with --url. Everything else on these pages comes \
+            "Streams and sessions come from the server, which does not respond: {missing}.\n\n\
+             Start it with `towpath up`, or choose another with --url. Everything else on these pages comes \
              from the database."
         );
         let block = Block::bordered().title(" Streams and sessions ");
@@ -393,13 +396,13 @@ fn streams(area: &mut ratatui::Frame<'_>, body: Rect, frame: &Frame, view: &View
 }
 
 fn executors(frame: &Frame) -> Listed {
-    let rows = frame.executors.iter().map(|beat| {
+    let rows = frame.executors.iter().map(|heartbeat| {
         vec![
-            beat.executor_name.clone(),
-            beat.executor_kind.clone(),
-            format!("{:.0} s ago", beat.seconds_since_tick),
-            beat.freshness.clone(),
-            beat.last_tick_status.clone(),
+            heartbeat.executor_name.clone(),
+            heartbeat.executor_kind.clone(),
+            format!("{:.0} s ago", heartbeat.seconds_since_tick),
+            heartbeat.freshness.clone(),
+            heartbeat.last_tick_status.clone(),
         ]
     });
     ("Executors".to_owned(), vec!["EXECUTOR", "KIND", "LAST SEEN", "FRESHNESS", "STATUS"], rows.collect())

@@ -1,4 +1,4 @@
-//! One look at everything: what a frame shows, and what `--once --json` prints.
+//! One snapshot: what a frame shows, and what `--once --json` prints.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -11,9 +11,9 @@ use towpath_model::health::Attention;
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Frame {
     pub(super) at: Timestamp,
-    /// What needs a person, worst first.
+    /// What needs attention, worst first.
     pub(super) attention: Vec<Attention>,
-    /// Per second since the look before; none in the first.
+    /// Per second since the previous snapshot; none in the first.
     pub(super) rates: Option<Rates>,
     pub(super) queue: Queue,
     pub(super) latency: Latency,
@@ -21,7 +21,7 @@ pub(crate) struct Frame {
     pub(super) executors: Vec<ExecutorHeartbeat>,
     pub(super) events: EventHealth,
     pub(super) routes: Vec<Route>,
-    /// The newest that are not over; those that wait for a person first.
+    /// The newest unfinished ones; held ones first.
     pub(super) processes: Vec<Process>,
     pub(super) closed_gates: Vec<String>,
     pub(super) streams: Streams,
@@ -30,15 +30,15 @@ pub(crate) struct Frame {
 /// Per second.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(crate) struct Rates {
-    /// Jobs that ended well.
+    /// Jobs that succeeded.
     pub(super) succeeded: f64,
     /// Attempts that failed.
     pub(super) failed: f64,
-    /// Events that were numbered.
+    /// Events that got a position.
     pub(super) events: f64,
 }
 
-/// The counts of the queue as a whole.
+/// Counts of the whole queue.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(crate) struct Queue {
     pub(super) queued: i64,
@@ -77,7 +77,7 @@ impl From<&QueueHealth> for Queue {
 }
 
 impl Queue {
-    /// Jobs that could run now or later and do not.
+    /// Jobs that wait to run, now or later.
     pub(super) fn waiting(&self) -> i64 {
         self.queued + self.retry_waiting
     }
@@ -86,9 +86,9 @@ impl Queue {
         self.leased + self.in_progress
     }
 
-    /// What happened between an earlier look and this one.
+    /// The rates between an earlier snapshot and this one.
     pub(super) fn since(&self, before: &Queue, seconds: f64) -> Rates {
-        // Counters may be set back by a restore; a rate is never negative.
+        // A restore may set counters back; a rate is never negative.
         let rate = |now: i64, before: i64| (now - before).max(0) as f64 / seconds.max(0.001);
         Rates {
             succeeded: rate(self.succeeded, before.succeeded),
@@ -98,10 +98,10 @@ impl Queue {
     }
 }
 
-/// What the stream server said, or why nothing is known.
+/// What the stream server reported, or why there is no report.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Streams {
-    /// Why it was not asked or did not answer.
+    /// Why the server did not respond.
     pub(super) missing: Option<String>,
     pub(super) streams: Vec<Value>,
     /// Streams that sessions follow.
@@ -110,7 +110,7 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// Streams whose deliveries keep failing, or why that is not known.
+    /// How many sources have an open circuit, or why that is unknown.
     pub(super) fn circuits_open(&self) -> Result<usize, String> {
         let open = |source: &&Value| source["circuit"].as_str().is_some_and(|state| state != "closed");
         self.missing.clone().map_or_else(|| Ok(self.sources.iter().filter(open).count()), Err)

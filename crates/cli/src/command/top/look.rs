@@ -1,4 +1,4 @@
-//! Looking: a few cheap reads each second, the dearer ones as often as they can be afforded.
+//! Reads the snapshots: cheap reads every second, expensive ones less often.
 
 use std::time::{Duration, Instant};
 
@@ -18,21 +18,21 @@ use crate::command::stream::client::Client;
 
 /// Rows of each list: more than any screen shows.
 const ROWS_MAX: i32 = 200;
-/// Of the newest jobs, for percentiles.
+/// Newest jobs to sample for percentiles.
 const LATENCY_SAMPLE: i32 = 1_000;
-/// The dearer reads take at most this share of the time: what takes 200 ms is asked every 4 s.
+/// Expensive reads take at most this share of the time: one that takes 200 ms runs every 4 s.
 const SHARE: u32 = 20;
 
 pub(super) struct Looker {
     database: Database,
     client: Client,
     before: Option<(Instant, Queue)>,
-    dear: Option<(Dear, Instant)>,
+    expensive: Option<(Expensive, Instant)>,
 }
 
-/// What costs more, the more there is.
+/// Reads whose cost grows with the data.
 #[derive(Clone)]
-struct Dear {
+struct Expensive {
     latency: Latency,
     backlog: Vec<Backlog>,
     routes: Vec<Route>,
@@ -42,7 +42,7 @@ struct Dear {
 
 impl Looker {
     pub(super) fn new(database: Database, client: Client) -> Looker {
-        Looker { database, client, before: None, dear: None }
+        Looker { database, client, before: None, expensive: None }
     }
 
     pub(super) async fn look(&mut self) -> anyhow::Result<Frame> {
@@ -56,13 +56,11 @@ impl Looker {
             db.config_list(),
             db.schedule_list(),
         )?;
-        let Some(counted) = counted.first() else {
-            bail!("v_queue_health shows nothing; see: towpath doctor")
-        };
+        let Some(counted) = counted.first() else { bail!("v_queue_health is empty; run: towpath doctor") };
         let (now, queue) = (Instant::now(), Queue::from(counted));
         let rates = self.before.map(|(at, before)| queue.since(&before, (now - at).as_secs_f64()));
         self.before = Some((now, queue));
-        let dear = self.dear().await?;
+        let expensive = self.expensive().await?;
         let facts = Readings {
             health: &health,
             answered_in,
@@ -71,7 +69,7 @@ impl Looker {
             config: &config,
             heartbeats: &executors,
             schedules: &schedules,
-            circuits: dear.streams.circuits_open(),
+            circuits: expensive.streams.circuits_open(),
         }
         .facts();
         Ok(Frame {
@@ -79,22 +77,22 @@ impl Looker {
             attention: attention(&facts),
             rates,
             queue,
-            latency: dear.latency,
-            backlog: dear.backlog,
+            latency: expensive.latency,
+            backlog: expensive.backlog,
             executors,
             events,
-            routes: dear.routes,
-            processes: dear.processes,
+            routes: expensive.routes,
+            processes: expensive.processes,
             closed_gates: facts.closed_gates,
-            streams: dear.streams,
+            streams: expensive.streams,
         })
     }
 
-    async fn dear(&mut self) -> anyhow::Result<Dear> {
-        if let Some((dear, until)) = &self.dear
+    async fn expensive(&mut self) -> anyhow::Result<Expensive> {
+        if let Some((expensive, until)) = &self.expensive
             && Instant::now() < *until
         {
-            return Ok(dear.clone());
+            return Ok(expensive.clone());
         }
         let (db, started) = (&self.database, Instant::now());
         let in_state =
@@ -107,19 +105,19 @@ impl Looker {
             db.process_list(&held, ROWS_MAX, None),
             db.process_list(&open, ROWS_MAX, None),
         )?;
-        let dear = Dear {
+        let expensive = Expensive {
             latency,
             backlog,
             routes,
             processes: [held.processes, open.processes].concat(),
             streams: streams(&self.client).await,
         };
-        self.dear = Some((dear.clone(), Instant::now() + started.elapsed() * SHARE));
-        Ok(dear)
+        self.expensive = Some((expensive.clone(), Instant::now() + started.elapsed() * SHARE));
+        Ok(expensive)
     }
 }
 
-/// A server that does not answer is a thing to show, not an error.
+/// A server that does not respond is shown, not an error.
 async fn streams(client: &Client) -> Streams {
     match asked(client).await {
         Ok(streams) => streams,
@@ -130,7 +128,8 @@ async fn streams(client: &Client) -> Streams {
 async fn asked(client: &Client) -> anyhow::Result<Streams> {
     let list = async |path: &str, name: &str| -> anyhow::Result<Vec<Value>> {
         let request = client.at(Method::GET, path).timeout(Duration::from_secs(2));
-        let mut answer: Value = client.send(request).await?.json().await.context("the answer is not JSON")?;
+        let mut answer: Value =
+            client.send(request).await?.json().await.context("the server's response is not JSON")?;
         Ok(answer[name].as_array_mut().map(std::mem::take).unwrap_or_default())
     };
     Ok(Streams {

@@ -1,6 +1,6 @@
-//! `towpath top`: everything on one screen, every second.
+//! `towpath top`: a live overview, refreshed every second.
 //!
-//! It reads the database, and the streams from the server if one answers; it changes nothing.
+//! It reads the database, and streams from the server if one responds; it changes nothing.
 
 mod draw;
 mod frame;
@@ -17,19 +17,19 @@ use anyhow::bail;
 use clap::Args;
 
 use super::stream::client::Client;
-use crate::door::Door;
 use crate::output::Output;
+use crate::server_file::ServerFile;
 use crate::settings::Settings;
 use draw::{Pane, View};
 use frame::Frame;
 use look::Looker;
 
-/// Between two looks.
+/// Between two refreshes.
 const EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Args)]
 pub(crate) struct Top {
-    /// Print one frame and end, for scripts; rates are measured over a second
+    /// Print one frame and exit, for scripts; rates are measured over one second
     #[arg(long)]
     once: bool,
 }
@@ -37,10 +37,11 @@ pub(crate) struct Top {
 pub(crate) async fn run(top: Top, settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
     let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     if !top.once && (!terminal || output.is_json()) {
-        bail!("towpath top draws on a terminal; for scripts use: towpath top --once --json");
+        bail!("towpath top needs a terminal; in scripts use: towpath top --once --json");
     }
     let mut settings = settings.clone();
-    settings.url = settings.url.or_else(|| Door::find(&settings.data).map(|door| door.url));
+    settings.url =
+        settings.url.or_else(|| ServerFile::find(&settings.data).map(|server_file| server_file.url));
     let client = Client::new(&settings, "default".into())?;
     super::with_database(&settings, async |database| {
         let mut looker = Looker::new(database, client);

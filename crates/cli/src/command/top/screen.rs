@@ -1,4 +1,4 @@
-//! The terminal: keys in, frames out, and everything as it was afterwards.
+//! The terminal: reads keys, draws frames, and restores the terminal afterwards.
 
 use std::collections::VecDeque;
 use std::process::ExitCode;
@@ -16,13 +16,13 @@ use super::frame::Frame;
 use super::look::Looker;
 use crate::shutdown;
 
-/// How long the thread of the keys may take to notice that the screen is gone.
+/// How long the key thread may take to notice that the screen is closed.
 const KEYS_POLL: Duration = Duration::from_millis(100);
 
-/// The newest look, or why there is none.
+/// The latest frame, or why there is none.
 type Seen = Option<Result<Arc<Frame>, String>>;
 
-/// The terminal while we have it. A panic gives it back too: ratatui's own hook does that.
+/// The terminal while this command owns it. ratatui's panic hook restores it too.
 struct Screen(DefaultTerminal);
 
 impl Drop for Screen {
@@ -31,12 +31,12 @@ impl Drop for Screen {
     }
 }
 
-/// Draws until somebody quits.
+/// Draws until the user quits.
 pub(super) async fn run(looker: Looker) -> anyhow::Result<ExitCode> {
-    // The first look first: what is wrong with the database is said on the terminal as it was.
+    // Take the first snapshot before drawing, so that a database error is printed normally.
     let (seen, paused) = looking(looker).await?;
     let (mut interrupt, mut terminate) = shutdown::signals()?;
-    let mut screen = Screen(ratatui::try_init().context("this terminal cannot be drawn on")?);
+    let mut screen = Screen(ratatui::try_init().context("cannot draw on this terminal")?);
     let mut keys = keys();
     let mut seen = seen;
     let mut view = View::default();
@@ -44,7 +44,7 @@ pub(super) async fn run(looker: Looker) -> anyhow::Result<ExitCode> {
     loop {
         draw_once(&mut screen, &seen.borrow_and_update().clone(), &mut view, &mut history)?;
         tokio::select! {
-            changed = seen.changed() => changed.context("the looking ended")?,
+            changed = seen.changed() => changed.context("the refresh task ended")?,
             event = keys.recv() => match event {
                 Some(event) if quits(&event) => break,
                 Some(event) => {
@@ -87,7 +87,7 @@ fn draw_once(
     Ok(())
 }
 
-/// Looks once, then every second in a task of its own, so that a slow database never delays a key.
+/// Refreshes once, then every second in its own task, so that a slow database never delays a key.
 async fn looking(mut looker: Looker) -> anyhow::Result<(watch::Receiver<Seen>, watch::Sender<bool>)> {
     let first = looker.look().await?;
     let (sender, seen) = watch::channel(Some(Ok(Arc::new(first))));
@@ -107,7 +107,7 @@ async fn looking(mut looker: Looker) -> anyhow::Result<(watch::Receiver<Seen>, w
     Ok((seen, pause))
 }
 
-/// Keys and changes of size, read by a thread that ends soon after nobody listens.
+/// Key and resize events, read by a thread that ends soon after the receiver is dropped.
 fn keys() -> mpsc::Receiver<Event> {
     let (sender, receiver) = mpsc::channel(64);
     std::thread::spawn(move || {
@@ -133,7 +133,7 @@ fn quits(event: &Event) -> bool {
     key.kind == KeyEventKind::Press && (control_c || key.code == KeyCode::Char('q'))
 }
 
-/// Lets a test see that a panic gives the terminal back. Debug builds only.
+/// Lets a test check that a panic restores the terminal. Debug builds only.
 fn fail_point() {
     #[cfg(debug_assertions)]
     if std::env::var("TOWPATH_TEST_FAIL_POINT").is_ok_and(|name| name == "top.draw") {

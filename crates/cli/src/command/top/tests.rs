@@ -14,7 +14,7 @@ use super::look::Looker;
 use crate::Cli;
 use crate::command::stream::client::Client;
 
-/// Three jobs that wait and nobody to run them, a dead one, an event, and no stream server.
+/// Three waiting jobs and no executor, a dead one, an event, and no stream server.
 async fn busy() -> (TestDb, Frame) {
     let db = TestDb::open().await;
     let database = db.database().await;
@@ -26,7 +26,7 @@ async fn busy() -> (TestDb, Frame) {
     database.job_move_to_dead_letter(dead, by).await.unwrap();
     database.event_emit(&NewEvent::new("shop", "order.placed")).await.unwrap();
     database.event_sequence(10).await.unwrap();
-    // Nobody listens on the port for discarding things.
+    // Nothing listens on port 9.
     let cli = Cli::try_parse_from(["towpath", "--url", "http://127.0.0.1:9", "top"]).unwrap();
     let mut looker = Looker::new(database, Client::new(&cli.settings, "default".into()).unwrap());
     looker.look().await.unwrap();
@@ -37,7 +37,7 @@ fn shown(frame: &Frame, pane: Pane, size: (u16, u16)) -> String {
     as_text(frame, &View { pane, ..View::default() }, size)
 }
 
-/// O04: what waits, what failed, what needs attention, each with a command; wide and narrow.
+/// O04: waiting and failed work and the attention list, each with a command; wide and narrow.
 #[tokio::test]
 async fn every_pane_shows_what_the_database_holds() {
     let (_db, frame) = busy().await;
@@ -47,10 +47,10 @@ async fn every_pane_shows_what_the_database_holds() {
         for words in [
             "3 (0 blocked, 0 to retry)",
             "1 pending of 1",
-            "0.0/s, 1 in all",
-            "3 jobs wait and no executor is alive",
+            "0.0/s, 1 total",
+            "3 jobs are waiting but no executor is alive",
             "towpath dlq list",
-            "no server answers",
+            "server not reachable",
         ] {
             assert!(overview.contains(words), "{words} is not in\n{overview}");
         }
@@ -61,12 +61,12 @@ async fn every_pane_shows_what_the_database_holds() {
     let streams = shown(&frame, Pane::Streams, (120, 40));
     assert!(streams.contains("Start it with `towpath up`"), "{streams}");
     for pane in Pane::ALL {
-        // A screen of almost nothing is no reason to fall over.
+        // A tiny screen must not panic.
         shown(&frame, pane, (3, 2));
     }
 }
 
-/// Keys turn pages, scroll within bounds and stand still.
+/// Keys switch panes, scroll within bounds and pause.
 #[tokio::test]
 async fn keys_change_the_view() {
     let (_db, frame) = busy().await;
@@ -76,11 +76,11 @@ async fn keys_change_the_view() {
         as_text(&frame, &view, (120, 40))
     };
     assert!(press(KeyCode::Char('2')).contains("Unfinished jobs"));
-    assert!(press(KeyCode::PageDown).contains("mail.send"), "the last row stays in sight");
+    assert!(press(KeyCode::PageDown).contains("mail.send"), "the last row stays visible");
     assert!(press(KeyCode::Tab).contains("Routes;"));
     assert!(press(KeyCode::Left).contains("Unfinished jobs"));
     assert!(press(KeyCode::BackTab).contains("Needs attention"));
     assert!(press(KeyCode::Char('p')).contains("paused"));
-    assert!(press(KeyCode::Char('?')).contains("another pane"));
+    assert!(press(KeyCode::Char('?')).contains("switch pane"));
     assert!(press(KeyCode::Esc).contains("Needs attention"));
 }

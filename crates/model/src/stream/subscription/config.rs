@@ -55,14 +55,14 @@ impl Config {
             named => paths(named).ok_or(Invalid("streams must be a list of names"))?,
         };
         if pattern.is_none() && streams.is_empty() {
-            return Err(Invalid("a pattern or streams are needed"));
+            return Err(Invalid("a pattern or streams are required"));
         }
         let lease_ms = match &body["lease_ttl_ms"] {
             Value::Null => LEASE_MS,
             given => given
                 .as_u64()
                 .filter(|ms| (LEASE_MS_MIN..=LEASE_MS_MAX).contains(ms))
-                .ok_or(Invalid("lease_ttl_ms is a whole number from 1000 to 600000"))?,
+                .ok_or(Invalid("lease_ttl_ms must be a whole number from 1000 to 600000"))?,
         };
         let description = text(&body["description"]).map(str::to_owned);
         Ok(Config { kind: Kind::parse(body)?, pattern, streams, lease_ms, description })
@@ -73,14 +73,14 @@ impl Kind {
     fn parse(body: &Value) -> Result<Kind, Invalid> {
         match body["type"].as_str() {
             Some("webhook") => {
-                let url = text(&body["webhook"]["url"]).ok_or(Invalid("a webhook needs webhook.url"))?;
+                let url = text(&body["webhook"]["url"]).ok_or(Invalid("a webhook requires webhook.url"))?;
                 Ok(Kind::Webhook { url: url.to_owned() })
             }
             Some("pull-wake") => {
-                let stream = text(&body["wake_stream"]).ok_or(Invalid("pull-wake needs wake_stream"))?;
+                let stream = text(&body["wake_stream"]).ok_or(Invalid("pull-wake requires wake_stream"))?;
                 Ok(Kind::PullWake { wake_stream: path(stream) })
             }
-            _ => Err(Invalid("type is webhook or pull-wake")),
+            _ => Err(Invalid("type must be webhook or pull-wake")),
         }
     }
 

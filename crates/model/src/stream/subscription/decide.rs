@@ -214,13 +214,16 @@ impl Subscription {
     fn acks(&self, acks: &[Ack], tail: impl Fn(&str) -> Offset) -> Result<BTreeMap<String, Offset>, Refusal> {
         let mut done = BTreeMap::new();
         for ack in acks {
-            let link = self.links.get(&ack.stream).ok_or(Refusal::Offset("the stream is not followed"))?;
-            let offset = Offset::parse(&ack.offset).ok_or(Refusal::Offset("that is not an offset"))?;
+            let link = self
+                .links
+                .get(&ack.stream)
+                .ok_or(Refusal::Offset("the subscription does not include this stream"))?;
+            let offset = Offset::parse(&ack.offset).ok_or(Refusal::Offset("invalid offset"))?;
             if Some(offset) < link.acked {
-                return Err(Refusal::Offset("that is before what was acked"));
+                return Err(Refusal::Offset("the offset is before the acknowledged one"));
             }
             if offset > tail(&ack.stream) {
-                return Err(Refusal::Offset("that is beyond the tail"));
+                return Err(Refusal::Offset("the offset is beyond the tail"));
             }
             done.insert(ack.stream.clone(), offset);
         }

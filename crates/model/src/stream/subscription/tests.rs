@@ -41,11 +41,11 @@ fn fence(subscription: &Subscription) -> Fence {
 #[test]
 fn wishes_are_checked() {
     let parse = |body| Config::parse(&body).map_err(|invalid| invalid.0);
-    assert_eq!(parse(json!({ "type": "x", "pattern": "a" })), Err("type is webhook or pull-wake"));
-    assert_eq!(parse(json!({ "type": "webhook", "pattern": "a" })), Err("a webhook needs webhook.url"));
+    assert_eq!(parse(json!({ "type": "x", "pattern": "a" })), Err("type must be webhook or pull-wake"));
+    assert_eq!(parse(json!({ "type": "webhook", "pattern": "a" })), Err("a webhook requires webhook.url"));
     assert_eq!(
         parse(json!({ "type": "pull-wake", "wake_stream": "w" })),
-        Err("a pattern or streams are needed")
+        Err("a pattern or streams are required")
     );
     let lease = |ms| json!({ "type": "pull-wake", "wake_stream": "w", "pattern": "a", "lease_ttl_ms": ms });
     assert!(parse(lease(999)).is_err());

@@ -1,7 +1,7 @@
-//! How commands find the server that runs on a data directory, and prove that they may.
+//! `server.json`: how commands find the server that runs on a data directory.
 //!
-//! A server writes `server.json` there: where it listens, and a token made for this run that
-//! opens the registry of projects. Only the owner of the directory reads it.
+//! The server writes its address and a token for the registry of projects, new at each start. Only the owner of
+//! the directory can read the file.
 
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -15,55 +15,55 @@ use towpath_db::cluster::private_dir;
 
 const FILE: &str = "server.json";
 
-/// What the file says.
+/// The content of the file.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Door {
+pub(crate) struct ServerFile {
     /// Where the server listens.
     pub(crate) url: String,
-    /// What opens its registry.
+    /// Token for its registry of projects.
     pub(crate) token: String,
 }
 
-/// How often a file there is no room for is tried again.
+/// How often writing is retried while the disk is full.
 const RETRY_EVERY: Duration = Duration::from_secs(2);
 
-/// The file, for as long as the server runs.
-pub(crate) struct Doorplate {
+/// Removes the file when the server stops.
+pub(crate) struct ServerFileGuard {
     path: PathBuf,
-    /// Writes it when there is room.
+    /// The task that writes the file once the disk has room.
     retry: Option<AbortHandle>,
 }
 
-impl Door {
-    /// A door with a token of its own.
-    pub(crate) fn new(url: &str) -> Door {
-        Door { url: url.to_owned(), token: towpath_server::project::random_secret().reveal() }
+impl ServerFile {
+    /// With a new random token.
+    pub(crate) fn new(url: &str) -> ServerFile {
+        ServerFile { url: url.to_owned(), token: towpath_server::project::random_secret().reveal() }
     }
 
-    /// Writes the file, readable by its owner alone. A full disk does not keep a server from
-    /// starting: the file is then written when there is room.
-    pub(crate) fn show(&self, data: &Path) -> anyhow::Result<Doorplate> {
+    /// Writes the file, readable only by its owner. A full disk does not prevent a start: the file is then
+    /// written later.
+    pub(crate) fn write_to(&self, data: &Path) -> anyhow::Result<ServerFileGuard> {
         let path = data.join(FILE);
         let retry = match self.write(data) {
             Ok(()) => None,
             Err(error) if is_full(&error) => {
                 tracing::error!(
-                    "no room on the disk for {}: commands cannot find this server yet",
+                    "the disk is full, cannot write {}: commands cannot find this server yet",
                     path.display()
                 );
                 Some(tokio::spawn(self.clone().write_later(data.to_owned())).abort_handle())
             }
             Err(error) => return Err(error).with_context(|| format!("cannot write {}", path.display())),
         };
-        Ok(Doorplate { path, retry })
+        Ok(ServerFileGuard { path, retry })
     }
 
     async fn write_later(self, data: PathBuf) {
         loop {
             tokio::time::sleep(RETRY_EVERY).await;
             match self.write(&data) {
-                Ok(()) => return tracing::info!("there is room again: commands find this server"),
-                Err(error) => tracing::debug!(%error, "still no {FILE}"),
+                Ok(()) => return tracing::info!("wrote {FILE}: commands can find this server"),
+                Err(error) => tracing::debug!(%error, "cannot write {FILE} yet"),
             }
         }
     }
@@ -80,15 +80,15 @@ impl Door {
         };
         let result = written();
         if result.is_err() {
-            // What an earlier run left behind would send commands to the wrong door.
+            // A file left by an earlier run would send commands to the wrong server.
             let _ = std::fs::remove_file(&unfinished);
             let _ = std::fs::remove_file(data.join(FILE));
         }
         result
     }
 
-    /// The door of the server that runs on `data`, or ran.
-    pub(crate) fn find(data: &Path) -> Option<Door> {
+    /// The file of the server that runs, or ran, on `data`.
+    pub(crate) fn find(data: &Path) -> Option<ServerFile> {
         serde_json::from_slice(&std::fs::read(data.join(FILE)).ok()?).ok()
     }
 }
@@ -97,7 +97,7 @@ fn is_full(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
 }
 
-impl Drop for Doorplate {
+impl Drop for ServerFileGuard {
     fn drop(&mut self) {
         self.retry.iter().for_each(AbortHandle::abort);
         let _ = std::fs::remove_file(&self.path);
