@@ -67,10 +67,10 @@ export async function act() {
     }
     await form.locator("button").last().focus();
     await page.keyboard.press("Enter");
-    const word = page.locator("p.word");
-    await word.waitFor();
-    const good = await word.evaluate(element => element.classList.contains("good"));
-    assert.ok(good || mayBeRefused.has(key), `${key}: ${await word.textContent()}`);
+    const notice = page.locator("p.notice");
+    await notice.waitFor();
+    const good = await notice.evaluate(element => element.classList.contains("good"));
+    assert.ok(good || mayBeRefused.has(key), `${key}: ${await notice.textContent()}`);
     done.push(key);
   }
   await page.context().close();

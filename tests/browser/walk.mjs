@@ -53,16 +53,16 @@ assert.ok(await page.getByText("a walk").first().isVisible());
 // An event says who hears it; a process shows its facts.
 await page.goto(`${url}/ui/events`);
 await page.locator("table.rows tbody tr a").last().click();
-await page.getByText("Who hears it, and why").waitFor();
+await page.getByRole("heading", { name: "Recipients" }).waitFor();
 await page.goto(`${url}/ui/processes`);
 await page.locator("table.rows tbody tr a").first().click();
 await page.locator(".timeline li").first().waitFor();
 
 // Everything that matches, after a preview.
 await page.goto(`${url}/ui/jobs?kind=report.weekly`);
-await page.locator("summary", { hasText: "Act on everything" }).click();
+await page.locator("summary", { hasText: "Act on all matches" }).click();
 await page.getByRole("button", { name: "Preview: cancel" }).click();
-await page.getByText("cancel 1 jobs?").waitFor();
+await page.getByText("cancel 1 job?").waitFor();
 await page.getByRole("button", { name: "Yes, cancel them" }).click();
 await page.getByText("1 done").waitFor();
 

@@ -1,10 +1,10 @@
-// What pages do by themselves: follow changes, keys, theme, copying. Everything works without it but live updates.
+// Live updates, keyboard shortcuts, theme and copying. Everything but live updates works without it.
 "use strict";
 const root = document.documentElement;
 const store = { get: key => { try { return localStorage.getItem(key); } catch { return null; } },
   set: (key, value) => { try { localStorage.setItem(key, value); } catch { /* private mode */ } } };
 
-// Theme: what was chosen, or what the system says.
+// Theme: the user's choice, or the system's.
 const chosen = store.get("towpath-theme");
 if (chosen) root.dataset.theme = chosen;
 function toggleTheme() {
@@ -13,14 +13,14 @@ function toggleTheme() {
   store.set("towpath-theme", root.dataset.theme);
 }
 
-// Live: a line on the stream names the topics that changed; the page fetches itself again.
+// Live: a line on the stream names the topics that changed, and the page reloads its content.
 const topics = (document.body.dataset.topics || "").split(" ").filter(Boolean);
 const main = document.getElementById("main");
 const pause = document.getElementById("pause");
 let paused = store.get("towpath-paused") === "yes";
 let stale = false, fetching = false, source = null;
 
-// Nobody is disturbed in the middle of something.
+// Do not reload while the user is typing or has a form open.
 const busy = () => paused || document.hidden || main.querySelector(".ask[open]")
   || ["INPUT", "SELECT"].includes(document.activeElement?.tagName);
 
@@ -51,7 +51,7 @@ function show() {
 function listen() {
   if (!topics.length || source || paused || document.hidden) return;
   source = new EventSource("/ui/live");
-  // What changed before somebody listened is not told.
+  // Changes before the connection are not reported, so reload once.
   source.onopen = () => { show(); refresh(); };
   source.onerror = show;
   source.onmessage = event => { if (event.data.split(" ").some(topic => topics.includes(topic))) refresh(); };
@@ -66,7 +66,7 @@ function togglePause() {
 document.addEventListener("visibilitychange", () => { if (document.hidden) silence(); else { listen(); refresh(); } });
 setInterval(() => { if (stale || main.querySelector("[data-poll]")) refresh(); }, 1000);
 
-// A search that found nothing so far goes on by itself, for about a quarter of a minute.
+// A search without a match continues automatically, for about 15 seconds.
 async function searchOn() {
   const until = Date.now() + 15_000;
   fetching = true;
@@ -81,7 +81,7 @@ async function searchOn() {
   } catch { stale = true; } finally { fetching = false; }
 }
 
-// A stream's page appends what comes.
+// A stream's page appends new messages.
 function follow() {
   const list = document.querySelector("[data-follow]");
   if (!list || paused || list.dataset.following) return;
@@ -100,7 +100,7 @@ function follow() {
     list.dataset.follow = url.pathname + url.search;
     scrollTo({ top: document.body.scrollHeight });
   });
-  // The connection has a life of its own; go on where it ended.
+  // The connection has a limited lifetime; continue where it ended.
   tail.onerror = () => { tail.close(); delete list.dataset.following; setTimeout(follow, 1000); };
 }
 
@@ -132,7 +132,7 @@ document.addEventListener("keydown", event => {
   if (keys[event.key]) { if (event.key !== "Enter") event.preventDefault(); keys[event.key](); }
 });
 
-// A command is copied by a click; over plain HTTP by a selection.
+// A click copies a command; over plain HTTP it selects it.
 document.addEventListener("click", event => {
   const code = event.target.closest("code.cli");
   if (!code) return;

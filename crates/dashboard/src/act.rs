@@ -1,4 +1,4 @@
-//! Actions: one form, one function of the database, one row in the audit.
+//! Actions: one form, one database function, one row in the audit log.
 
 use std::future::Future;
 
@@ -14,8 +14,8 @@ use crate::App;
 use crate::access::{Viewer, address_of, is_from_our_page};
 use crate::fault::{Fault, Refused};
 
-/// Stands before everything that changes something, whatever its path: nobody but an administrator comes by, and
-/// only from a page of ours. Whoever is known and refused is written down, here or further in.
+/// Guards every request that changes something: only administrators pass, and only from pages of this dashboard.
+/// Refusals of known users are recorded.
 pub(crate) async fn guard(State(app): State<App>, mut request: Request, next: Next) -> Response {
     if request.method().is_safe() {
         return next.run(request).await;
@@ -37,7 +37,7 @@ pub(crate) async fn guard(State(app): State<App>, mut request: Request, next: Ne
     let response = if !from_our_page && !viewer.by_password {
         elsewhere().into_response()
     } else if !viewer.is_admin() {
-        Fault::Forbidden(format!("{} may look and not act", viewer.name)).into_response()
+        Fault::Forbidden(format!("{} has read-only access", viewer.name)).into_response()
     } else {
         request.extensions_mut().insert(viewer);
         next.run(request).await
@@ -49,20 +49,20 @@ pub(crate) async fn guard(State(app): State<App>, mut request: Request, next: Ne
         let audit = Audit { actor: &name, action: "refused", target: &path, detail: None, outcome: &why };
         tracing::info!(actor = name, target = path, outcome = why, "dashboard: refused");
         if let Err(error) = app.database.audit_record(audit).await {
-            tracing::warn!("a refusal was not written down: {error}");
+            tracing::warn!("cannot record a refusal in the audit log: {error}");
         }
     }
     response
 }
 
-/// They need no administrator: they make one, or unmake one.
+/// These need no administrator.
 const SIGN_IN_AND_OUT: [&str; 2] = ["/ui/login", "/ui/logout"];
 
 fn elsewhere() -> Fault {
     Fault::Forbidden("this form was not sent from a page of this dashboard".into())
 }
 
-/// A form that was sent by somebody who may act, from a page of ours, with the token of that page.
+/// A form sent by an administrator, from a page of this dashboard, with that page's token.
 pub(crate) struct Action {
     pub(crate) viewer: Viewer,
     fields: Vec<(String, String)>,
@@ -74,34 +74,34 @@ impl FromRequest<App> for Action {
     type Rejection = Fault;
 
     async fn from_request(request: Request, app: &App) -> Result<Action, Fault> {
-        // Only [`guard`] puts it there.
+        // Only [`guard`] inserts it.
         let viewer = request.extensions().get::<Viewer>().cloned().ok_or(Fault::SignIn)?;
         let referer = request.headers().get(REFERER).and_then(|value| value.to_str().ok());
         let referer = referer.unwrap_or_default().to_owned();
         let cookie_end = app.guard.cookie_end(request.headers());
         let Form(fields) = Form::from_request(request, app)
             .await
-            .map_err(|_| Fault::Invalid("this form is too large or cannot be read".into()))?;
+            .map_err(|_| Fault::Invalid("this form is too large or invalid".into()))?;
         let action = Action { viewer, fields, referer, cookie_end };
         if !action.viewer.by_password && action.text("csrf") != action.viewer.csrf {
             return Err(Fault::Forbidden(
-                "this form is too old; go back, reload the page and send it again".into(),
+                "this form has expired; go back, reload the page and submit it again".into(),
             ));
         }
         if let Some((field, _)) = action.fields.iter().find(|(_, value)| value.contains('\0')) {
-            return Err(Fault::Invalid(format!("{field} has a NUL character, which no text here can have")));
+            return Err(Fault::Invalid(format!("{field} contains a NUL character, which is not allowed")));
         }
         Ok(action)
     }
 }
 
 impl Action {
-    /// A field, empty if it is not there.
+    /// A field, empty if missing.
     pub(crate) fn text(&self, name: &str) -> &str {
         self.fields.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value.trim())
     }
 
-    /// The reason that was given.
+    /// The given reason.
     fn reason(&self) -> &str {
         match self.text("reason") {
             "" => "from the dashboard",
@@ -109,7 +109,7 @@ impl Action {
         }
     }
 
-    /// Does it, writes it down, and goes back to the page with a word about it.
+    /// Performs the action, records it, and returns to the page with a notice.
     pub(crate) async fn perform<T, F>(
         &self,
         app: &App,
@@ -123,7 +123,7 @@ impl Action {
         let (verb, target) = what;
         let database = app.database.auditing(self.audit(verb, target, "ok"));
         let result = work(database.clone(), self.viewer.name.clone(), self.reason().to_owned()).await;
-        // What the database raised has undone everything, its row too.
+        // An exception in the database rolled everything back, including the audit row.
         if !database.is_audited() {
             let problem = result.as_ref().err().map(ToString::to_string);
             self.record(app, verb, target, problem.as_deref()).await?;
@@ -136,8 +136,8 @@ impl Action {
         })
     }
 
-    /// Does something elsewhere than in the database, writes it down, and goes to `to`, or back to the page. No
-    /// transaction holds both, so it is done only while the database answers.
+    /// Performs an action outside the database, records it, and goes to `to` or back to the page. No transaction
+    /// covers both, so it first checks that the database responds.
     pub(crate) async fn perform_outside<E: std::fmt::Display>(
         &self,
         app: &App,
@@ -152,12 +152,12 @@ impl Action {
         self.record(app, verb, target, problem.as_deref()).await?;
         app.live.nudge();
         Ok(match result {
-            Ok(word) => self.go(to.unwrap_or(&self.back()), &word, true),
+            Ok(notice) => self.go(to.unwrap_or(&self.back()), &notice, true),
             Err(error) => self.go(&self.back(), &error.to_string(), false),
         })
     }
 
-    /// One row in the audit.
+    /// One row in the audit log.
     pub(crate) async fn record(
         &self,
         app: &App,
@@ -174,11 +174,12 @@ impl Action {
         Audit { actor: &self.viewer.name, action, target, detail: Some(self.reason()), outcome }
     }
 
-    /// To a page, with a word to show there once.
-    pub(crate) fn go(&self, to: &str, word: &str, good: bool) -> Response {
+    /// Redirects to a page, with a notice to show there once.
+    pub(crate) fn go(&self, to: &str, notice: &str, good: bool) -> Response {
         let mark = if good { '+' } else { '-' };
-        let word = super::filters::percent(&word.chars().take(500).collect::<String>());
-        let cookie = format!("{}={mark}{word}; Path=/ui; Max-Age=30{}", super::shell::WORD, self.cookie_end);
+        let notice = super::filters::percent(&notice.chars().take(500).collect::<String>());
+        let cookie =
+            format!("{}={mark}{notice}; Path=/ui; Max-Age=30{}", super::shell::NOTICE, self.cookie_end);
         let mut response = StatusCode::SEE_OTHER.into_response();
         let to = HeaderValue::from_str(to).unwrap_or(HeaderValue::from_static("/ui"));
         response.headers_mut().insert(LOCATION, to);
@@ -188,14 +189,14 @@ impl Action {
         response
     }
 
-    /// The page the form was on: the path only, so that nobody is sent elsewhere.
+    /// The page of the form: only its path, so that the redirect stays on this server.
     fn back(&self) -> String {
         let path = self.referer.split_once("://").and_then(|(_, rest)| rest.find('/').map(|at| &rest[at..]));
         path.filter(|path| path.starts_with("/ui")).unwrap_or("/ui").to_owned()
     }
 }
 
-/// Who acts and why, as the database wants it.
+/// Actor and reason for the database.
 pub(crate) fn by<'a>(actor: &'a str, reason: &'a str) -> Attribution<'a> {
     Attribution { actor, reason }
 }

@@ -1,4 +1,4 @@
-//! Charts as inline SVG: bars of what happened by minute, lines of percentiles.
+//! Charts as inline SVG: bars of counts per minute, lines of percentiles.
 
 use jiff::Timestamp;
 use towpath_db::health::EventMinute;
@@ -8,7 +8,7 @@ use crate::filters::{grouped, short};
 
 /// Minutes across a chart.
 const MINUTES: i64 = 60;
-/// The drawing area; the page scales it.
+/// The drawing area, which the page scales.
 const WIDTH: f64 = 600.0;
 const HEIGHT: f64 = 120.0;
 
@@ -21,7 +21,7 @@ pub(crate) struct Piece {
     pub(crate) title: String,
 }
 
-/// Something counted by minute, stacked.
+/// Stacked counts per minute.
 pub(crate) struct Bars {
     pub(crate) pieces: Vec<Piece>,
     pub(crate) width: f64,
@@ -37,7 +37,7 @@ const STACK: [(&str, &[&str]); 3] = [
 ];
 
 impl Bars {
-    /// Ended attempts of the last hour up to `now`.
+    /// Finished attempts of the last hour up to `now`.
     pub(crate) fn attempts(minutes: &[QueueMinute], now: Timestamp) -> Bars {
         let layers = minutes.iter().map(|minute| {
             let layer = STACK.iter().position(|(_, outcomes)| outcomes.contains(&minute.outcome.as_str()));
@@ -73,8 +73,13 @@ impl Bars {
                 let height = (*n as f64 / max as f64 * (HEIGHT - 4.0)).max(1.0);
                 floor -= height;
                 let ago = MINUTES as usize - 1 - at;
-                let what = if *class == "info" { "" } else { class };
-                let title = format!("{} {what}, {ago} min ago", grouped(*n)).replace(" ,", ",");
+                let what = match *class {
+                    "good" => "succeeded",
+                    "warn" => "failed or lost",
+                    "bad" => "dead or cancelled",
+                    _ => "events",
+                };
+                let title = format!("{} {what}, {ago} min ago", grouped(*n));
                 pieces.push(Piece { class, x: at as f64 * step + 1.0, y: floor, height, title });
             }
         }
@@ -88,7 +93,7 @@ pub(crate) struct Line {
     pub(crate) class: &'static str,
     pub(crate) name: &'static str,
     pub(crate) points: String,
-    /// Over everything that was looked at.
+    /// Over the whole sample.
     pub(crate) overall: String,
 }
 
@@ -130,7 +135,7 @@ impl Lines {
                     .then(|| ((column as f64 + 0.5) * WIDTH / MINUTES as f64, values))
             })
             .collect();
-        // A line needs two points to be seen.
+        // A line needs two points to be visible.
         if let [(x, values)] = points[..] {
             points.push((x - WIDTH / MINUTES as f64, values));
         }

@@ -1,8 +1,8 @@
-//! Numbers that take longer to count the more there is, such as the backlog by kind.
+//! Counts whose cost grows with the data, such as the backlog by kind.
 //!
-//! A page waits for them a moment. If they are not there by then, it shows the last ones with
-//! their age and the counting goes on behind it, once for all pages, and rests ten times as
-//! long as it took: looking at a large queue must not be what slows it down.
+//! A page waits for them briefly. If they are not ready, it shows the previous ones with their age, and counting
+//! continues in the background, once for all pages. It then pauses for ten times as long as it took, so that the
+//! dashboard does not slow down a large queue.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 
 use towpath_db::Error;
 
-use crate::limits::{COUNT_REST, COUNT_WAIT};
+use crate::limits::{COUNT_PAUSE, COUNT_WAIT};
 
-/// One kind of number, shared by all pages. Cheap to clone.
+/// One count, shared by all pages. Cheap to clone.
 pub(crate) struct Counted<T>(Arc<Mutex<State<T>>>);
 
 struct State<T> {
     last: Option<(Arc<T>, Instant)>,
     running: bool,
     /// Not counted again before this.
-    rests_until: Option<Instant>,
+    pauses_until: Option<Instant>,
 }
 
 impl<T> Clone for Counted<T> {
@@ -30,20 +30,20 @@ impl<T> Clone for Counted<T> {
 
 impl<T> Default for Counted<T> {
     fn default() -> Counted<T> {
-        Counted(Arc::new(Mutex::new(State { last: None, running: false, rests_until: None })))
+        Counted(Arc::new(Mutex::new(State { last: None, running: false, pauses_until: None })))
     }
 }
 
-/// What a page has to show.
+/// What a page can show.
 pub(crate) struct Seen<T> {
-    /// None while the very first counting is under way.
+    /// None until the first count is finished.
     pub(crate) value: Option<Arc<T>>,
-    /// How old it is, if it is not of now.
+    /// Its age, if it is not current.
     pub(crate) age: Option<Duration>,
 }
 
 impl<T: Send + Sync + 'static> Counted<T> {
-    /// The number of now if it is there in a moment, otherwise the last one.
+    /// The current value if it is ready soon, else the previous one.
     pub(crate) async fn get<F>(&self, count: impl FnOnce() -> F) -> Result<Seen<T>, Error>
     where
         F: Future<Output = Result<T, Error>> + Send + 'static,
@@ -68,8 +68,8 @@ impl<T: Send + Sync + 'static> Counted<T> {
     /// Whether the caller is the one to count.
     fn begin(&self) -> bool {
         let mut state = self.state();
-        let rests = state.rests_until.is_some_and(|until| Instant::now() < until);
-        let may = !state.running && !rests;
+        let pausing = state.pauses_until.is_some_and(|until| Instant::now() < until);
+        let may = !state.running && !pausing;
         state.running |= may;
         may
     }
@@ -77,8 +77,8 @@ impl<T: Send + Sync + 'static> Counted<T> {
     fn end(&self, took: Duration, result: Result<T, Error>) -> Result<Arc<T>, Error> {
         let mut state = self.state();
         state.running = false;
-        // What is quick is counted whenever somebody asks.
-        state.rests_until = (took > COUNT_WAIT / 2).then(|| Instant::now() + took * COUNT_REST);
+        // A quick count needs no pause.
+        state.pauses_until = (took > COUNT_WAIT / 2).then(|| Instant::now() + took * COUNT_PAUSE);
         let value = Arc::new(result?);
         state.last = Some((value.clone(), Instant::now()));
         Ok(value)
@@ -109,10 +109,10 @@ mod tests {
             tokio::time::sleep(COUNT_WAIT * 3).await;
             Ok(n)
         };
-        assert!(counted.get(|| slow(1)).await.unwrap().value.is_none(), "nothing is known yet");
-        assert!(counted.get(|| slow(2)).await.unwrap().value.is_none(), "and nobody counts twice");
+        assert!(counted.get(|| slow(1)).await.unwrap().value.is_none(), "no value yet");
+        assert!(counted.get(|| slow(2)).await.unwrap().value.is_none(), "it is not counted twice");
         tokio::time::sleep(COUNT_WAIT * 4).await;
         let seen = counted.get(|| slow(3)).await.unwrap();
-        assert_eq!(seen.value.as_deref(), Some(&1), "the second was not begun");
+        assert_eq!(seen.value.as_deref(), Some(&1), "the second count was not started");
     }
 }

@@ -1,4 +1,4 @@
-//! What a page answers when it cannot be shown.
+//! The error pages.
 
 use askama::Template;
 use axum::http::{StatusCode, Uri, header};
@@ -6,24 +6,24 @@ use axum::response::{Html, IntoResponse, Response};
 
 use crate::shell;
 
-/// One variant per answer.
+/// One variant per response.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// Nobody is signed in.
+    /// Not signed in.
     SignIn,
-    /// They are, and may not.
+    /// Signed in, but not allowed.
     Forbidden(String),
-    /// There is no such thing.
+    /// Does not exist.
     NotFound(String),
-    /// A field does not fit, or the thing is not in a state for it.
+    /// A field is invalid, or the state does not allow it.
     Invalid(String),
-    /// The database or the store does not answer.
+    /// The database or the store does not respond.
     Unavailable(String),
-    /// A page of ours is broken.
+    /// A page has a bug.
     Broken(String),
 }
 
-/// Why a request was refused, beside the page that says so: for whoever writes it down.
+/// Why a request was refused, for the audit log.
 #[derive(Debug, Clone)]
 pub(crate) struct Refused(pub(crate) String);
 
@@ -80,16 +80,16 @@ impl IntoResponse for Fault {
                 (StatusCode::NOT_FOUND, "Not found", detail, "Go back, or to the overview.")
             }
             Fault::Invalid(detail) => {
-                (StatusCode::BAD_REQUEST, "That does not work", detail, "Go back and change it.")
+                (StatusCode::BAD_REQUEST, "Invalid request", detail, "Go back and correct it.")
             }
             Fault::Unavailable(detail) => {
-                tracing::warn!("a page could not be shown: {detail}");
-                let next = "Run towpath doctor; this page tries again by itself.";
-                (StatusCode::SERVICE_UNAVAILABLE, "Not available now", detail, next)
+                tracing::warn!("cannot show a page: {detail}");
+                let next = "Run towpath doctor; this page reloads automatically.";
+                (StatusCode::SERVICE_UNAVAILABLE, "Unavailable", detail, next)
             }
             Fault::Broken(detail) => {
-                tracing::error!("a page is broken: {detail}");
-                (StatusCode::INTERNAL_SERVER_ERROR, "This page is broken", detail, "Please report it.")
+                tracing::error!("bug in a page: {detail}");
+                (StatusCode::INTERNAL_SERVER_ERROR, "Internal error", detail, "Please report it.")
             }
         };
         let page = Page { assets: shell::ASSETS, title, detail, next };

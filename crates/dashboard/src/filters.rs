@@ -1,4 +1,4 @@
-//! How values look on a page.
+//! How values are formatted on a page.
 
 #![expect(unreachable_pub, reason = "askama makes public items of filters")]
 
@@ -7,7 +7,7 @@ use std::fmt::Write;
 use jiff::Timestamp;
 pub(crate) use towpath_model::figure::{grouped, span};
 
-/// How long ago, or how soon, in words.
+/// A relative time, past or future.
 #[askama::filter_fn]
 pub(crate) fn ago(at: &Timestamp, _: &dyn askama::Values) -> askama::Result<String> {
     let seconds = Timestamp::now().as_second() - at.as_second();
@@ -19,25 +19,25 @@ pub(crate) fn ago(at: &Timestamp, _: &dyn askama::Values) -> askama::Result<Stri
     })
 }
 
-/// A moment, to the second, in UTC.
+/// A time in UTC, to the second.
 #[askama::filter_fn]
 pub(crate) fn moment(at: &Timestamp, _: &dyn askama::Values) -> askama::Result<String> {
     Ok(at.strftime("%Y-%m-%d %H:%M:%S").to_string())
 }
 
-/// A number with thin gaps between thousands.
+/// A number with thin spaces between thousands.
 #[askama::filter_fn]
 pub(crate) fn thousands(n: &i64, _: &dyn askama::Values) -> askama::Result<String> {
     Ok(grouped(*n))
 }
 
-/// A state's word for people: `retry waiting`.
+/// A state for people: `retry waiting`.
 #[askama::filter_fn]
 pub(crate) fn plain(word: impl std::fmt::Display, _: &dyn askama::Values) -> askama::Result<String> {
     Ok(word.to_string().replace('_', " "))
 }
 
-/// The first eight characters of an id and its last four: enough to tell by eye.
+/// The first eight and last four characters of an id.
 #[askama::filter_fn]
 pub(crate) fn brief(id: impl std::fmt::Display, _: &dyn askama::Values) -> askama::Result<String> {
     let text = id.to_string();
@@ -86,7 +86,7 @@ pub(crate) fn percent(text: &str) -> String {
     encoded
 }
 
-/// The reverse; what is broken stays as it is.
+/// The reverse; invalid sequences stay unchanged.
 pub(crate) fn unpercent(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut plain = Vec::with_capacity(bytes.len());

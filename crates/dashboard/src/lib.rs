@@ -1,9 +1,8 @@
 //! Pages for operators, at `/ui`.
 //!
-//! Every page is rendered on the server from the functions the command line calls, and every
-//! action is one of them too. A page says which topics it shows; when a topic changes, one
-//! line on our own stream makes the open pages fetch themselves again. The crate knows no SQL
-//! and keeps nothing in memory that matters.
+//! Pages are rendered on the server with the same functions that the command line calls, and so is every action.
+//! A page names the topics it shows; when one changes, a line on an internal stream makes open pages reload. The
+//! crate contains no SQL and keeps no state in memory that matters.
 
 mod access;
 mod act;
@@ -36,20 +35,20 @@ use counted::{Counted, Seen};
 use live::Live;
 pub use webhook::{TestSender, Tested};
 
-/// What the pages are made from.
+/// What the dashboard needs.
 #[derive(Clone)]
 pub struct Config {
     /// The database they show.
     pub database: Database,
-    /// The streams they show, and are told of changes by.
+    /// The streams they show, and the stream of changes.
     pub store: Arc<dyn Store>,
-    /// The breakers of fan-outs, shared with who delivers.
+    /// The circuit breakers of fan-out, shared with the sender.
     pub circuits: Circuits,
     /// Sends test webhooks.
     pub webhooks: Arc<dyn TestSender>,
-    /// Who may look and who may act.
+    /// Who may read and who may act.
     pub access: Access,
-    /// Where cookies may travel.
+    /// How cookies may be sent.
     pub cookies: Cookies,
 }
 
@@ -65,7 +64,7 @@ pub(crate) struct App {
     counts: Counts,
 }
 
-/// Numbers that take longer to count the more there is.
+/// Counts whose cost grows with the data.
 #[derive(Clone, Default)]
 pub(crate) struct Counts {
     queue: Counted<Option<QueueHealth>>,
@@ -76,7 +75,7 @@ pub(crate) struct Counts {
 }
 
 impl App {
-    /// The queue in numbers.
+    /// Counts of the queue.
     pub(crate) async fn queue_health(&self) -> Result<Seen<Option<QueueHealth>>, towpath_db::Error> {
         let db = self.database.clone();
         self.counts.queue.get(|| async move { Ok(db.queue_health().await?.into_iter().next()) }).await
@@ -94,7 +93,7 @@ impl App {
         self.counts.latency.get(|| async move { db.queue_latency(limits::LATENCY_SAMPLE).await }).await
     }
 
-    /// Events in numbers.
+    /// Counts of events.
     pub(crate) async fn event_health(&self) -> Result<Seen<EventHealth>, towpath_db::Error> {
         let db = self.database.clone();
         self.counts.events.get(|| async move { db.event_health().await }).await
@@ -107,7 +106,7 @@ impl App {
     }
 }
 
-/// The routes, to be mounted at the root: they all begin with `/ui`.
+/// The routes, to be mounted at the root: they all start with `/ui`.
 pub fn router(config: Config, shutdown: CancellationToken) -> Router {
     let Config { database, store, circuits, webhooks, access, cookies } = config;
     let live = Live::new(database.clone(), store.clone(), shutdown);
@@ -130,13 +129,13 @@ pub fn router(config: Config, shutdown: CancellationToken) -> Router {
         .with_state(app)
 }
 
-/// Every path there is, as the router has it: for whoever must try them all.
+/// Every path of the router, for tests that try them all.
 pub fn paths() -> Vec<&'static str> {
     table().into_iter().map(|(path, _)| path).collect()
 }
 
-/// What answers where. Whatever changes something stands behind [`act::guard`], which lets in nobody but an
-/// administrator, and takes an [`act::Action`], which asks for the token of its page.
+/// The routing table. Requests that change something pass [`act::guard`], which admits only administrators, and take
+/// an [`act::Action`], which requires the page's token.
 fn table() -> Vec<(&'static str, MethodRouter<App>)> {
     use page::*;
     vec![

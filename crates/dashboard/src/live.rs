@@ -1,7 +1,7 @@
-//! Live pages: a stream of our own says which topics changed.
+//! Live pages: an internal stream names the topics that changed.
 //!
-//! While somebody looks, one task asks the database every second for a fingerprint of each
-//! topic and appends the names of those that moved to a reserved stream. Pages follow it as server-sent events and fetch themselves again.
+//! While a page is open, one task reads a fingerprint of each topic every second and appends the names of those
+//! that changed to a reserved stream. Pages follow it as server-sent events and reload.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -27,7 +27,7 @@ use crate::access::Viewer;
 use crate::fault::Fault;
 use crate::limits::{LAGGING_MAX, LIVE_SECONDS, LIVE_TICK};
 
-/// The one who watches for changes.
+/// Watches for changes.
 #[derive(Clone)]
 pub(crate) struct Live {
     watchers: Arc<AtomicUsize>,
@@ -41,7 +41,7 @@ impl Live {
         live
     }
 
-    /// Look again at once: something was just done.
+    /// Checks for changes at once, after an action.
     pub(crate) fn nudge(&self) {
         self.wake.notify_one();
     }
@@ -59,19 +59,19 @@ impl Live {
                 .map(|(topic, _)| topic.as_str())
                 .collect();
             if !moved.is_empty()
-                && let Err(error) = say(store.as_ref(), &moved.join(" ")).await
+                && let Err(error) = append_topics(store.as_ref(), &moved.join(" ")).await
             {
-                tracing::warn!("live pages stand still: {error}");
+                tracing::warn!("cannot publish changes to live pages: {error}");
             }
             known = now;
             let _ = tokio::time::timeout(LIVE_TICK, self.wake.notified()).await;
-            // Whoever just acted has changed something within the same moment.
+            // An action may have changed more in the meantime.
             tokio::task::yield_now().await;
         }
     }
 }
 
-/// What each topic looks like now, in a few words. A database that does not answer looks empty.
+/// A fingerprint of each topic. A database that does not respond has none.
 async fn fingerprints(database: &Database, store: &dyn Store) -> BTreeMap<String, String> {
     let marks = database.health_marks().await.unwrap_or_default();
     let mut prints: BTreeMap<_, _> =
@@ -86,8 +86,8 @@ fn name() -> StreamName {
     StreamName::reserved("default", "ui/live").expect("a plain name")
 }
 
-/// Appends one line, and makes the stream where there is none. It keeps an hour.
-async fn say(store: &dyn Store, topics: &str) -> Result<(), towpath_streams::Error> {
+/// Appends one line, and creates the stream if it is missing. It keeps one hour.
+async fn append_topics(store: &dyn Store, topics: &str) -> Result<(), towpath_streams::Error> {
     let append = Append { messages: Messages::one(topics.to_owned()), ..Append::default() };
     match store.append(name(), append.clone()).await {
         Err(towpath_streams::Error::NotFound(_)) => {
@@ -112,7 +112,7 @@ async fn open(store: &dyn Store) -> Result<(), towpath_streams::Error> {
     store.create(name(), create).await.map(drop)
 }
 
-/// Counts a connection for as long as it lasts.
+/// Counts an open connection.
 struct Watching(Arc<AtomicUsize>);
 
 impl Drop for Watching {
@@ -121,7 +121,7 @@ impl Drop for Watching {
     }
 }
 
-/// `GET /ui/live`: the topics that change, as they change.
+/// `GET /ui/live`: the topics that change, as server-sent events.
 pub(crate) async fn follow(
     _: Viewer,
     State(app): State<App>,

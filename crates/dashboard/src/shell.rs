@@ -1,4 +1,4 @@
-//! What every page has around it: navigation, assets, the word after an action, headers.
+//! The frame of every page: navigation, assets, the notice after an action, headers.
 
 use askama::Template;
 use axum::extract::{Path, Request};
@@ -18,10 +18,10 @@ const CSS: &str = include_str!("../assets/towpath.css");
 const JS: &str = include_str!("../assets/towpath.js");
 const ICON: &str = include_str!("../assets/icon.svg");
 
-/// The cookie with the word after an action.
-pub(crate) const WORD: &str = "towpath_word";
+/// The cookie with the notice after an action.
+pub(crate) const NOTICE: &str = "towpath_notice";
 
-/// Where the assets are; the name changes with the content, so browsers keep them for good.
+/// The assets; the name changes with the content, so browsers can cache them forever.
 #[derive(Clone, Copy)]
 pub(crate) struct Assets {
     pub(crate) tag: u32,
@@ -30,7 +30,7 @@ pub(crate) struct Assets {
 /// The assets of this binary.
 pub(crate) const ASSETS: Assets = Assets { tag: tag(&[CSS, JS, ICON]) };
 
-/// FNV-1a: a name for a content, worked out when compiling.
+/// FNV-1a hash of the content, computed at compile time.
 const fn tag(texts: &[&str]) -> u32 {
     let mut hash: u32 = 0x811c_9dc5;
     let mut text = 0;
@@ -70,7 +70,7 @@ pub(crate) const PLACES: [Place; 12] = [
     Place { path: "/ui/audit", name: "Audit", key: 'a' },
 ];
 
-/// What the layout needs beside the page itself.
+/// What the layout needs besides the page itself.
 pub(crate) struct Shell {
     pub(crate) assets: Assets,
     pub(crate) places: &'static [Place],
@@ -78,8 +78,8 @@ pub(crate) struct Shell {
     pub(crate) here: &'static str,
     pub(crate) title: String,
     pub(crate) viewer: Viewer,
-    /// What the last action did, and whether it worked.
-    pub(crate) word: Option<(bool, String)>,
+    /// The result of the last action, and whether it succeeded.
+    pub(crate) notice: Option<(bool, String)>,
     /// The topics whose changes concern this page.
     pub(crate) topics: &'static str,
 }
@@ -92,30 +92,30 @@ impl Shell {
         viewer: Viewer,
         headers: &HeaderMap,
     ) -> Shell {
-        let word = cookie(headers, WORD).and_then(|word| {
-            let text = crate::filters::unpercent(word.get(1..)?);
-            Some((word.starts_with('+'), text))
+        let notice = cookie(headers, NOTICE).and_then(|notice| {
+            let text = crate::filters::unpercent(notice.get(1..)?);
+            Some((notice.starts_with('+'), text))
         });
-        Shell { assets: ASSETS, places: &PLACES, here, title: title.into(), viewer, word, topics: "" }
+        Shell { assets: ASSETS, places: &PLACES, here, title: title.into(), viewer, notice, topics: "" }
     }
 
-    /// Says what is wrong with the filter, if something is. Such a page does not change by itself.
+    /// Shows what is wrong with the filter, if anything. Such a page is not live.
     pub(crate) fn saying(mut self, problem: Option<&String>) -> Shell {
         if let Some(problem) = problem {
-            self.word = Some((false, problem.clone()));
+            self.notice = Some((false, problem.clone()));
             self.topics = "";
         }
         self
     }
 
-    /// Makes the page fetch itself again when one of these topics changes.
+    /// Makes the page reload when one of these topics changes.
     pub(crate) fn live(mut self, topics: &'static str) -> Shell {
         self.topics = topics;
         self
     }
 }
 
-/// A list. One whose filter does not fit is a bad request, and shows what was typed.
+/// A list. One with an invalid filter is a bad request and shows what was typed.
 pub(crate) fn render_list(page: &impl Template, problem: bool) -> Result<Response, Fault> {
     let mut response = render(page)?;
     if problem {
@@ -124,10 +124,10 @@ pub(crate) fn render_list(page: &impl Template, problem: bool) -> Result<Respons
     Ok(response)
 }
 
-/// A page, and the word forgotten once it was shown.
+/// A page. Clears the notice once it is shown.
 pub(crate) fn render(page: &impl Template) -> Result<Response, Fault> {
     let mut response = Html(page.render()?).into_response();
-    let forget = format!("{WORD}=; Path=/ui; Max-Age=0; HttpOnly; SameSite=Strict");
+    let forget = format!("{NOTICE}=; Path=/ui; Max-Age=0; HttpOnly; SameSite=Strict");
     response.headers_mut().insert(SET_COOKIE, HeaderValue::from_str(&forget).expect("a plain text"));
     Ok(response)
 }
@@ -145,12 +145,12 @@ pub(crate) async fn asset(Path(name): Path<String>) -> Result<Response, Fault> {
     Ok((headers, text).into_response())
 }
 
-/// Nobody waits for a page for ever: behind a lock or on a database that is overloaded, the page
-/// says so instead. Actions take as long as they take.
+/// Limits how long a page may take: behind a lock or on an overloaded database, it shows an error instead. Actions
+/// have no limit.
 pub(crate) async fn patience(request: Request, next: Next) -> Result<Response, Fault> {
-    // No name here can have it, and the database refuses to look for one.
+    // No name can contain it, and the database rejects it.
     if request.uri().path().contains("%00") {
-        return Err(Fault::NotFound("no path has a NUL character".into()));
+        return Err(Fault::NotFound("a path cannot contain a NUL character".into()));
     }
     if !request.method().is_safe() {
         return Ok(next.run(request).await);
@@ -158,12 +158,12 @@ pub(crate) async fn patience(request: Request, next: Next) -> Result<Response, F
     tokio::time::timeout(PAGE_WAIT_MAX, next.run(request)).await.map_err(|_| {
         let seconds = PAGE_WAIT_MAX.as_secs();
         Fault::Unavailable(format!(
-            "the database did not answer for {seconds} s; narrow the filter, or see what it waits for"
+            "the database did not respond within {seconds} s; narrow the filter, or check what it is waiting for"
         ))
     })
 }
 
-/// Nothing from elsewhere, nothing inline, in nobody's frame, in nobody's cache.
+/// No third-party content, nothing inline, no framing, no caching.
 pub(crate) async fn harden(mut response: Response) -> Response {
     const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; \
          connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";

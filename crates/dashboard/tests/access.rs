@@ -152,7 +152,7 @@ async fn refusals_are_written_down() {
         rows.iter().map(|row| (row.actor.as_str(), row.action.as_str(), row.target.as_str())).collect();
     let refused = |who| (who, "refused", "/ui/gates");
     assert_eq!(told, [refused("ann"), refused("ann"), refused("eve")]);
-    assert!(rows[2].outcome.contains("may look and not act"), "{}", rows[2].outcome);
+    assert!(rows[2].outcome.contains("read-only access"), "{}", rows[2].outcome);
     assert!(rows[0].outcome.contains("cancel"), "{}", rows[0].outcome);
     for _ in 0..150 {
         place.form(&Method::POST, "/ui/gates", &as_viewer).send().await.unwrap();
@@ -247,7 +247,7 @@ async fn nobody_gets_in_without_a_password() {
     place.sign_in("act").await;
 }
 
-/// A form from another site, without the word of the page, or by a strange name is refused.
+/// A form from another site, without the token of the page, or by another host name is refused.
 #[tokio::test]
 async fn a_page_elsewhere_cannot_act() {
     let place = Place::open().await;

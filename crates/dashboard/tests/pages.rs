@@ -95,7 +95,7 @@ async fn a_bad_filter_is_a_bad_request_on_its_own_page() {
             page.contains(&format!("<title>{title} · Towpath</title>")),
             "{path} is another page: {page}"
         );
-        assert!(page.contains(r#"class="word bad""#), "{path} does not say what is wrong");
+        assert!(page.contains(r#"class="notice bad""#), "{path} does not say what is wrong");
         assert!(
             kept.is_empty() || page.contains(&format!(r#"value="{kept}"#)),
             "{path} forgot what was typed"
@@ -143,8 +143,8 @@ async fn a_bulk_action_is_previewed_and_then_done() {
     let begun = place.post("/ui/jobs/bulk", &[("do", "cancel"), ("kind", "drop"), ("sure", "yes")]).await;
     let page = begun.headers()[LOCATION].to_str().unwrap().to_owned();
     let deadline = Instant::now() + Duration::from_secs(60);
-    while !place.text(&page).await.contains("ended") {
-        assert!(Instant::now() < deadline, "the bulk action never ended");
+    while !place.text(&page).await.contains("finished") {
+        assert!(Instant::now() < deadline, "the bulk action never finished");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert!(place.text(&page).await.contains("300 done"));
@@ -191,7 +191,7 @@ async fn a_process_shows_its_facts() {
     let list = place.text("/ui/processes").await;
     let id = list.split("/ui/processes/").nth(1).expect("a process").split('"').next().unwrap();
     let page = place.text(&format!("/ui/processes/{id}")).await;
-    assert!(page.contains("Its supervisor looks again"), "{page}");
+    assert!(page.contains("Next check by its supervisor"), "{page}");
     let path = format!("/ui/processes/{id}");
     assert_eq!(place.post(&path, &[("do", "cancel"), ("reason", "not needed")]).await.status(), 303);
     assert!(place.text(&path).await.contains("cancelled"));

@@ -90,7 +90,7 @@ impl Place {
         response.text().await.unwrap()
     }
 
-    /// A form sent from a page of ours, with the word that its forms carry.
+    /// A form sent from a page of ours, with its CSRF token.
     pub(crate) async fn post(&self, path: &str, fields: &[(&str, &str)]) -> Response {
         let csrf = csrf(&self.text("/ui/executors").await);
         let mut fields = fields.to_vec();

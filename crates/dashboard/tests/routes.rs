@@ -38,14 +38,14 @@ impl Place {
     }
 
     /// What the page says after an action, which the next page shows once.
-    async fn word_after(&self, path: &str, fields: &[(&str, &str)]) -> String {
+    async fn notice_after(&self, path: &str, fields: &[(&str, &str)]) -> String {
         let response = self.post(path, fields).await;
         assert_eq!(response.status(), 303);
         let cookie = response.headers()["set-cookie"].to_str().unwrap().split(';').next().unwrap().to_owned();
         let page =
             self.get("/ui/routes").header("cookie", cookie).send().await.unwrap().text().await.unwrap();
-        let word = page.split(r#"role="status">"#).nth(1).expect("a word").split("</p>").next().unwrap();
-        word.to_owned()
+        let notice = page.split(r#"role="status">"#).nth(1).expect("a notice").split("</p>").next().unwrap();
+        notice.to_owned()
     }
 }
 
@@ -57,10 +57,10 @@ async fn a_route_is_tested_and_its_circuit_closed() {
     let (url, heard) = receiver().await;
     place.webhook("partner", &url).await;
     let test = [("do", "test"), ("target", "partner"), ("reason", "try it")];
-    let word = place.word_after("/ui/routes", &test).await;
-    assert!(word.contains("did not take it") && word.contains("503"), "{word}");
-    let word = place.word_after("/ui/routes", &test).await;
-    assert!(word.contains("took it with 200") && word.contains("thanks"), "{word}");
+    let notice = place.notice_after("/ui/routes", &test).await;
+    assert!(notice.contains("did not accept it") && notice.contains("503"), "{notice}");
+    let notice = place.notice_after("/ui/routes", &test).await;
+    assert!(notice.contains("accepted it with 200") && notice.contains("thanks"), "{notice}");
     assert_eq!(heard.load(Ordering::SeqCst), 2);
 
     place.db.execute("update towpath.delivery_target set circuit = 'open', failures = 7, blocked_until = now() + interval '1 hour'").await;
@@ -70,9 +70,9 @@ async fn a_route_is_tested_and_its_circuit_closed() {
         "{page}"
     );
     assert!(place.text("/ui").await.contains("1 webhook target keeps failing"));
-    let close = [("do", "close-circuit"), ("target", "partner"), ("reason", "they mended it")];
-    let word = place.word_after("/ui/routes", &close).await;
-    assert!(word.contains("is closed"), "{word}");
+    let close = [("do", "close-circuit"), ("target", "partner"), ("reason", "they fixed it")];
+    let notice = place.notice_after("/ui/routes", &close).await;
+    assert!(notice.contains("closed the circuit"), "{notice}");
     assert!(!place.text("/ui/routes/partner").await.contains("Close circuit"));
     let audit = place.database.audit_list(10, None).await.unwrap();
     let told: Vec<_> = audit.iter().map(|row| (row.action.as_str(), row.outcome == "ok")).collect();
@@ -98,7 +98,7 @@ async fn decisions_and_steps_are_shown() {
     let page = place.text(&format!("/ui/events/{event}")).await;
     assert!(page.contains("domain only") && page.contains("user:ann"), "{page}");
     assert!(page.contains("user:bob") && page.contains("muted"), "{page}");
-    assert!(page.contains("What they would do with it now"), "{page}");
+    assert!(page.contains("What routes would do now"), "{page}");
     let route = place.text("/ui/routes/ship").await;
     assert!(route.contains(&format!("/ui/events/{event}")), "{route}");
     assert_eq!(place.get("/ui/routes/nothing").send().await.unwrap().status(), 404);

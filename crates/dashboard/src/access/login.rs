@@ -21,7 +21,7 @@ struct Login {
     problem: Option<&'static str>,
 }
 
-/// Where to go behind the door.
+/// Where to go after signing in.
 #[derive(Deserialize)]
 pub(crate) struct To {
     #[serde(default)]
@@ -55,20 +55,14 @@ pub(crate) async fn enter(
     if !app.guard.may_guess(guesser) {
         return page(
             entry.to,
-            Some("too many wrong passwords; wait a minute"),
+            Some("Too many wrong passwords. Wait a minute and try again."),
             StatusCode::TOO_MANY_REQUESTS,
         );
     }
     let Some(role) = app.guard.role_of(&entry.password) else {
         app.guard.guessed_wrong(guesser);
-        tracing::warn!(address = %guesser.address, "a wrong password for the dashboard");
-        return page(
-            entry.to,
-            Some(
-                "that is not a password of this dashboard; it is the setting admin_password or viewer_password",
-            ),
-            StatusCode::UNAUTHORIZED,
-        );
+        tracing::warn!(address = %guesser.address, "wrong password for the dashboard");
+        return page(entry.to, Some("Wrong password."), StatusCode::UNAUTHORIZED);
     };
     let name = if entry.name.trim().is_empty() { "dashboard" } else { entry.name.trim() };
     let name: String = name.chars().filter(|letter| !letter.is_control()).take(60).collect();
@@ -78,13 +72,13 @@ pub(crate) async fn enter(
     Ok(redirect(inside(&entry.to), Some(cookie)))
 }
 
-/// Forgets the cookie.
+/// Clears the cookie.
 pub(crate) async fn leave(State(app): State<App>, headers: HeaderMap) -> Response {
     let end = app.guard.cookie_end(&headers);
     redirect("/ui/login", Some(format!("{COOKIE_NAME}=; Path=/ui; Max-Age=0{end}")))
 }
 
-/// Only a path of ours is a place to go to.
+/// Only paths of the dashboard are valid targets.
 fn inside(to: &str) -> &str {
     if to == "/ui" || to.starts_with("/ui/") || to.starts_with("/ui?") { to } else { "/ui" }
 }

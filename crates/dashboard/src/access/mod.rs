@@ -1,9 +1,8 @@
-//! Who is asking, and what they may do.
+//! Authentication and authorisation.
 //!
-//! Without secrets the pages are open, which is only allowed on loopback; the `Host` header is
-//! then checked, so that a page on the web cannot reach them by a name of its own. With
-//! secrets, signing in gives a cookie that carries name, role and end, sealed by a key made
-//! from the secrets: change a secret, and everybody is signed out.
+//! Without passwords the pages are open, which is allowed only on loopback; the `Host` header is then checked
+//! against DNS rebinding. With passwords, signing in sets a cookie with name, role and expiry, signed by a key
+//! derived from the passwords: changing a password signs everybody out.
 
 pub(crate) mod login;
 
@@ -31,7 +30,7 @@ use crate::limits::{
 pub struct Secret(String);
 
 impl Secret {
-    /// Keeps it.
+    /// Wraps it.
     pub fn new(secret: impl Into<String>) -> Secret {
         Secret(secret.into())
     }
@@ -43,21 +42,21 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// Who may look and who may act.
+/// Who may read and who may act.
 #[derive(Debug, Clone)]
 pub enum Access {
-    /// Everybody who reaches the address, which must be on loopback.
+    /// Everybody who can reach the address, which must be loopback.
     Open,
-    /// Those who know a password.
+    /// Users with a password.
     Guarded {
-        /// Lets in to look and act.
+        /// For full access.
         admin: Secret,
-        /// Lets in to look.
+        /// For read-only access.
         viewer: Option<Secret>,
     },
 }
 
-/// What somebody may do.
+/// What a user may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Admin,
@@ -65,7 +64,7 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    fn word(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Role::Admin => "admin",
             Role::Viewer => "viewer",
@@ -73,17 +72,17 @@ impl Role {
     }
 }
 
-/// Somebody who looks at a page.
+/// The user of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Viewer {
-    /// What they call themselves; for the audit.
+    /// The name given at sign-in, for the audit log.
     pub(crate) name: String,
     pub(crate) role: Role,
-    /// What a form of theirs must carry.
+    /// The CSRF token for their forms.
     pub(crate) csrf: String,
-    /// Whether they signed in, and so can sign out.
+    /// Whether they signed in and can sign out.
     pub(crate) signed_in: bool,
-    /// Whether the request itself carried the password, which no page elsewhere can make a browser do.
+    /// Whether the request itself carried the password, which no other site can make a browser do.
     pub(crate) by_password: bool,
 }
 
@@ -93,7 +92,7 @@ impl Viewer {
     }
 }
 
-/// Checks passwords and seals cookies.
+/// Checks passwords and signs cookies.
 pub(crate) struct Guard {
     access: Access,
     key: hmac::Key,
@@ -102,7 +101,7 @@ pub(crate) struct Guard {
     cookies: Cookies,
 }
 
-/// Wrong passwords of one minute: by address, and by address and name.
+/// Wrong passwords in one minute: by address, and by address and name.
 #[derive(Default)]
 struct Guesses {
     minute: i64,
@@ -110,19 +109,19 @@ struct Guesses {
     by_name: HashMap<(IpAddr, String), u32>,
 }
 
-/// Who guesses, as far as can be told.
+/// The source of a password attempt.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Guesser<'a> {
     pub(crate) address: IpAddr,
     pub(crate) name: &'a str,
 }
 
-/// Where cookies may travel.
+/// How cookies may be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cookies {
-    /// By TLS alone: that is how the dashboard is reached.
+    /// Only over TLS.
     Secure,
-    /// As the request came.
+    /// Like the request.
     AsAsked,
 }
 
@@ -131,7 +130,7 @@ pub(crate) const COOKIE_NAME: &str = "towpath_ui";
 impl Guard {
     pub(crate) fn new(access: Access, cookies: Cookies) -> Guard {
         let key = match &access {
-            // A key of this process: forms of another one are not ours.
+            // A random key: forms of an earlier process are invalid.
             Access::Open => {
                 let mut random = [0; 32];
                 aws_lc_rs::rand::fill(&mut random).expect("the system has randomness");
@@ -145,7 +144,7 @@ impl Guard {
         Guard { access, key, wrong: Mutex::default(), refusals: Mutex::default(), cookies }
     }
 
-    /// The role a password opens, none if it opens nothing.
+    /// The role of a password, if it is correct.
     fn role_of(&self, password: &str) -> Option<Role> {
         let Access::Guarded { admin, viewer } = &self.access else { return None };
         let same = |secret: &Secret| {
@@ -161,7 +160,7 @@ impl Guard {
         viewer.as_ref().is_some_and(same).then_some(Role::Viewer)
     }
 
-    /// Whether somebody may guess a password. Who guesses wrongly locks out themselves, and nobody else.
+    /// Whether this source may try a password. Wrong passwords lock out only their own source.
     pub(crate) fn may_guess(&self, guesser: Guesser<'_>) -> bool {
         let guesses = self.guesses();
         let of_address = guesses.by_address.get(&guesser.address).copied().unwrap_or_default();
@@ -186,7 +185,7 @@ impl Guard {
         guesses
     }
 
-    /// Whether one more refusal is written down in this minute.
+    /// Whether one more refusal may be recorded in this minute.
     pub(crate) fn may_write_down(&self) -> bool {
         let minute = Timestamp::now().as_second() / 60;
         let mut written = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
@@ -197,7 +196,7 @@ impl Guard {
         written.1 <= REFUSALS_WRITTEN_MAX
     }
 
-    /// What a cookie of ours ends with, for somebody who sent these headers.
+    /// The attributes of a cookie for a request with these headers.
     pub(crate) fn cookie_end(&self, headers: &HeaderMap) -> &'static str {
         let forwarded = headers.get("x-forwarded-proto").is_some_and(|proto| proto == "https");
         match self.cookies == Cookies::Secure || forwarded {
@@ -206,10 +205,10 @@ impl Guard {
         }
     }
 
-    /// A cookie for somebody who knew a password.
+    /// A cookie for a signed-in user.
     fn seal(&self, name: &str, role: Role) -> String {
         let until = Timestamp::now().as_second() + SIGN_IN_SECONDS;
-        let text = format!("{}.{until}.{}", role.word(), BASE64.encode(name));
+        let text = format!("{}.{until}.{}", role.name(), BASE64.encode(name));
         format!("{text}.{}", self.sign(&text))
     }
 
@@ -245,15 +244,15 @@ impl Guard {
         BASE64.decode(seal).is_ok_and(|seal| hmac::verify(&self.key, text.as_bytes(), &seal).is_ok())
     }
 
-    /// Who sent these headers from this address.
+    /// The user of a request.
     pub(crate) fn viewer(&self, headers: &HeaderMap, address: IpAddr) -> Result<Viewer, Fault> {
         if matches!(self.access, Access::Open) {
             let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
             return match is_loopback_host(host) {
                 true => Ok(self.anybody(Role::Admin)),
                 false => Err(Fault::Forbidden(format!(
-                    "the dashboard has no password, so it answers only as localhost, not as {host:?}; \
-                     set admin_password to reach it by another name"
+                    "the dashboard has no password, so it can be opened only as localhost, not as {host:?}; \
+                     set admin_password to use another name"
                 ))),
             };
         }
@@ -275,7 +274,7 @@ impl Guard {
         cookie(headers, COOKIE_NAME).and_then(|cookie| self.unseal(cookie)).ok_or(Fault::SignIn)
     }
 
-    /// Somebody who did not say a name.
+    /// A user without a name.
     fn anybody(&self, role: Role) -> Viewer {
         let csrf = self.sign("form");
         Viewer { name: "dashboard".into(), role, csrf, signed_in: false, by_password: false }
@@ -288,14 +287,15 @@ impl Guesser<'_> {
     }
 }
 
-/// Where a request came from. A proxy on this machine says for whom it asks, last in the list.
+/// The client's address. A proxy on this machine appends it to `X-Forwarded-For`.
 pub(crate) fn address_of(extensions: &Extensions, headers: &HeaderMap) -> IpAddr {
     let direct = extensions.get::<Client>().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |client| client.0);
     if !direct.is_loopback() {
         return direct;
     }
-    let told = headers.get_all("x-forwarded-for").iter().next_back().and_then(|value| value.to_str().ok());
-    told.and_then(|list| list.rsplit(',').next()?.trim().parse().ok()).unwrap_or(direct)
+    let forwarded =
+        headers.get_all("x-forwarded-for").iter().next_back().and_then(|value| value.to_str().ok());
+    forwarded.and_then(|list| list.rsplit(',').next()?.trim().parse().ok()).unwrap_or(direct)
 }
 
 /// A cookie's value.
@@ -306,8 +306,8 @@ pub(crate) fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> 
         .find_map(|(key, value)| (key == name).then_some(value))
 }
 
-/// Whether a page of ours made a request, as the browser tells: it says so in every request that changes something.
-/// Who says nothing is not believed.
+/// Whether the request comes from a page of this dashboard, according to the browser's `Sec-Fetch-Site` and `Origin`
+/// headers. A request without them is not trusted.
 pub(crate) fn is_from_our_page(headers: &HeaderMap) -> bool {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let site = text("sec-fetch-site").map(|site| site == "same-origin");
@@ -325,7 +325,7 @@ impl FromRequestParts<App> for Viewer {
     type Rejection = Fault;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Viewer, Fault> {
-        // Who changes something was looked at before.
+        // The guard has already authenticated requests that change something.
         if let Some(viewer) = parts.extensions.get::<Viewer>() {
             return Ok(viewer.clone());
         }
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_is_worth_nothing_when_changed_or_after_the_password_changed() {
+    fn a_cookie_is_invalid_when_changed_or_after_the_password_changed() {
         let guard = guarded("pass");
         let cookie = guard.seal("ann", Role::Viewer);
         let viewer = guard.unseal(&cookie).unwrap();
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn passwords_open_their_role_and_nothing_else_does() {
+    fn a_password_gives_exactly_its_role() {
         let guard = guarded("pass");
         assert_eq!(guard.role_of("pass"), Some(Role::Admin));
         assert_eq!(guard.role_of("look"), Some(Role::Viewer));
@@ -361,9 +361,9 @@ mod tests {
         assert_eq!(Guard::new(Access::Open, Cookies::AsAsked).role_of(""), None);
     }
 
-    /// O03: guessing ends for who guesses, and goes on for everybody else.
+    /// O03: wrong passwords lock out their own source and nobody else.
     #[test]
-    fn guesses_end_for_those_who_guess() {
+    fn wrong_passwords_lock_out_their_own_source() {
         let guard = guarded("pass");
         let from = |address: &str, name: &'static str| Guesser { address: address.parse().unwrap(), name };
         let wrong = |guesser: Guesser<'_>| {
@@ -374,7 +374,7 @@ mod tests {
             }
             count
         };
-        // A new minute may begin in between, which allows as many again.
+        // A new minute may start in between, which doubles the allowance.
         assert!(wrong(from("192.0.2.1", "ann")) <= 2 * WRONG_PASSWORDS_MAX);
         assert!(!guard.may_guess(from("192.0.2.1", " ANN ")), "however it is written");
         assert!(guard.may_guess(from("192.0.2.1", "bob")), "another name");
@@ -395,10 +395,10 @@ mod tests {
             address_of(&extensions, &headers).to_string()
         };
         assert_eq!(from("127.0.0.1"), "192.0.2.7");
-        assert_eq!(from("192.0.2.1"), "192.0.2.1", "anybody else may say what they like");
+        assert_eq!(from("192.0.2.1"), "192.0.2.1", "only a local proxy is trusted");
     }
 
-    /// O03: who does not say where a form comes from is not believed.
+    /// O03: a form without an origin is refused.
     #[test]
     fn only_our_own_pages_send_forms() {
         let sent = |fields: &[(&'static str, &str)]| {

@@ -1,4 +1,4 @@
-//! `/ui/audit`: what people did here.
+//! `/ui/audit`: actions taken on the dashboard.
 
 use askama::Template;
 use axum::extract::State;

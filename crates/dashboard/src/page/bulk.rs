@@ -1,8 +1,7 @@
-//! Bulk actions: the same thing done to every job that a filter matches.
+//! Bulk actions on every job that matches a filter.
 //!
-//! The first request only counts, and shows what would be done. The second one begins; the
-//! work goes on in the background and its progress is a stream, which the page follows. An
-//! empty filter is refused: "everything" is never a slip.
+//! The first request only counts and shows a preview. The second starts the work in the background; its progress
+//! is a stream, which the page follows. An empty filter is refused, so that nobody acts on every job by mistake.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -30,7 +29,7 @@ use crate::filters;
 use crate::limits::{BULK_MAX, COUNT_BUDGET, STREAM_PAGE_BYTES};
 use crate::shell::{self, Shell};
 
-/// What can be done to many jobs.
+/// The bulk actions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verb {
     Cancel,
@@ -38,15 +37,15 @@ enum Verb {
 }
 
 impl Verb {
-    fn read(word: &str) -> Result<Verb, Fault> {
-        match word {
+    fn read(text: &str) -> Result<Verb, Fault> {
+        match text {
             "cancel" => Ok(Verb::Cancel),
             "retry" => Ok(Verb::Retry),
-            _ => Err(Fault::Invalid(format!("jobs cannot be asked to {word:?}"))),
+            _ => Err(Fault::Invalid(format!("unknown bulk action {text:?}"))),
         }
     }
 
-    fn word(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Verb::Cancel => "cancel",
             Verb::Retry => "retry",
@@ -62,13 +61,13 @@ struct Preview {
     verb: &'static str,
     reason: String,
     count: i64,
-    /// Counting ended before everything was looked at.
+    /// Counting stopped early.
     at_least: bool,
     query: String,
     command: String,
 }
 
-/// How far a bulk action has come.
+/// The progress of a bulk action.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Progress {
     verb: String,
@@ -90,7 +89,7 @@ struct Running {
     percent: i64,
 }
 
-/// Counts, or begins.
+/// Counts, or starts.
 pub(crate) async fn begin(
     State(app): State<App>,
     headers: HeaderMap,
@@ -112,21 +111,19 @@ pub(crate) async fn begin(
     };
     let filter = asked.filter()?;
     if filter.is_empty() {
-        return Err(Fault::Invalid(
-            "narrow the filter first: an action on every job there is must be meant".into(),
-        ));
+        return Err(Fault::Invalid("set a filter first: bulk actions on every job are not allowed".into()));
     }
     let (count, at_least) = count(&app.database, &filter).await?;
     if action.text("sure") != "yes" {
         let page = Preview {
-            shell: Shell::new("/ui/jobs", format!("{} jobs", verb.word()), action.viewer.clone(), &headers),
+            shell: Shell::new("/ui/jobs", format!("{} jobs", verb.name()), action.viewer.clone(), &headers),
             query: asked.query(),
             command: match verb {
                 Verb::Cancel => format!("{} --yes --why …", asked.command("cancel")),
                 Verb::Retry => format!("{} --yes", asked.command("retry")),
             },
             asked,
-            verb: verb.word(),
+            verb: verb.name(),
             reason: field("reason"),
             count,
             at_least,
@@ -134,23 +131,23 @@ pub(crate) async fn begin(
         return shell::render(&page);
     }
     let what = format!("jobs matching {}", asked.query());
-    action.record(&app, &format!("job {} --matching", verb.word()), &what, None).await?;
+    action.record(&app, &format!("job {} --matching", verb.name()), &what, None).await?;
     let id = Uuid::now_v7();
     let progress = Progress {
-        verb: verb.word().into(),
+        verb: verb.name().into(),
         filter: asked.query(),
         total: count,
         at_least,
         ..Progress::default()
     };
     open(app.store.as_ref(), id).await?;
-    say(app.store.as_ref(), id, &progress).await?;
+    report(app.store.as_ref(), id, &progress).await?;
     let (who, why) = (action.viewer.name.clone(), action.text("reason").to_owned());
     tokio::spawn(work(app, id, filter, verb, progress, who, why));
-    Ok(action.go(&format!("/ui/bulk/{id}"), "begun", true))
+    Ok(action.go(&format!("/ui/bulk/{id}"), "started", true))
 }
 
-/// How many match, as far as can be told in a moment.
+/// How many match, counted for a limited time.
 async fn count(database: &Database, filter: &JobFilter) -> Result<(i64, bool), Fault> {
     let (begun, mut count, mut cursor) = (Instant::now(), 0, None);
     loop {
@@ -165,7 +162,7 @@ async fn count(database: &Database, filter: &JobFilter) -> Result<(i64, bool), F
     }
 }
 
-/// Goes through everything that matches, newest first, and says how far it has come.
+/// Acts on every match, newest first, and reports progress.
 async fn work(
     app: App,
     id: Uuid,
@@ -200,7 +197,7 @@ async fn work(
         }
         progress.total = progress.total.max(progress.done + progress.refused);
         cursor = page.cursor;
-        let _ = say(app.store.as_ref(), id, &progress).await;
+        let _ = report(app.store.as_ref(), id, &progress).await;
         app.live.nudge();
         if cursor.is_none() || progress.done + progress.refused >= BULK_MAX {
             break;
@@ -208,14 +205,14 @@ async fn work(
     }
     progress.ended = true;
     progress.at_least = false;
-    let _ = say(app.store.as_ref(), id, &progress).await;
+    let _ = report(app.store.as_ref(), id, &progress).await;
     app.live.nudge();
     tracing::info!(
         actor = who,
         done = progress.done,
         refused = progress.refused,
-        "dashboard: bulk {} ended",
-        verb.word()
+        "dashboard: bulk {} finished",
+        verb.name()
     );
 }
 
@@ -238,20 +235,20 @@ async fn open(store: &dyn Store, id: Uuid) -> Result<(), Fault> {
     Ok(store.create(name(id), create).await.map(drop)?)
 }
 
-async fn say(store: &dyn Store, id: Uuid, progress: &Progress) -> Result<(), Fault> {
+async fn report(store: &dyn Store, id: Uuid, progress: &Progress) -> Result<(), Fault> {
     let line = serde_json::to_vec(progress).map_err(|error| Fault::Broken(error.to_string()))?;
     let append = Append { messages: Messages::one(line), ..Append::default() };
     Ok(store.append(name(id), append).await.map(drop)?)
 }
 
-/// How far it has come.
+/// Shows the progress.
 pub(crate) async fn show(
     viewer: Viewer,
     State(app): State<App>,
     Path(id): Path<String>,
     headers: HeaderMap,
 ) -> Result<Response, Fault> {
-    let id = id.parse().map_err(|_| Fault::NotFound(format!("{id:?} is not a bulk action")))?;
+    let id = id.parse().map_err(|_| Fault::NotFound(format!("there is no bulk action {id:?}")))?;
     let store: &Arc<dyn Store> = &app.store;
     let page = store.read(&name(id), Start::Beginning, STREAM_PAGE_BYTES).await?;
     let last = page.batch.messages().last();

@@ -1,4 +1,4 @@
-//! `/ui/dead-letters/{id}`: one dead letter; decide, note, run again.
+//! `/ui/dead-letters/{id}`: one dead letter; triage, replay.
 
 use askama::Template;
 use axum::extract::{Path, State};
@@ -46,7 +46,7 @@ pub(crate) async fn act(
     match action.text("do") {
         "replay" => {
             let work = async |db: Database, who: String, _| db.dead_letter_replay(id, &who).await;
-            let said = |replayed: Replayed| format!("runs again as job {}", replayed.job_id);
+            let said = |replayed: Replayed| format!("replayed as job {}", replayed.job_id);
             action.perform(&app, ("dlq replay", &target), work, said).await
         }
         "triage" => {
@@ -54,12 +54,12 @@ pub(crate) async fn act(
             let work = async |db: Database, who: String, why: String| {
                 db.dead_letter_triage(id, &status, by(&who, &why)).await
             };
-            action.perform(&app, ("dlq triage", &target), work, |()| format!("it is {status} now")).await
+            action.perform(&app, ("dlq triage", &target), work, |()| format!("status is now {status}")).await
         }
-        other => Err(Fault::Invalid(format!("a dead letter cannot be asked to {other:?}"))),
+        other => Err(Fault::Invalid(format!("unknown action {other:?} for a dead letter"))),
     }
 }
 
 fn read_id(text: &str) -> Result<DeadLetterId, Fault> {
-    text.parse().map_err(|_| Fault::NotFound(format!("{text:?} is not the id of a dead letter")))
+    text.parse().map_err(|_| Fault::NotFound(format!("{text:?} is not a dead letter id")))
 }

@@ -1,4 +1,4 @@
-//! `/ui/dead-letters`: what ended badly and waits for a person.
+//! `/ui/dead-letters`: jobs that failed for good.
 
 use std::sync::Arc;
 

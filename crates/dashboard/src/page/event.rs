@@ -1,4 +1,4 @@
-//! `/ui/events/{id}`: one event, who hears it and why, and what became of it.
+//! `/ui/events/{id}`: one event, its recipients, and what routes did with it.
 
 use askama::Template;
 use axum::extract::{Path, State};
@@ -24,7 +24,7 @@ struct Page {
     shell: Shell,
     id: EventId,
     whole: EventWhole,
-    steps: Vec<Rung>,
+    steps: Vec<StepRow>,
     /// What routes would do with it now.
     would: Vec<WouldDecide>,
     deliveries: Vec<DeliveryAttempt>,
@@ -33,12 +33,12 @@ struct Page {
 }
 
 /// One step of the resolution, best first.
-struct Rung {
+struct StepRow {
     meaning: &'static str,
     step: Step,
-    /// Who has a row of this step that decides, and whether it is muted.
+    /// The recipients decided by this step, and whether each is muted.
     who: Vec<(String, bool)>,
-    /// Whether it is the step by which the event is heard.
+    /// Whether this step selects the recipients.
     is_best: bool,
 }
 
@@ -51,13 +51,13 @@ struct Waiting {
     last_error: Option<String>,
 }
 
-/// The steps in the order in which they are tried.
+/// The steps in order.
 const STEPS: [(Step, &str); 5] = [
     (Step::ExactMatch, "a subscription to its type in its stream"),
     (Step::DomainWildcard, "a subscription to everything in its stream"),
     (Step::StreamWildcard, "a subscription to its type in any stream"),
     (Step::DomainOnly, "a subscription to everything of its domain"),
-    (Step::BroadcastFallback, "nobody was named: it goes to everybody"),
+    (Step::BroadcastFallback, "no subscription matches: every matching route receives it"),
 ];
 
 pub(crate) async fn show(
@@ -87,8 +87,8 @@ pub(crate) async fn show(
     shell::render(&page)
 }
 
-/// The ladder, each rung with who stands on it.
-fn steps(heard: &Recipients) -> Vec<Rung> {
+/// The steps, each with its recipients.
+fn steps(heard: &Recipients) -> Vec<StepRow> {
     let who = |step: Step| {
         let of = |muted: bool, list: &[towpath_db::event::Recipient]| {
             let on_it = list.iter().filter(|one| one.step == step);
@@ -96,10 +96,10 @@ fn steps(heard: &Recipients) -> Vec<Rung> {
         };
         [of(false, &heard.recipients), of(true, &heard.suppressed)].concat()
     };
-    STEPS.map(|(step, meaning)| Rung { meaning, step, who: who(step), is_best: step == heard.step }).into()
+    STEPS.map(|(step, meaning)| StepRow { meaning, step, who: who(step), is_best: step == heard.step }).into()
 }
 
-/// What can be read of a history; a column that is newer than this page is no reason to show nothing.
+/// The readable rows of a history; unknown columns are ignored.
 fn rows<T: DeserializeOwned>(values: &[Value]) -> Vec<T> {
     values.iter().filter_map(|value| serde_json::from_value(value.clone()).ok()).collect()
 }
@@ -121,10 +121,10 @@ pub(crate) async fn act(
             };
             action.perform(&app, ("events replay", &target), work, said).await
         }
-        other => Err(Fault::Invalid(format!("an event cannot be asked to {other:?}"))),
+        other => Err(Fault::Invalid(format!("unknown action {other:?} for an event"))),
     }
 }
 
 fn read_id(text: &str) -> Result<EventId, Fault> {
-    text.parse().map_err(|_| Fault::NotFound(format!("{text:?} is not the id of an event")))
+    text.parse().map_err(|_| Fault::NotFound(format!("{text:?} is not an event id")))
 }

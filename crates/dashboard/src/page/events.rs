@@ -1,4 +1,4 @@
-//! `/ui/events`: what happened, newest first.
+//! `/ui/events`: events, newest first.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ struct Page {
     health: Option<Arc<EventHealth>>,
     events: Vec<Event>,
     older: Option<i64>,
-    /// Whether a search ended early.
+    /// Whether the search stopped early.
     searched: bool,
     query: String,
 }

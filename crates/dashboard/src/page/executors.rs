@@ -1,4 +1,4 @@
-//! `/ui/executors`: who works, what they may claim, what is paused.
+//! `/ui/executors`: heartbeats, subscriptions, paused job kinds.
 
 use askama::Template;
 use axum::extract::State;
@@ -19,7 +19,7 @@ use crate::shell::{self, Shell};
 #[template(path = "executors.html")]
 struct Page {
     shell: Shell,
-    beats: Vec<ExecutorHeartbeat>,
+    heartbeats: Vec<ExecutorHeartbeat>,
     subscriptions: Vec<Subscription>,
     paused: Vec<Pause>,
 }
@@ -29,13 +29,13 @@ pub(crate) async fn show(
     State(app): State<App>,
     headers: HeaderMap,
 ) -> Result<Response, Fault> {
-    let (beats, subscriptions, paused) = tokio::try_join!(
+    let (heartbeats, subscriptions, paused) = tokio::try_join!(
         app.database.queue_heartbeats(),
         app.database.subscription_list(None),
         app.database.queue_paused(),
     )?;
     let shell = Shell::new("/ui/executors", "Executors", viewer, &headers).live("executors jobs");
-    shell::render(&Page { shell, beats, subscriptions, paused })
+    shell::render(&Page { shell, heartbeats, subscriptions, paused })
 }
 
 pub(crate) async fn act(State(app): State<App>, action: Action) -> Result<Response, Fault> {
@@ -44,24 +44,28 @@ pub(crate) async fn act(State(app): State<App>, action: Action) -> Result<Respon
         "pause" => {
             let work =
                 async |db: Database, who: String, why: String| db.queue_pause(&target, by(&who, &why)).await;
-            action.perform(&app, ("queue pause", &target), work, |set| told(&set, "paused")).await
+            action.perform(&app, ("queue pause", &target), work, |set| notice(&set, "paused")).await
         }
         "resume" => {
             let work = async |db: Database, who: String, _| db.queue_resume(&target, &who).await;
-            action.perform(&app, ("queue resume", &target), work, |set| told(&set, "resumed")).await
+            action.perform(&app, ("queue resume", &target), work, |set| notice(&set, "resumed")).await
         }
         "forget" => {
             let work = async |db: Database, _, _| db.queue_heartbeat_forget(&target).await;
-            action.perform(&app, ("queue forget", &target), work, |()| format!("{target} is forgotten")).await
+            action
+                .perform(&app, ("queue forget", &target), work, |()| {
+                    format!("removed the heartbeat of {target}")
+                })
+                .await
         }
-        other => Err(Fault::Invalid(format!("an executor cannot be asked to {other:?}"))),
+        other => Err(Fault::Invalid(format!("unknown action {other:?} for an executor"))),
     }
 }
 
-fn told(set: &PauseSet, word: &str) -> String {
+fn notice(set: &PauseSet, state: &str) -> String {
     if set.changed {
-        format!("{} is {word}", set.job_kind)
+        format!("{} is {state}", set.job_kind)
     } else {
-        format!("{} was {word} before", set.job_kind)
+        format!("{} is already {state}", set.job_kind)
     }
 }

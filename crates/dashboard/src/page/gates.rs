@@ -1,4 +1,4 @@
-//! `/ui/gates`: gates and numbers, who changed what and why.
+//! `/ui/gates`: gates and config keys, and the history of changes.
 
 use askama::Template;
 use axum::extract::State;
@@ -37,10 +37,10 @@ pub(crate) async fn show(
 pub(crate) async fn act(State(app): State<App>, action: Action) -> Result<Response, Fault> {
     let key = action.text("target").to_owned();
     if action.text("reason").is_empty() {
-        return Err(Fault::Invalid("say why: the reason is kept with the change".into()));
+        return Err(Fault::Invalid("a reason is required; it is recorded with the change".into()));
     }
     let said = |set: ConfigSet| {
-        if set.changed { format!("{} is {}", set.key, set.value) } else { "nothing changed".into() }
+        if set.changed { format!("{} is now {}", set.key, set.value) } else { "no change".into() }
     };
     match action.text("do") {
         word @ ("open" | "close") => {
@@ -56,6 +56,6 @@ pub(crate) async fn act(State(app): State<App>, action: Action) -> Result<Respon
             };
             action.perform(&app, ("config set", &key), work, said).await
         }
-        other => Err(Fault::Invalid(format!("a config key cannot be asked to {other:?}"))),
+        other => Err(Fault::Invalid(format!("unknown action {other:?} for a config key"))),
     }
 }

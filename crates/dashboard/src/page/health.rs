@@ -1,5 +1,4 @@
-//! Every part of the whole as a tile: its state, which is the worst that was found about it, and the
-//! figure that says most.
+//! One tile per part of the system: its worst level and its most important figure.
 
 use towpath_db::event::EventHealth;
 use towpath_db::health::Health;
@@ -9,7 +8,7 @@ use towpath_model::health::{Attention, Level, Part, worst};
 
 use crate::filters::{bytes, grouped};
 
-/// What the tiles show beside the figures of queue, events and processes.
+/// What the tiles show besides the figures of queue, events and processes.
 pub(crate) struct Seen {
     pub(crate) answered_ms: u128,
     pub(crate) closed_gates: usize,
@@ -18,7 +17,7 @@ pub(crate) struct Seen {
     pub(crate) schedules: usize,
     pub(crate) streams: usize,
     pub(crate) sessions: usize,
-    /// What waits to be delivered to sessions.
+    /// Bytes waiting to be delivered to sessions.
     pub(crate) lag_bytes: u64,
 }
 
@@ -29,7 +28,7 @@ pub(crate) struct Tile {
     pub(crate) link: &'static str,
 }
 
-/// The word of the stylesheet.
+/// The CSS class.
 pub(crate) fn class(level: Option<Level>) -> &'static str {
     match level {
         None => "good",
@@ -50,7 +49,7 @@ pub(crate) fn tiles(
     let tile = |part, name, text, link| Tile { name, class: class(worst(found, part)), text, link };
     let of = |number: fn(&EventHealth) -> i64| grouped(events.map_or(0, number));
     let of_queue = |number: fn(&QueueHealth) -> i64| grouped(queue.map_or(0, number));
-    let keeps_up = |part| if worst(found, part).is_none() { "keeps up" } else { "is behind" };
+    let keeps_up = |part| if worst(found, part).is_none() { "up to date" } else { "behind" };
     let unfinished = of_queue(|queue| {
         queue.jobs_queued + queue.jobs_leased + queue.jobs_in_progress + queue.jobs_retry_waiting
     });
@@ -64,7 +63,7 @@ pub(crate) fn tiles(
         closed => format!("{closed} closed"),
     };
     vec![
-        tile(Part::Database, "Database", format!("answers in {} ms", seen.answered_ms.max(1)), "/ui/gates"),
+        tile(Part::Database, "Database", format!("responds in {} ms", seen.answered_ms.max(1)), "/ui/gates"),
         tile(Part::Maintenance, "Maintenance", keeps_up(Part::Maintenance).into(), "/ui/executors"),
         tile(Part::Jobs, "Jobs", format!("{unfinished} unfinished"), "/ui/jobs"),
         tile(
@@ -82,7 +81,7 @@ pub(crate) fn tiles(
         tile(
             Part::Sequencer,
             "Sequencer",
-            format!("{}, at {}", keeps_up(Part::Sequencer), of(|events| events.last_position)),
+            format!("{}, position {}", keeps_up(Part::Sequencer), of(|events| events.last_position)),
             "/ui/events",
         ),
         tile(

@@ -1,4 +1,4 @@
-//! `/ui/jobs/{id}`: one job, what happened to it, and why it is not running.
+//! `/ui/jobs/{id}`: one job, its history, and why it is not running.
 
 use askama::Template;
 use axum::extract::{Path, State};
@@ -61,15 +61,15 @@ pub(crate) async fn act(
         "retry" => {
             let work = async |db: towpath_db::Database, who: String, _| db.job_retry(id, &who).await;
             let said = |moved: towpath_db::job_read::JobMoved| match moved.job_id == id {
-                true => "it is due now".into(),
-                false => format!("runs again as job {}", moved.job_id),
+                true => "the job is due now".into(),
+                false => format!("replayed as job {}", moved.job_id),
             };
             action.perform(&app, ("job retry", &target), work, said).await
         }
-        other => Err(Fault::Invalid(format!("a job cannot be asked to {other:?}"))),
+        other => Err(Fault::Invalid(format!("unknown action {other:?} for a job"))),
     }
 }
 
 fn read_id(text: &str) -> Result<JobId, Fault> {
-    text.parse().map_err(|_| Fault::NotFound(format!("{text:?} is not the id of a job")))
+    text.parse().map_err(|_| Fault::NotFound(format!("{text:?} is not a job id")))
 }

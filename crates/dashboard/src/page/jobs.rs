@@ -37,7 +37,7 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// As the database takes it.
+    /// Converts to the database's filter.
     pub(crate) fn filter(&self) -> Result<JobFilter, Fault> {
         let moment = |text: &str| match given(text) {
             None => Ok(None),
@@ -46,8 +46,7 @@ impl Asked {
         let state = match given(&self.state) {
             None => None,
             Some(word) => Some(
-                word.parse::<JobState>()
-                    .map_err(|_| Fault::Invalid(format!("there is no state {word:?}")))?,
+                word.parse::<JobState>().map_err(|_| Fault::Invalid(format!("unknown state {word:?}")))?,
             ),
         };
         Ok(JobFilter {
@@ -64,7 +63,7 @@ impl Asked {
         })
     }
 
-    /// The fields that narrow, by name.
+    /// The filter fields, by name.
     fn fields(&self) -> [(&'static str, &str); 9] {
         [
             ("state", &self.state),
@@ -96,12 +95,12 @@ impl Asked {
     }
 }
 
-/// A payload filter as commands take it: JSON.
+/// A payload filter as JSON, for commands.
 pub(crate) fn on_the_command_line(payload: &str) -> String {
     read_payload(payload.trim()).map_or_else(|_| String::new(), |payload| payload.to_string())
 }
 
-/// A moment as people type it, in UTC, or as browsers send it.
+/// A time in UTC, as people type it or browsers send it.
 fn read_moment(text: &str) -> Result<Timestamp, Fault> {
     if let Ok(at) = text.parse() {
         return Ok(at);
@@ -111,11 +110,11 @@ fn read_moment(text: &str) -> Result<Timestamp, Fault> {
         .ok()
         .and_then(|civil| civil.to_zoned(jiff::tz::TimeZone::UTC).ok());
     civil.map(|zoned| zoned.timestamp()).ok_or_else(|| {
-        Fault::Invalid(format!("{text:?} is not a moment; write it as 2026-05-01T12:00 (UTC)"))
+        Fault::Invalid(format!("invalid time {text:?}; expected a form such as 2026-05-01T12:00 (UTC)"))
     })
 }
 
-/// The moment inside a job's id.
+/// The creation time in a job's id.
 fn made_at(id: JobId) -> Option<Timestamp> {
     Timestamp::from_millisecond(i64::try_from(id.uuid().as_u128() >> 80).ok()?).ok()
 }
@@ -124,10 +123,10 @@ fn made_at(id: JobId) -> Option<Timestamp> {
 pub(crate) fn read_payload(text: &str) -> Result<Value, Fault> {
     if text.starts_with('{') {
         return serde_json::from_str(text)
-            .map_err(|error| Fault::Invalid(format!("the payload filter is not JSON: {error}")));
+            .map_err(|error| Fault::Invalid(format!("the payload filter is not valid JSON: {error}")));
     }
     let (path, value) = text.split_once('=').ok_or_else(|| {
-        Fault::Invalid(format!("{text:?} is not a payload filter; write order=7, customer.id=x or JSON"))
+        Fault::Invalid(format!("invalid payload filter {text:?}; use order=7, customer.id=x or JSON"))
     })?;
     let value = serde_json::from_str(value.trim()).unwrap_or_else(|_| value.trim().into());
     Ok(path.trim().rsplit('.').fold(value, |inner, name| json!({ name: inner })))
@@ -139,12 +138,12 @@ struct Page {
     shell: Shell,
     asked: Asked,
     states: [JobState; 9],
-    /// The whitelist.
+    /// The executor kinds.
     executors: Vec<String>,
     jobs: Vec<Job>,
-    /// Where the next page begins.
+    /// Where the next page starts.
     older: Option<JobId>,
-    /// How far back a search came that ended early.
+    /// How far back a search went that stopped early.
     searched_to: Option<Timestamp>,
     query: String,
     command: String,
@@ -194,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_filter_stands_in_the_url_and_on_the_command_line() {
+    fn the_filter_is_in_the_url_and_on_the_command_line() {
         let asked = Asked { kind: "mail out".into(), payload: "order=7".into(), ..Asked::default() };
         assert_eq!(asked.query(), "kind=mail%20out&payload=order%3D7");
         assert_eq!(asked.command("list"), r#"towpath job list --kind 'mail out' --payload '{"order":7}'"#);

@@ -30,8 +30,7 @@ use crate::App;
 use crate::fault::Fault;
 use crate::filters::percent;
 
-/// What a list is asked for, and what is wrong with that, if something is: the page itself says so, beside what was
-/// typed.
+/// The filter of a list, and what is wrong with it, if anything: the page shows both.
 pub(crate) struct Filter<T> {
     pub(crate) asked: T,
     problem: Option<String>,
@@ -44,7 +43,7 @@ impl<T: DeserializeOwned + Default> FromRequestParts<App> for Filter<T> {
         let has_nul = parts.uri.query().is_some_and(|query| query.contains("%00"));
         Ok(match Query::<T>::try_from_uri(&parts.uri) {
             Ok(Query(asked)) => {
-                let problem = has_nul.then(|| "a filter cannot have a NUL character".to_owned());
+                let problem = has_nul.then(|| "a filter cannot contain a NUL character".to_owned());
                 Filter { asked, problem }
             }
             Err(error) => Filter { asked: T::default(), problem: Some(error.body_text()) },
@@ -53,13 +52,13 @@ impl<T: DeserializeOwned + Default> FromRequestParts<App> for Filter<T> {
 }
 
 impl<T> Filter<T> {
-    /// Whether it can be looked for at all.
+    /// Whether the filter is valid.
     pub(crate) fn check(&self) -> Result<(), Fault> {
         self.problem.clone().map_or(Ok(()), |problem| Err(Fault::Invalid(problem)))
     }
 }
 
-/// What was found, or nothing and why: a filter that does not fit is no reason for another page.
+/// The result, or nothing and the reason: an invalid filter is shown on the same page.
 pub(crate) fn inline<F: Default>(found: Result<F, Fault>) -> Result<(F, Option<String>), Fault> {
     match found {
         Ok(found) => Ok((found, None)),
@@ -68,26 +67,26 @@ pub(crate) fn inline<F: Default>(found: Result<F, Fault>) -> Result<(F, Option<S
     }
 }
 
-/// A place in a list as the URL has it; empty is the beginning.
+/// A cursor in the URL; empty means the start.
 pub(crate) fn read_cursor<C: std::str::FromStr>(text: &str, what: &str) -> Result<Option<C>, Fault> {
     let read = |text: String| text.parse().map_err(|_| Fault::Invalid(format!("{text:?} is not {what}")));
     given(text).map(read).transpose()
 }
 
-/// A query parameter that was left empty is none.
+/// An empty query parameter counts as absent.
 pub(crate) fn given(text: &str) -> Option<String> {
     let text = text.trim();
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// The fields of a filter that narrow, as a query.
+/// The non-empty fields of a filter, as a query.
 pub(crate) fn query(fields: &[(&str, &str)]) -> String {
     let narrowing =
         fields.iter().map(|(name, value)| (name, value.trim())).filter(|(_, value)| !value.is_empty());
     narrowing.map(|(name, value)| format!("{name}={}", percent(value))).collect::<Vec<_>>().join("&")
 }
 
-/// A command with the fields of a filter that narrow as its flags, quoted for a shell.
+/// A command with the non-empty fields of a filter as flags, quoted for a shell.
 pub(crate) fn command(base: &str, flags: &[(&str, &str)]) -> String {
     let narrowing =
         flags.iter().map(|(name, value)| (name, value.trim())).filter(|(_, value)| !value.is_empty());
@@ -95,7 +94,7 @@ pub(crate) fn command(base: &str, flags: &[(&str, &str)]) -> String {
     format!("{base}{}", flags.collect::<String>())
 }
 
-/// One word of a shell's.
+/// One shell word.
 pub(crate) fn quoted(word: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:/@".contains(&byte);
     match !word.is_empty() && word.bytes().all(plain) {

@@ -1,4 +1,4 @@
-//! `/ui`: is everything well, what needs attention first, how fast is it.
+//! `/ui`: health, what needs attention, throughput and latency.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -28,9 +28,9 @@ struct Page {
     shell: Shell,
     health: Option<QueueHealth>,
     events_24h: i64,
-    /// The first counting is under way.
+    /// The first count is not finished.
     counting: bool,
-    /// How old the numbers are, if they are not of now.
+    /// The age of the counts, if they are not current.
     counted_ago: Option<String>,
     attention: Vec<Attention>,
     faults: Vec<LoopFault>,
@@ -51,7 +51,7 @@ pub(crate) async fn show(
     let began = Instant::now();
     let health = db.health_show().await?;
     let answered_in = began.elapsed();
-    let (queue, chart, latency, backlog, config, beats, schedules, events, event_chart, faults) = tokio::try_join!(
+    let (queue, chart, latency, backlog, config, heartbeats, schedules, events, event_chart, faults) = tokio::try_join!(
         app.queue_health(),
         db.queue_chart(None, None),
         app.latency(),
@@ -64,7 +64,7 @@ pub(crate) async fn show(
         db.loop_fault_list(None, FAULTS_MAX),
     )?;
     let counted_ago = [queue.age, latency.age, backlog.age, events.age].into_iter().flatten().max();
-    // A second is as good as now.
+    // One second counts as current.
     let counted_ago = counted_ago.filter(|age| age.as_secs() > 1);
     let counting = queue.value.is_none() || backlog.value.is_none() || events.value.is_none();
     let now = Timestamp::now();
@@ -76,7 +76,7 @@ pub(crate) async fn show(
         queue_health: queue.as_ref(),
         event_health: events.value.as_deref(),
         config: &config,
-        heartbeats: &beats,
+        heartbeats: &heartbeats,
         schedules: &schedules,
         circuits: Ok(app.circuits.open_count()),
     }
@@ -85,7 +85,7 @@ pub(crate) async fn show(
     let seen = Seen {
         answered_ms: answered_in.as_millis(),
         closed_gates: facts.closed_gates.len(),
-        executors: beats.len(),
+        executors: heartbeats.len(),
         fresh: facts.executors_fresh,
         schedules: schedules.len(),
         streams: app.store.count("default"),

@@ -1,4 +1,4 @@
-//! `/ui/processes/{id}`: one process, its facts as a timeline, and what its supervisor does next.
+//! `/ui/processes/{id}`: one process, its facts as a timeline, and its next check.
 
 use askama::Template;
 use axum::extract::{Path, State};
@@ -24,7 +24,7 @@ struct Page {
 }
 
 impl Page {
-    /// Whether there is anything to add to a fact.
+    /// Whether a fact has details.
     fn has_detail(&self, fact: &ProcessFact) -> bool {
         match &fact.detail {
             serde_json::Value::Null => false,
@@ -58,13 +58,13 @@ pub(crate) async fn act(
         "cancel" => {
             let work =
                 async |db: Database, who: String, why: String| db.process_cancel(id, by(&who, &why)).await;
-            let said = |moved: ProcessMoved| format!("it is {} now", moved.state);
+            let said = |moved: ProcessMoved| format!("the process is now {}", moved.state);
             action.perform(&app, ("process cancel", &target), work, said).await
         }
-        other => Err(Fault::Invalid(format!("a process cannot be asked to {other:?}"))),
+        other => Err(Fault::Invalid(format!("unknown action {other:?} for a process"))),
     }
 }
 
 fn read_id(text: &str) -> Result<ProcessId, Fault> {
-    text.parse().map_err(|_| Fault::NotFound(format!("{text:?} is not the id of a process")))
+    text.parse().map_err(|_| Fault::NotFound(format!("{text:?} is not a process id")))
 }

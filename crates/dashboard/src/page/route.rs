@@ -1,4 +1,4 @@
-//! `/ui/routes/{name}`: one route, its receiver's circuit, and what it did last.
+//! `/ui/routes/{name}`: one route, its receiver's circuit, and its latest activity.
 
 use askama::Template;
 use axum::extract::{Path, State};
@@ -49,7 +49,7 @@ pub(crate) fn here(name: &str) -> String {
     format!("/ui/routes/{}", filters::percent(name))
 }
 
-/// Everything that can be done to a route or to one of its dead letters.
+/// The actions on a route and its dead letters.
 pub(crate) async fn act(State(app): State<App>, action: Action) -> Result<Response, Fault> {
     let target = action.text("target").to_owned();
     let mode = match action.text("do") {
@@ -62,8 +62,10 @@ pub(crate) async fn act(State(app): State<App>, action: Action) -> Result<Respon
                 db.route_circuit_close(&target, by(&who, &why)).await
             };
             let said = |closed: CircuitClosed| match closed.changed {
-                true => format!("the circuit of {} is closed; what waits is sent now", closed.target_key),
-                false => format!("the circuit of {} was closed already", closed.target_key),
+                true => {
+                    format!("closed the circuit of {}; waiting deliveries are sent now", closed.target_key)
+                }
+                false => format!("the circuit of {} is already closed", closed.target_key),
             };
             return action.perform(&app, ("routes close-circuit", &target), work, said).await;
         }
@@ -72,9 +74,9 @@ pub(crate) async fn act(State(app): State<App>, action: Action) -> Result<Respon
                 target.parse().map_err(|_| Fault::Invalid(format!("{target:?} is not a dead letter")))?;
             let work = async |db: Database, who: String, _| db.route_dead_letter_replay(id, &who).await;
             let said = |done: LetterReplayed| match (done.resolved, done.detail) {
-                (true, _) => "sent again".into(),
-                (false, Some(error)) => format!("it failed again and stays open: {error}"),
-                (false, None) => "its route is in a dry run: noted, and the dead letter stays open".into(),
+                (true, _) => "replayed".into(),
+                (false, Some(error)) => format!("the replay failed, and the dead letter stays open: {error}"),
+                (false, None) => "the route is in dry run, and the dead letter stays open".into(),
             };
             return action.perform(&app, ("routes dlq replay", &target), work, said).await;
         }
@@ -84,19 +86,19 @@ pub(crate) async fn act(State(app): State<App>, action: Action) -> Result<Respon
             let work = async |db: Database, who: String, why: String| {
                 db.route_dead_letter_resolve(id, by(&who, &why)).await
             };
-            let said = |_| "it is closed without a replay".into();
+            let said = |_| "resolved without a replay".into();
             return action.perform(&app, ("routes dlq resolve", &target), work, said).await;
         }
-        other => return Err(Fault::Invalid(format!("a route cannot be asked to {other:?}"))),
+        other => return Err(Fault::Invalid(format!("unknown action {other:?} for a route"))),
     };
     let verb = format!("routes {}", action.text("do"));
     let work =
         async |db: Database, who: String, why: String| db.route_mode_set(&target, mode, by(&who, &why)).await;
-    let said = |set: ModeSet| format!("{} is {} now, it was {}", set.route_name, set.mode, set.old_mode);
+    let said = |set: ModeSet| format!("{} is now {}, it was {}", set.route_name, set.mode, set.old_mode);
     action.perform(&app, (&verb, &target), work, said).await
 }
 
-/// One webhook with a made-up event, sent and signed as a real one.
+/// Sends one webhook with a test event, signed like a real one.
 async fn test(app: &App, action: &Action, name: &str) -> Result<Response, Fault> {
     let work = async {
         let test = app.database.route_test(name).await.map_err(|error| error.to_string())?;
@@ -110,9 +112,9 @@ fn in_words(url: &str, tested: &Tested) -> Result<String, String> {
     let outcome = &tested.outcome;
     let took = format!("{} ms", outcome.duration.as_millis());
     let answer = outcome.answer.as_deref().map(str::trim).filter(|answer| !answer.is_empty());
-    let answer: String = answer.map_or_else(String::new, |answer| format!(", answered {answer}"));
+    let answer: String = answer.map_or_else(String::new, |answer| format!(", response: {answer}"));
     match (&tested.failure, outcome.status_code) {
-        (None, status) => Ok(format!("{url} took it with {} in {took}{answer}", status.unwrap_or(0))),
-        (Some(failure), _) => Err(format!("{url} did not take it after {took}: {}{answer}", failure.error)),
+        (None, status) => Ok(format!("{url} accepted it with {} in {took}{answer}", status.unwrap_or(0))),
+        (Some(failure), _) => Err(format!("{url} did not accept it after {took}: {}{answer}", failure.error)),
     }
 }

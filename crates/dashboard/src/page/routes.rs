@@ -1,4 +1,4 @@
-//! `/ui/routes`: where events go, how far, and what holds them up.
+//! `/ui/routes`: routes, route workers and dead letters.
 
 use askama::Template;
 use axum::extract::State;
@@ -20,7 +20,7 @@ struct Page {
     shell: Shell,
     routes: Vec<(String, Route)>,
     workers: RouteWorkers,
-    /// Gates of routing are closed.
+    /// A gate of routing is closed.
     is_off: bool,
     letters: Vec<RouteDeadLetter>,
 }

@@ -1,4 +1,4 @@
-//! `/ui/schedules`: periodic jobs in plain words.
+//! `/ui/schedules`: periodic jobs.
 
 use askama::Template;
 use axum::extract::State;
@@ -69,20 +69,20 @@ pub(crate) async fn act(State(app): State<App>, action: Action) -> Result<Respon
             let cron = Cron::parse(&schedule.expression, &schedule.time_zone).map_err(Fault::Invalid)?;
             let next = cron
                 .next_after(Timestamp::now())
-                .ok_or_else(|| Fault::Invalid(format!("{name} has no tick any more")))?;
+                .ok_or_else(|| Fault::Invalid(format!("{name} has no further ticks")))?;
             let work = async |db: Database, who: String, _| db.schedule_resume(&name, next, &who).await;
-            action.perform(&app, ("schedule resume", &name), work, |_| format!("{name} ticks again")).await
+            action.perform(&app, ("schedule resume", &name), work, |_| format!("{name} is resumed")).await
         }
         "run" => {
             let work = async |db: Database, who: String, _| db.enqueue(&once(&schedule, &who)?).await;
             let said = |enqueued: Enqueued| format!("enqueued as job {}", enqueued.job_id);
             action.perform(&app, ("schedule run", &name), work, said).await
         }
-        other => Err(Fault::Invalid(format!("a schedule cannot be asked to {other:?}"))),
+        other => Err(Fault::Invalid(format!("unknown action {other:?} for a schedule"))),
     }
 }
 
-/// The schedule's job, now and beside its ticks.
+/// The schedule's job, once and now.
 fn once(schedule: &Schedule, who: &str) -> Result<NewJob, towpath_db::Error> {
     let job = NewJob::new(&schedule.job_kind)
         .payload(&schedule.payload_json)?

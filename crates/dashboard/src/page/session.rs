@@ -1,4 +1,4 @@
-//! `/ui/sessions/{id}`: one session, what it follows, and its stream as it grows.
+//! `/ui/sessions/{id}`: one session, its subscriptions, and its stream, live.
 
 use askama::Template;
 use axum::extract::{Path, Query, State};
@@ -25,7 +25,7 @@ use crate::shell::{self, Shell};
 #[serde(default)]
 pub(crate) struct Asked {
     project: String,
-    /// Reading renews a session's life, so it is shown only to who asks.
+    /// Whether to show the stream. Reading renews the session, so it happens only on request.
     tail: String,
 }
 
@@ -49,13 +49,13 @@ struct Page {
     tail: Option<Tail>,
 }
 
-/// What it follows, and how far that is behind.
+/// A subscription, and the lag of its source.
 struct Row {
     subscription: Subscription,
     source: Option<Source>,
 }
 
-/// Its stream, from the oldest message that fits, and where the browser goes on.
+/// Its stream, from the oldest message that fits, and where the browser continues.
 struct Tail {
     messages: Vec<String>,
     follow: String,
@@ -111,8 +111,8 @@ pub(crate) async fn act(
             let work = async {
                 let done = app.store.session(&name).and_then(|_| app.store.touch(&name));
                 done.map(|head| match head.ends_at {
-                    Some(at) => format!("it lives until {at:.0}"),
-                    None => "it has no end".into(),
+                    Some(at) => format!("the session expires at {at:.0}"),
+                    None => "the session does not expire".into(),
                 })
             };
             action.perform_outside(&app, ("sessions touch", &target), None, work).await
@@ -121,11 +121,11 @@ pub(crate) async fn act(
             let work = async {
                 app.store.session(&name)?;
                 app.store.delete(name.clone()).await?;
-                Ok::<_, towpath_streams::Error>("the session and its subscriptions are gone".to_owned())
+                Ok::<_, towpath_streams::Error>("deleted the session and its subscriptions".to_owned())
             };
             let list = format!("/ui/sessions?project={}", percent(&name.project));
             action.perform_outside(&app, ("sessions delete", &target), Some(&list), work).await
         }
-        other => Err(Fault::Invalid(format!("a session cannot be asked to {other:?}"))),
+        other => Err(Fault::Invalid(format!("unknown action {other:?} for a session"))),
     }
 }

@@ -1,4 +1,4 @@
-//! `/ui/sessions`: the sessions of a project, and how far each source they follow is behind.
+//! `/ui/sessions`: the sessions of a project, and the lag of their sources.
 
 use askama::Template;
 use axum::extract::State;
@@ -56,11 +56,11 @@ struct Row {
     head: Head,
     used_at: Option<Timestamp>,
     follows: Vec<String>,
-    /// How many more it follows than are named.
+    /// How many more there are.
     others: usize,
 }
 
-/// Streams that one line of the list names.
+/// Subscriptions named in one row.
 const NAMED_MAX: usize = 4;
 
 pub(crate) async fn show(
@@ -102,14 +102,14 @@ pub(crate) async fn show(
     shell::render_list(&page, problem.is_some())
 }
 
-/// A project as it was asked for; the default one if it was not.
+/// The requested project, or the default one.
 pub(crate) fn read_project(text: &str) -> Result<String, Fault> {
     let project = super::given(text).unwrap_or_else(|| "default".into());
     check_project(&project).map_err(|invalid| Fault::Invalid(invalid.detail().into()))?;
     Ok(project)
 }
 
-/// When a session was last used, as its end tells.
+/// When a session was last used, derived from its expiry.
 pub(crate) fn used_at(head: &Head) -> Option<Timestamp> {
     let Expiry::Sliding { seconds } = head.expiry else { return None };
     let life = SignedDuration::from_secs(i64::try_from(seconds).ok()?);
@@ -131,7 +131,7 @@ fn row(app: &App, name: &StreamName, head: Head) -> Option<Row> {
     })
 }
 
-/// The project's sources: what waits first, then by name.
+/// The project's sources: lagging ones first, then by name.
 fn sources(app: &App, project: &str) -> Vec<Source> {
     let lagging = app.store.lagging(LAGGING_MAX).into_iter().filter(|(name, _)| &*name.project == project);
     let mut found: Vec<_> = lagging.collect();
@@ -144,7 +144,7 @@ fn sources(app: &App, project: &str) -> Vec<Source> {
     found.into_iter().map(|(name, state)| source(app, &name, state)).collect()
 }
 
-/// One source as pages show it.
+/// One source for a page.
 pub(crate) fn source(app: &App, name: &StreamName, state: FanOutState) -> Source {
     Source {
         id: name.id.to_string(),

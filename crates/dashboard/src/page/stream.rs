@@ -1,4 +1,4 @@
-//! `/ui/stream`: one stream, its newest messages, and what comes next as it comes.
+//! `/ui/stream`: one stream and its messages, live.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -53,12 +53,12 @@ struct Page {
     project: String,
     id: String,
     head: Head,
-    /// Idempotent producers and how far each came.
+    /// Idempotent producers and their last sequence numbers.
     producers: Vec<(Arc<str>, Accepted)>,
     messages: Vec<String>,
-    /// Where the next page begins, if there is more.
+    /// Where the next page starts, if there is one.
     next: Option<String>,
-    /// Where the browser goes on to follow, if this page reached the end.
+    /// Where the browser continues live, if this page reached the tail.
     follow: Option<String>,
 }
 
@@ -109,7 +109,7 @@ pub(crate) async fn follow(
     Ok(Sse::new(events).keep_alive(KeepAlive::default()))
 }
 
-/// A message as people can read it; a JSON value is stored with the comma behind it.
+/// A message as text; a JSON value is stored with a trailing comma.
 pub(super) fn text(bytes: &[u8], head: &Head) -> String {
     let bytes = match head.content_type.mode() {
         Mode::Json => bytes.strip_suffix(b",").unwrap_or(bytes),

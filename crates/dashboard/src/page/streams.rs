@@ -31,7 +31,7 @@ struct Page {
     command: String,
     asked: Asked,
     project: String,
-    /// What ids go on with, up to the next `/` or `:`, and where that leads.
+    /// The next part of the ids, up to `/` or `:`, with its link.
     folders: Vec<(String, String)>,
     streams: Vec<Row>,
     count: i64,
@@ -77,7 +77,7 @@ pub(crate) async fn show(
         command: super::command("towpath stream list", &flags),
         count: i64::try_from(app.store.count(&project)).unwrap_or(i64::MAX),
         folders,
-        // What the server keeps for itself is nobody's stream.
+        // Reserved streams are internal.
         streams: found.into_iter().filter(|(name, _)| !name.is_reserved()).map(row).collect(),
         more: more.map(|after| {
             let (project, prefix) = (percent(&project), percent(&asked.prefix));
@@ -92,7 +92,7 @@ pub(crate) async fn show(
     shell::render_list(&page, problem.is_some())
 }
 
-/// The first few folders below a prefix. Each look jumps over everything in the folder before.
+/// The first few folders below a prefix. Each read skips everything in the folder before.
 async fn folders(app: &App, project: &str, prefix: &str) -> Result<Vec<(String, String)>, Fault> {
     let (mut found, mut after) = (vec![], None);
     for _ in 0..FOLDER_LOOKS {
