@@ -19,8 +19,8 @@ create or replace function comms._email_problem(p_message comms.email_message) r
 as $$
 begin
     return case
-        when p_message.message_id is null then 'there is no message'
-        when coalesce(cardinality(p_message.to_addresses), 0) = 0 then 'to: at least one address is needed'
+        when p_message.message_id is null then 'the message is missing'
+        when coalesce(cardinality(p_message.to_addresses), 0) = 0 then 'to: at least one address is required'
         when cardinality(p_message.to_addresses || p_message.cc || p_message.bcc) > 50 then 'at most 50 recipients'
         when exists (select 1 from unnest(p_message.to_addresses || p_message.cc || p_message.bcc || p_message.reply_to
                                           || coalesce(array[p_message.from_address], '{}')) a
@@ -32,17 +32,17 @@ begin
         when array_position(p_message.to_addresses || p_message.cc || p_message.bcc || p_message.reply_to, null) is not null
             then 'an address is null'
         when coalesce(btrim(p_message.subject), '') = '' or p_message.subject ~ '[[:cntrl:]]' or length(p_message.subject) > 998
-            then 'subject: one line that is not blank, of at most 998 characters, is needed'
-        when coalesce(p_message.text_body, p_message.html_body, '') = '' then 'text or html is needed'
+            then 'subject: one non-blank line of at most 998 characters is required'
+        when coalesce(p_message.text_body, p_message.html_body, '') = '' then 'text or html is required'
         when octet_length(p_message.text_body) > 1048576 or octet_length(p_message.html_body) > 1048576
             then 'text and html may have at most 1 MiB each'
-        when jsonb_typeof(p_message.headers) <> 'object' then 'headers: an object is needed'
+        when jsonb_typeof(p_message.headers) <> 'object' then 'headers: must be an object'
         when exists (select 1 from jsonb_each(p_message.headers) h
                       where h.key !~ '^[A-Za-z][A-Za-z0-9-]{0,60}$' or jsonb_typeof(h.value) <> 'string'
                          or (h.value #>> '{}') ~ '[[:cntrl:]]' or length(h.value #>> '{}') > 998
                          or lower(h.key) in ('from', 'to', 'cc', 'bcc', 'reply-to', 'subject', 'date', 'message-id', 'sender',
                                              'content-type', 'content-transfer-encoding', 'mime-version'))
-            then 'headers: names with one line of text each, none that the message has anyway'
+            then 'headers: each must be one line of text, and none may be a header that the message sets itself'
         end;
 end;
 $$;
@@ -53,13 +53,13 @@ create or replace function comms._sms_problem(p_message comms.sms_message) retur
 as $$
 begin
     return case
-        when p_message.message_id is null then 'there is no message'
+        when p_message.message_id is null then 'the message is missing'
         when coalesce(p_message.to_number !~ '^\+[1-9][0-9]{5,14}$', true)
-            then 'to: a number like +4915112345678 is needed'
+            then 'to: a number such as +4915112345678 is required'
         when p_message.from_number !~ '^(\+[1-9][0-9]{2,14}|[0-9]{3,8}|[A-Za-z0-9 ]{1,11}|MG[0-9a-f]{32})$'
-            then 'from: a number, a short code, a sender name or a messaging service is needed'
+            then 'from: a number, a short code, a sender name or a messaging service is required'
         when coalesce(p_message.text_body, '') = '' or length(p_message.text_body) > 1600
-            then 'text: between 1 and 1,600 characters are needed'
+            then 'text: must have 1 to 1,600 characters'
         end;
 end;
 $$;
@@ -132,7 +132,7 @@ begin
     return coalesce(
         towpath._filter_refusal(coalesce(p_message, 'null'), comms._message_keys(p_channel), 'message'),
         towpath._invalid('message', p_problem),
-        towpath._invalid('idempotency_key', case when btrim(p_key) = '' then 'must be null or not blank'
+        towpath._invalid('idempotency_key', case when btrim(p_key) = '' then 'must be null or non-blank'
                                                  else towpath._text_problem(p_key, 500) end),
         towpath._name_or_null_refusal(p_actor, 'actor'));
 end;
@@ -147,7 +147,7 @@ begin
         case when not towpath._producer_may(p_channel, 'PG_worker') then
             jsonb_build_object('ok', false, 'error', 'not_authorised',
                 'producer', session_user, 'job_kind', p_channel, 'executor', 'PG_worker', 'detail',
-                format('%s may not send: it needs a producer grant for %s jobs of PG_worker', session_user, p_channel)) end,
+                format('%s is not allowed to send: it needs a producer grant for %s jobs of PG_worker', session_user, p_channel)) end,
         towpath._moment_refusal(p_scheduled_at, 'scheduled_at'),
         towpath._process_start_refusal('comms.send_' || p_channel, 'new', p_scheduled_at, null, null, null));
 end;

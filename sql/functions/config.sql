@@ -39,14 +39,14 @@ declare
 begin
     if p_config.kind = 'gate' then
         return case when p_value is null or p_value not in ('true', 'false')
-            then 'a gate takes true or false' end;
+            then 'must be true or false' end;
     end if;
     if p_value is null or p_value !~ '^[0-9]{1,15}(\.[0-9]{1,6})?$' then
-        return 'a number in plain digits is needed';
+        return 'must be a number in plain digits';
     end if;
     _number := p_value::numeric;
     if _number < p_config.min_value or _number > p_config.max_value then
-        return format('must lie between %s and %s', p_config.min_value, p_config.max_value);
+        return format('must be between %s and %s', p_config.min_value, p_config.max_value);
     end if;
     return null;
 end;
@@ -100,7 +100,7 @@ declare
 begin
     if coalesce(btrim(p_actor), '') = '' or coalesce(btrim(p_reason), '') = '' then
         return jsonb_build_object('ok', false, 'error', 'invalid',
-            'detail', 'say who changes it (actor) and why (reason)');
+            'detail', 'actor and reason are required');
     end if;
     _refusal := coalesce(towpath._name_refusal(p_actor, 'actor'), towpath._note_refusal(p_reason, 'reason'));
     if _refusal is not null then
@@ -150,7 +150,7 @@ as $$
 begin
     if not exists (select 1 from towpath.config c where c.key = p_gate and c.kind = 'gate') then
         return jsonb_build_object('ok', false, 'error', 'unknown_key', 'key', p_gate,
-            'detail', 'no gate has this name');
+            'detail', 'there is no such gate');
     end if;
     return towpath.fn_config_set(p_gate, coalesce(p_open, false)::text, p_actor, p_reason);
 end;

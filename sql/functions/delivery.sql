@@ -30,10 +30,10 @@ begin
         insert into towpath.delivery_attempt (delivery_id, attempt, route_no, position, event_id, lease_owner,
             ended_at, outcome, error, next_at)
         select l.delivery_id, l.attempts, l.route_no, l.position, l.event_id, l.lease_owner, p_now, 'lost',
-               'the lease ran out before the sender said how it ended', p_now
+               'the lease expired before the sender reported an outcome', p_now
           from lost l)
     update towpath.delivery d
-       set lease_owner = null, lease_until = null, next_at = p_now, last_error = 'lease ran out'
+       set lease_owner = null, lease_until = null, next_at = p_now, last_error = 'lease expired'
       from lost l where d.delivery_id = l.delivery_id;
     get diagnostics _lost = row_count;
     return _lost;
@@ -312,7 +312,7 @@ begin
     _refusal := coalesce(
         towpath._owner_refusal(p_lease_owner, 'lease_owner'),
         case when p_lease_seconds not between 1 and 3600 then
-            towpath._invalid('lease_seconds', 'must lie between 1 and 3600') end);
+            towpath._invalid('lease_seconds', 'must be between 1 and 3600') end);
     if _refusal is not null then
         return _refusal;
     end if;
@@ -413,7 +413,7 @@ declare
     _position bigint;
 begin
     if (p_delivery_id is null) = (p_event_id is null) then
-        return jsonb_build_object('ok', false, 'error', 'invalid', 'detail', 'name a delivery_id or an event_id');
+        return jsonb_build_object('ok', false, 'error', 'invalid', 'detail', 'a delivery_id or an event_id is required');
     end if;
     if p_event_id is not null then
         _position := (select p.position from towpath.event_position p where p.event_id = p_event_id);

@@ -50,7 +50,7 @@ declare
     _hold record;
 begin
     if p_status_code not between 100 and 999 then
-        return towpath._invalid('status_code', 'must lie between 100 and 999');
+        return towpath._invalid('status_code', 'must be between 100 and 999');
     end if;
     select * into _hold from towpath._delivery_hold(p_delivery_id, p_lease_owner, p_attempt);
     if (_hold.delivery).delivery_id is null then
@@ -131,11 +131,11 @@ declare
     _disabled text;
 begin
     if p_status_code not between 100 and 999 then
-        return towpath._invalid('status_code', 'must lie between 100 and 999');
+        return towpath._invalid('status_code', 'must be between 100 and 999');
     end if;
     if p_class is null or p_class not in ('status', 'timeout', 'connect', 'tls', 'forbidden', 'setup') then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'class',
-                                  'detail', 'one of status, timeout, connect, tls, forbidden, setup');
+                                  'detail', 'must be must be one of status, timeout, connect, tls, forbidden, setup');
     end if;
     select * into _hold from towpath._delivery_hold(p_delivery_id, p_lease_owner, p_attempt);
     if (_hold.delivery).delivery_id is null then
@@ -170,7 +170,7 @@ begin
     end if;
 
     _disabled := case when _route.mode <> 'live' then null
-        when _verdict.gone then 'the receiver answered 410 Gone'
+        when _verdict.gone then 'the receiver responded with 410 Gone'
         when _target.failing_since <= _now
              - towpath._config_number('event.webhook.disable_after_hours')::double precision * interval '1 hour'
         then format('no success since %s', _target.failing_since) end;

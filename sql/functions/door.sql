@@ -43,17 +43,17 @@ as $$
                        towpath._shell_word(p_answer ->> 'producer'), towpath._shell_word(p_answer ->> 'job_kind'),
                        towpath._shell_word(p_answer ->> 'executor'))
             when p_answer ->> 'event_domain' = 'towpath' then
-                'Choose another domain: towpath is for Towpath''s own events.'
+                'Choose another domain; towpath is reserved for Towpath''s own events.'
             when p_answer ? 'event_type' then
                 format('An administrator grants it with: towpath events grant add %s --domain %s --type %s',
                        towpath._shell_word(p_answer ->> 'producer'), towpath._shell_word(p_answer ->> 'event_domain'),
                        towpath._shell_word(p_answer ->> 'event_type'))
             end
         when 'not_found' then case when p_answer ? 'process_kind' then
-            'Install the SQL of this process first; towpath process new NAME writes one.' end
+            'Install the SQL of this process first; create it with: towpath process new NAME.' end
         when 'invalid' then case
             when p_field = 'executor' then
-                'Leave executor out to use the one that works on this kind; towpath executor list shows them.'
+                'Omit executor to use the one subscribed to this kind; list them with: towpath executor list.'
             when p_field = 'payload' then 'Store the data with towpath.payload_put and pass its reference in payload_ref.'
             end
     end
@@ -79,7 +79,7 @@ begin
             when 'gate_closed' then format('the gate %s is closed', p_answer ->> 'gate')
             else concat_ws(': ', _field, coalesce(p_answer ->> 'detail', p_answer ->> 'error')) end),
         detail = coalesce(_facts, p_answer ->> 'error'),
-        hint = coalesce(towpath._refusal_hint(p_answer, _field), 'Correct it and call again; nothing was written.');
+        hint = coalesce(towpath._refusal_hint(p_answer, _field), 'Fix the arguments and call again; nothing was written.');
 end;
 $$;
 
@@ -240,8 +240,8 @@ begin
         select min(k) into _name from jsonb_object_keys(_bad.item - p_names) k;
     end if;
     perform towpath._raise_refusal(jsonb_strip_nulls(jsonb_build_object('error', 'invalid', 'index', _bad.index,
-            'name', _name, 'detail', coalesce(_name || ' is unknown; a row takes ' || array_to_string(p_names, ', '),
-                                              'must be a json object'))),
+            'name', _name, 'detail', coalesce(_name || ' is not a known field; use ' || array_to_string(p_names, ', '),
+                                              'must be a JSON object'))),
         format('%s[%s]', p_what, _bad.index));
 end;
 $$;

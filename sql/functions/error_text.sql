@@ -50,6 +50,6 @@ $$;
 create or replace function towpath._error_text(p_error text) returns text
     language sql immutable parallel safe
 as $$
-    select case when coalesce(btrim(p_error), '') = '' then 'no error text given'
+    select case when coalesce(btrim(p_error), '') = '' then 'no error text'
                 else left(towpath._text_masked(left(p_error, 8000)), 8000) end
 $$;

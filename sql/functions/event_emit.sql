@@ -101,7 +101,7 @@ begin
                                           or towpath._event_producer_may(p_event_domain, p_event_type)) then
         return jsonb_build_object('ok', false, 'error', 'not_authorised',
             'producer', session_user, 'event_domain', p_event_domain, 'event_type', p_event_type,
-            'detail', format('%s may not emit %s/%s; an administrator grants it, except in the domain towpath',
+            'detail', format('%s is not allowed to emit %s/%s; an administrator can grant it, except in the domain towpath',
                              session_user, p_event_domain, p_event_type));
     end if;
     if towpath._event_fits(p_event_domain, p_event_type, p_event_stream, p_subject_table, p_subject_ref,
@@ -217,7 +217,7 @@ declare
     _answer jsonb;
 begin
     if jsonb_typeof(p_event) is distinct from 'object' then
-        return jsonb_build_object('ok', false, 'error', 'invalid', 'detail', 'an event is a json object');
+        return jsonb_build_object('ok', false, 'error', 'invalid', 'detail', 'each event must be a JSON object');
     end if;
     select towpath.fn_event_emit(coalesce(r.event_domain, r.domain), coalesce(r.event_type, r.type),
                coalesce(r.event_stream, r.stream), r.subject_table, r.subject_ref, r.payload, r.actor, r.ordering_key, r.event_id)

@@ -14,7 +14,7 @@ begin
     select * into _event from towpath.event_outbox o where o.event_id = p_event_id;
     if not found then
         return jsonb_build_object('ok', false, 'error', 'not_found', 'event_id', p_event_id,
-                                  'detail', 'no such event, or dropped by retention');
+                                  'detail', 'there is no such event, or retention dropped it');
     end if;
     return jsonb_build_object('ok', true,
         'event', towpath._event_envelope(_event, _position) || jsonb_build_object('login', _event.login),
@@ -150,11 +150,11 @@ begin
     end if;
     if not exists (select 1 from towpath.event_subscription s where s.recipient_ref = p_consumer and not s.mute) then
         return jsonb_build_object('ok', false, 'error', 'no_subscription', 'consumer', p_consumer,
-            'detail', 'no unmuted row of event_subscription names this consumer');
+            'detail', 'this consumer has no unmuted event subscription');
     end if;
     if _after > 0 and _after < _kept - 1 then
         return jsonb_build_object('ok', false, 'error', 'not_found', 'consumer', p_consumer, 'kept_from', _kept,
-            'detail', format('events before position %s are gone; go on after %s', _kept, _kept - 1));
+            'detail', format('retention dropped events before position %s; continue after %s', _kept, _kept - 1));
     end if;
     _to := least(greatest(least(_after, _last), _kept - 1) + 10000, _last);
     select coalesce(jsonb_agg(towpath._event_envelope(e.event, e.position) order by e.position), '[]'),
@@ -195,7 +195,7 @@ begin
     end if;
     if not towpath._event_consumer_may(p_consumer) then
         return jsonb_build_object('ok', false, 'error', 'not_authorised', 'consumer', p_consumer,
-            'detail', format('%s may not read as %s; an administrator registers it', session_user, p_consumer));
+            'detail', format('%s is not allowed to read as %s; an administrator can register it', session_user, p_consumer));
     end if;
     return towpath._event_read(p_consumer, p_after_position, p_limit);
 end;
@@ -226,11 +226,11 @@ begin
                          where a.executor_id = _token.executor_id order by a.recipient_ref);
     if _consumers = '{}' or (p_consumer is not null and p_consumer <> all (_consumers)) then
         return jsonb_build_object('ok', false, 'error', 'not_authorised', 'consumer', p_consumer,
-            'detail', format('tokens of %s may not read events as %s; an administrator registers it',
+            'detail', format('tokens of %s are not allowed to read events as %s; an administrator can register it',
                              _token.executor_id, coalesce(p_consumer, 'anybody')));
     elsif p_consumer is null and cardinality(_consumers) > 1 then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'as',
-            'detail', format('say as whom: %s', array_to_string(_consumers, ', ')));
+            'detail', format('name the recipient to read as: %s', array_to_string(_consumers, ', ')));
     end if;
     return towpath._event_read(coalesce(p_consumer, _consumers[1]), p_after_position, p_limit);
 end;

@@ -7,7 +7,7 @@ create or replace function towpath._recipient_refusal(p_recipient_ref text) retu
 as $$
     select coalesce(towpath._invalid('recipient_ref',
                case when coalesce(p_recipient_ref !~ '^(role|agency|user|agent):[^[:space:]]+$', true)
-                    then 'must be role:, agency:, user: or agent: and a name' end),
+                    then 'must be role:, agency:, user: or agent: followed by a name' end),
            towpath._name_refusal(p_recipient_ref, 'recipient_ref'))
 $$;
 
@@ -32,7 +32,7 @@ declare
         towpath._name_or_null_refusal(p_scope_subject_table, 'scope_subject_table'),
         case when jsonb_typeof(p_scope_filter) <> 'object' or pg_column_size(p_scope_filter) > 1024
                   or towpath._payload_deep(p_scope_filter) then
-            towpath._invalid('scope_filter', 'must be a json object of at most 1024 bytes and 64 levels') end,
+            towpath._invalid('scope_filter', 'must be a JSON object of at most 1024 bytes and 64 levels') end,
         towpath._note_refusal(p_notes, 'notes'),
         towpath._name_refusal(_actor, 'actor'));
     _id uuid;
@@ -132,7 +132,7 @@ begin
     if p_executor_id is not null
        and not exists (select 1 from towpath.consumer_registry r where r.executor_id = p_executor_id) then
         return jsonb_build_object('ok', false, 'error', 'not_found', 'executor_id', p_executor_id,
-            'detail', format('there is no executor %s; see: towpath executor list', p_executor_id));
+            'detail', format('there is no executor %s; list them with: towpath executor list', p_executor_id));
     end if;
     insert into towpath.event_actor as a (recipient_ref, login_role, executor_id, notes, registered_by, registered_at)
     values (p_recipient_ref, _login, p_executor_id, p_notes, coalesce(p_actor, session_user), towpath.fn_now())

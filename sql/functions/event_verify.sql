@@ -46,12 +46,12 @@ begin
              where w.slices <> (select count(*) from towpath._route_cursors(w.worker_no)))
       into _n, _m from towpath.route_worker w cross join lateral towpath._route_cursors(w.worker_no) c;
     _checks := _checks || towpath._check('W2_cursors', _n = 0 and _m = 0,
-        format('%s cursors beyond position %s, %s workers without one cursor per slice', _n, _last, _m));
+        format('%s cursors are beyond position %s; %s workers lack a cursor for a slice', _n, _last, _m));
 
     select count(*), count(distinct p.event_id) into _n, _m
       from towpath.event_position p where p.position between _from and _last;
     _checks := _checks || towpath._check('W3_gaps', _n = greatest(_last - _from + 1, 0),
-        format('%s of %s positions from %s to %s', _n, greatest(_last - _from + 1, 0), _from, _last));
+        format('%s of %s positions exist from %s to %s', _n, greatest(_last - _from + 1, 0), _from, _last));
     _checks := _checks || towpath._check('W4_duplicates', _n = _m, format('%s events have %s positions', _m, _n));
 
     select count(*), min(o.created_at) into _row from (
@@ -77,7 +77,7 @@ begin
                                where a.position = p.position and a.worker_no = w.worker_no)) x
      where w.worker_name = 'default' or exists (select 1 from towpath.outbound_route r where r.worker_no = w.worker_no);
     _checks := _checks || towpath._check('W6_attempts', _n = 0,
-        format('%s events behind a cursor without an attempt', _n));
+        format('%s events before a cursor have no routing attempt', _n));
 
     select count(*) into _n from (
         select 1 from towpath.route_attempt a
@@ -102,7 +102,7 @@ begin
     select count(*) as waiting, count(*) filter (where d.lease_until < _now - interval '1 minute') as expired, min(d.created_at) as oldest
       into _row from towpath._delivery_now d;
     _checks := _checks || towpath._check('W9_lag', _row.expired = 0,
-        format('the slowest cursor lags %s events; %s deliveries wait, %s with a lease that ran out over a minute ago',
+        format('the slowest cursor is %s events behind; %s deliveries are waiting, %s with a lease that expired over a minute ago',
                _n, _row.waiting, _row.expired),
         jsonb_build_object('cursors', _list, 'oldest_delivery_at', _row.oldest,
             'circuits_open', (select coalesce(jsonb_agg(t.target_key order by t.target_key), '[]')

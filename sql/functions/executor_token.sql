@@ -9,10 +9,10 @@ create or replace function towpath._executor_token_refusal(p_token towpath.execu
     language sql stable
 as $$
     select jsonb_build_object('ok', false, 'error', 'not_authorised', 'detail', case
-               when p_token.token_id is null then 'the token is not known'
+               when p_token.token_id is null then 'the token is unknown'
                when p_token.revoked_at is not null then format('the token was revoked at %s', p_token.revoked_at)
                when p_token.expires_at <= n.now then format('the token expired at %s', p_token.expires_at)
-               else format('executor %s is not registered any more', p_token.executor_id) end)
+               else format('executor %s is no longer registered', p_token.executor_id) end)
       from (select towpath.fn_now() as now) n
      where p_token.token_id is null or p_token.revoked_at is not null or p_token.expires_at <= n.now
         or not exists (select 1 from towpath.consumer_registry r where r.executor_id = p_token.executor_id)
@@ -38,14 +38,14 @@ declare
 begin
     if not exists (select 1 from towpath.consumer_registry r where r.executor_id = p_executor_id) then
         return jsonb_build_object('ok', false, 'error', 'not_found', 'executor_id', p_executor_id, 'detail',
-            format('there is no executor %s; register it first', coalesce(to_jsonb(p_executor_id)::text, 'null')));
+            format('there is no executor %s; register it with: towpath executor add', coalesce(to_jsonb(p_executor_id)::text, 'null')));
     end if;
     _refusal := coalesce(
         case when cardinality(p_kinds) not between 1 and 1000 then
-            towpath._invalid('kinds', 'name 1 to 1000 kinds, or null for all of the subscriptions') end,
+            towpath._invalid('kinds', 'must be 1 to 1000 kinds, or null for all subscribed kinds') end,
         (select towpath._name_refusal(k, 'kinds') from unnest(p_kinds) k where towpath._name_fits(k) is not true limit 1),
         towpath._moment_refusal(_expires_at, 'expires_at'),
-        case when _expires_at <= _now then towpath._invalid('expires_at', 'must lie in the future') end,
+        case when _expires_at <= _now then towpath._invalid('expires_at', 'must be in the future') end,
         towpath._note_refusal(p_notes, 'notes'),
         towpath._name_refusal(_actor, 'actor'));
     if _refusal is not null then
@@ -162,7 +162,7 @@ begin
     _job := towpath._job_read(p_job);
     if not towpath._executor_token_may_enqueue(p_token, _job.job_kind, _job.executor) then
         return jsonb_build_object('ok', false, 'error', 'not_authorised', 'detail',
-            format('this token of %s may not enqueue %s for %s', p_token.executor_id,
+            format('this token of %s is not allowed to enqueue %s for %s', p_token.executor_id,
                    coalesce(_job.job_kind, 'null'), coalesce(_job.executor, 'null')));
     end if;
     return towpath._job_refusal(_job);
@@ -198,7 +198,7 @@ begin
     end if;
     if not _token.may_enqueue then
         return jsonb_build_object('ok', false, 'error', 'not_authorised',
-            'detail', format('this token of %s may not enqueue', _token.executor_id));
+            'detail', format('this token of %s is not allowed to enqueue', _token.executor_id));
     end if;
     if jsonb_typeof(p_jobs) is distinct from 'array' or jsonb_array_length(p_jobs) not between 1 and 1000
        or exists (select 1 from jsonb_array_elements(p_jobs) j where jsonb_typeof(j) <> 'object') then

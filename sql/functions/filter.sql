@@ -11,7 +11,7 @@ begin
         when jsonb_typeof(coalesce(p_filter, '{}')) <> 'object' then
             towpath._invalid(p_field, 'must be an object')
         when exists (select 1 from jsonb_object_keys(p_filter) k where k <> all (p_keys)) then
-            jsonb_build_object('ok', false, 'error', 'unknown_key', 'detail', 'one of ' || array_to_string(p_keys, ', '),
+            jsonb_build_object('ok', false, 'error', 'unknown_key', 'detail', 'must be one of ' || array_to_string(p_keys, ', '),
                 'key', (select k from jsonb_object_keys(p_filter) k where k <> all (p_keys) order by k limit 1))
         end;
 end;

@@ -58,7 +58,7 @@ begin
         _children := array(select v.job_id from towpath.job_live v
                             where v.job_id = any(_children) and v.blocked > 0 order by v.job_id for update);
         exit when _children = '{}';
-        perform towpath._job_close(_children, 'cancelled', array['a job it waits for did not succeed'], 'graph', p_now);
+        perform towpath._job_close(_children, 'cancelled', array['a job it depends on did not succeed'], 'graph', p_now);
         _parents := _children;
     end loop;
 end;
@@ -81,13 +81,13 @@ begin
     if jsonb_typeof(p_graph) is distinct from 'object' or jsonb_typeof(p_graph -> 'nodes') is distinct from 'array'
        or jsonb_typeof(coalesce(p_graph -> 'edges', '[]')) <> 'array' then
         refusal := jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'graph',
-            'detail', 'a graph is {name, nodes: [{node, job_kind, ...}], edges: [{from, to, on_failure}]}');
+            'detail', 'a graph must be {name, nodes: [{node, job_kind, ...}], edges: [{from, to, on_failure}]}');
         return;
     end if;
     if jsonb_array_length(p_graph -> 'nodes') not between 1 and 1000
        or jsonb_array_length(coalesce(p_graph -> 'edges', '[]')) > 10000 then
         refusal := jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'graph',
-            'detail', 'a graph has 1 to 1000 nodes and at most 10000 edges');
+            'detail', 'a graph must have 1 to 1000 nodes and at most 10000 edges');
         return;
     end if;
     if p_graph ->> 'run_id' !~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then
@@ -104,7 +104,7 @@ begin
     select n into _bad from unnest(_nodes) n group by n having count(*) > 1 or coalesce(btrim(n), '') = '' limit 1;
     if found then
         refusal := jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'nodes',
-            'detail', format('every node needs a name of its own, which %s is not', coalesce(to_jsonb(_bad)::text, 'null')));
+            'detail', format('node names must be unique and non-blank, %s is not', coalesce(to_jsonb(_bad)::text, 'null')));
         return;
     end if;
     select towpath._name_refusal(n, 'node') into refusal from unnest(_nodes) n where not towpath._name_fits(n) limit 1;
@@ -121,14 +121,14 @@ begin
     end if;
     if exists (select 1 from unnest(_from, _to) as e(f, t) group by f, t having count(*) > 1) then
         refusal := jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'edges',
-            'detail', 'an edge stands there twice');
+            'detail', 'the same edge occurs twice');
         return;
     end if;
     select e ->> 'on_failure' into _bad from jsonb_array_elements(coalesce(p_graph -> 'edges', '[]')) e
      where coalesce(e ->> 'on_failure', 'cancel') not in ('cancel', 'hold') limit 1;
     if found then
         refusal := jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'edges',
-            'detail', format('on_failure is cancel or hold, not %s', to_jsonb(_bad)));
+            'detail', format('on_failure must be cancel or hold, not %s', to_jsonb(_bad)));
         return;
     end if;
     _left := _nodes;

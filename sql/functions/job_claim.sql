@@ -53,7 +53,7 @@ begin
             jsonb_build_object('ok', false, 'error', 'gate_closed', 'gate', 'queue.worker.enabled')
         when p_login_role is null then
             jsonb_build_object('ok', false, 'error', 'not_authorised', 'executor', p_executor, 'detail',
-                format('%s is not registered; an administrator registers it: towpath executor add', p_executor))
+                format('%s is not registered; an administrator can register it with: towpath executor add', p_executor))
         when p_login_role <> '' and not coalesce(pg_has_role(session_user,
                  (select r.oid from pg_roles r where r.rolname = p_login_role), 'member'), false) then
             jsonb_build_object('ok', false, 'error', 'not_authorised', 'executor', p_executor,
@@ -61,7 +61,7 @@ begin
         when p_lanes = '{}' and not exists (
                  select 1 from towpath.job_subscription s where s.executor_id = p_executor and s.enabled) then
             jsonb_build_object('ok', false, 'error', 'no_subscription', 'executor', p_executor,
-                'detail', 'no enabled row of job_subscription names this executor')
+                'detail', 'this executor has no enabled subscription')
         end;
 end;
 $$;
@@ -81,7 +81,7 @@ begin
                 '2000 bytes without control characters, a limit of 1 or more and a lease of 1 to 86400 seconds')
         when p_counted and current_setting('transaction_isolation') <> 'read committed' then
             jsonb_build_object('ok', false, 'error', 'invalid',
-                'detail', 'claims under max_parallel need a read committed transaction')
+                'detail', 'claims under max_parallel require a read committed transaction')
         end;
 end;
 $$;

@@ -38,7 +38,7 @@ begin
         -- It moved between the look and the lock. A ready row that was deleted above cannot
         -- have moved, so nothing is lost by looking again.
     end loop;
-    raise exception 'job % is waiting without a place in its lane', p_job_id;
+    raise exception 'job % is waiting but has no ready row', p_job_id;
 end;
 $$;
 
@@ -120,7 +120,7 @@ begin
     end if;
     if p_status is null or p_status not in ('pending', 'acknowledged', 'manual_replay', 'escalated', 'closed') then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'status',
-            'detail', 'one of pending, acknowledged, manual_replay, escalated, closed');
+            'detail', 'must be must be one of pending, acknowledged, manual_replay, escalated, closed');
     end if;
     update towpath.job_dead_letter d
        set triage_status = p_status, triaged_at = towpath.fn_now(), triaged_by = p_actor,
@@ -136,7 +136,7 @@ $$;
 -- fn_job_dead_letter_replay: a fresh job from a dead letter, linked to it, once (Q12). Children
 -- that were held back by the dead job wait for the fresh one.
 --
--- Answers: {ok, dead_letter_id, job_id}; gate_closed, invalid, not_found, conflict (replayed already, or
+-- Answers: {ok, dead_letter_id, job_id}; gate_closed, invalid, not_found, conflict (already replayed, or
 -- an unfinished job has its key).
 create or replace function towpath.fn_job_dead_letter_replay(p_dead_letter_id uuid, p_actor text) returns jsonb
     language plpgsql security definer
@@ -161,7 +161,7 @@ begin
     end if;
     if _letter.replayed_job_id is not null then
         return jsonb_build_object('ok', false, 'error', 'conflict', 'dead_letter_id', p_dead_letter_id,
-            'job_id', _letter.replayed_job_id, 'detail', 'replayed already');
+            'job_id', _letter.replayed_job_id, 'detail', 'already replayed');
     end if;
     -- A job without a key of its own had its id as the key; so has the fresh one.
     _own_key := _letter.idempotency_key <> _letter.job_id::text;
@@ -336,7 +336,7 @@ begin
     select * into _live from towpath.job_live v where v.job_id = p_job_id;
     if _live.state in (1, 2) or _live.blocked > 0 then
         return jsonb_build_object('ok', false, 'error', 'conflict', 'job_id', p_job_id,
-            'detail', case when _live.blocked > 0 then 'it waits for other jobs' else 'it is leased' end);
+            'detail', case when _live.blocked > 0 then 'it is waiting for other jobs' else 'it is leased' end);
     end if;
     update towpath.job_live v set due_at = least(v.due_at, _now) where v.job_id = p_job_id returning * into _live;
     insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded, moved)

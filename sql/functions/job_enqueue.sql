@@ -11,9 +11,9 @@ begin
             towpath._invalid('executor', towpath._executor_unknown(p_job.executor)) end,
         towpath._name_or_null_refusal(p_job.event_domain, 'event_domain'),
         case when coalesce(p_job.priority, -1) not between 0 and 32767 then
-            towpath._invalid('priority', 'must lie between 0 and 32767') end,
+            towpath._invalid('priority', 'must be between 0 and 32767') end,
         case when coalesce(p_job.max_attempts, 0) not between 1 and 1000 then
-            towpath._invalid('max_attempts', 'must lie between 1 and 1000') end,
+            towpath._invalid('max_attempts', 'must be between 1 and 1000') end,
         towpath._moment_refusal(p_job.scheduled_at, 'scheduled_at'),
         towpath._name_refusal(p_job.actor, 'actor'),
         towpath._key_refusal(p_job.idempotency_key, 'idempotency_key'),
@@ -33,7 +33,7 @@ declare
     _job towpath._job_input;
 begin
     if jsonb_typeof(p_job) is distinct from 'object' then
-        raise exception 'a job is a json object' using errcode = 'invalid_parameter_value';
+        raise exception 'each job must be a JSON object' using errcode = 'invalid_parameter_value';
     end if;
     _job := jsonb_populate_record(null::towpath._job_input, p_job);
     _job.executor := coalesce(_job.executor, towpath._job_executor(_job.job_kind));
@@ -72,7 +72,7 @@ as $$
     select case when towpath._executor_known(p_executor) then
         jsonb_build_object('ok', false, 'error', 'not_authorised',
             'producer', session_user, 'job_kind', p_job_kind, 'executor', p_executor,
-            'detail', format('%s may not enqueue %s for %s; an administrator grants it',
+            'detail', format('%s is not allowed to enqueue %s for %s; an administrator can grant it',
                              session_user, p_job_kind, p_executor))
     else
         jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'executor',

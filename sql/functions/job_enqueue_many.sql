@@ -137,7 +137,7 @@ declare
     _answer jsonb;
 begin
     if jsonb_typeof(p_job) is distinct from 'object' then
-        return jsonb_build_object('ok', false, 'error', 'invalid', 'detail', 'a job is a json object');
+        return jsonb_build_object('ok', false, 'error', 'invalid', 'detail', 'each job must be a JSON object');
     end if;
     if p_job ? 'traceparent' then
         perform set_config('towpath.traceparent', p_job ->> 'traceparent', true);

@@ -352,7 +352,7 @@ begin
     if jsonb_typeof(p_failures) is distinct from 'array' or jsonb_array_length(p_failures) > 1000
        or p_jitter not between 0 and 1 then
         return jsonb_build_object('ok', false, 'error', 'invalid',
-            'detail', 'failures is an array of at most 1000 objects, jitter lies between 0 and 1');
+            'detail', 'failures must be an array of at most 1000 objects, jitter must be between 0 and 1');
     end if;
     begin
         select array_agg(f.job_id), array_agg(f.attempt), array_agg(towpath._error_text(f.error)),
@@ -404,7 +404,7 @@ begin
     end if;
     if p_jitter not between 0 and 1 or p_retry_delay_seconds not between 0 and 31536000 then
         return jsonb_build_object('ok', false, 'error', 'invalid',
-            'detail', 'jitter lies between 0 and 1, retry_delay_seconds between 0 and 31536000');
+            'detail', 'jitter must be between 0 and 1, retry_delay_seconds between 0 and 31536000');
     end if;
     if towpath._job_lock_held(array[p_job_id], p_lease_owner, array[p_attempt]) = '{}' then
         return towpath._job_lost(p_job_id);

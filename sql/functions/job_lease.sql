@@ -122,7 +122,7 @@ begin
     end if;
     if p_seconds not between 1 and 86400 then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'seconds',
-                                  'detail', 'must lie between 1 and 86400');
+                                  'detail', 'must be between 1 and 86400');
     end if;
     _until := _now + interval '1 second' * coalesce(p_seconds, towpath._job_lease_seconds());
     _held := towpath._job_lock_held(p_job_ids, p_lease_owner, p_attempts);
@@ -178,7 +178,7 @@ begin
     end if;
     if p_percent not between 0 and 100 then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'percent',
-                                  'detail', 'must lie between 0 and 100');
+                                  'detail', 'must be between 0 and 100');
     end if;
     perform towpath._job_settle_ids(array[p_job_id], p_lease_owner);
     update towpath.job_live v
@@ -277,7 +277,7 @@ begin
     end if;
     if coalesce(p_seconds, -1) not between 0 and 31536000 then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'seconds',
-                                  'detail', 'must lie between 0 and 31536000');
+                                  'detail', 'must be between 0 and 31536000');
     end if;
     if towpath._job_lock_held(array[p_job_id], p_lease_owner, array[p_attempt]) = '{}' then
         return towpath._job_lost(p_job_id);

@@ -136,7 +136,7 @@ begin
         insert into towpath.lease_entry (lease_until, job_ids)
         values (p_now + interval '5 seconds', array(select unnest(_expired) except select unnest(_locked)));
     end if;
-    select * into _ended from towpath._job_fail_rows(_locked, array['the lease ran out'], null, null, 0,
+    select * into _ended from towpath._job_fail_rows(_locked, array['the lease expired'], null, null, 0,
                                                      'lost', 'reaper', p_now);
     retried := cardinality(_ended.retried);
     dead := cardinality(_ended.dead);

@@ -27,8 +27,8 @@ begin
             'code', case when _live.lease_until < _now then 'lease_expired' else 'leased' end,
             'lease_owner', _live.lease_owner, 'lease_until', _live.lease_until,
             'text', case when _live.lease_until < _now
-                then format('%s held it until %s; the reaper will return it', _live.lease_owner, _live.lease_until)
-                else format('%s has it (attempt %s) until %s', _live.lease_owner, _live.attempts, _live.lease_until)
+                then format('the lease of %s expired at %s; the reaper will release the job', _live.lease_owner, _live.lease_until)
+                else format('%s has leased it (attempt %s) until %s', _live.lease_owner, _live.attempts, _live.lease_until)
                 end);
     end if;
     if _live.blocked > 0 then
@@ -38,23 +38,23 @@ begin
              where e.child_id = _live.job_id and not e.satisfied order by e.parent_id limit 20
         loop
             _reasons := _reasons || jsonb_build_object('code', 'blocked', 'job_id', _row.parent_id, 'state', _row.state,
-                'text', format('it waits for job %s, which is %s%s', _row.parent_id, _row.state,
-                    case _row.state when 'dead_letter' then '; it is held until that job is replayed'
-                                    when 'cancelled' then '; it is held for good, cancel it too' else '' end));
+                'text', format('it is waiting for job %s, which is %s%s', _row.parent_id, _row.state,
+                    case _row.state when 'dead_letter' then '; replay that job to continue'
+                                    when 'cancelled' then '; it will never run, cancel it too' else '' end));
         end loop;
     end if;
     if _live.due_at > _now then
         _reasons := _reasons || jsonb_build_object(
             'code', case when _live.state = 3 then 'retry_backoff' else 'not_due' end, 'until', _live.due_at,
             'text', case when _live.state = 3
-                then format('attempt %s ended badly; the next one starts after %s', _live.attempts, _live.due_at)
+                then format('attempt %s failed; the next attempt is at %s', _live.attempts, _live.due_at)
                 else format('it is scheduled for %s', _live.due_at) end);
     end if;
     select * into _row from towpath.loop_fault f where f.loop_name = 'claim' and f.item = p_job_id::text;
     if found then
         _reasons := _reasons || jsonb_build_object('code', 'set_aside', 'error', _row.error, 'until', _row.next_try_at,
-            'text', format('claiming it fails, so it was set aside until %s: %s; see: towpath fault list',
-                           case when _row.state = 'dropped' then 'somebody asks for a retry' else _row.next_try_at::text end,
+            'text', format('claiming it failed, so it was set aside until %s: %s; see: towpath fault list',
+                           case when _row.state = 'dropped' then 'you retry it with: towpath fault retry' else _row.next_try_at::text end,
                            _row.error));
     end if;
     select * into _pause from towpath.job_pause p where p.job_kind = _lane.job_kind;
@@ -89,11 +89,11 @@ begin
                 'text', format('%s is not registered', _row.executor_id));
         elsif _lane.priority < _row.priority_floor then
             _reasons := _reasons || jsonb_build_object('code', 'priority_floor', 'executor_id', _row.executor_id,
-                'text', format('%s takes priority %s and above, this job has %s', _row.executor_id,
+                'text', format('%s claims only priority %s and above, this job has %s', _row.executor_id,
                                _row.priority_floor, _lane.priority));
         elsif _row.held >= _row.max_parallel then
             _reasons := _reasons || jsonb_build_object('code', 'max_parallel', 'executor_id', _row.executor_id,
-                'text', format('%s holds %s of at most %s jobs (%s)', _row.executor_id, _row.held, _row.max_parallel,
+                'text', format('%s is running %s of at most %s jobs (%s)', _row.executor_id, _row.held, _row.max_parallel,
                                coalesce(_row.owners, 'nobody')));
         else
             _takers := _takers + 1;
@@ -121,7 +121,7 @@ begin
                                          and (r.due_at, r.job_id) < (_live.due_at, _live.job_id)) r
                                where (r.due_at, r.job_id) < (_live.due_at, _live.job_id)
                                limit 10000) x),
-            'text', 'it may be claimed now and waits for a worker; jobs of its lane that were due before it go first'));
+            'text', 'it can be claimed and is waiting for a worker; jobs of its lane that were due earlier run first'));
     end if;
     return _reasons;
 end;

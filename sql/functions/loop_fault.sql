@@ -77,7 +77,7 @@ as $$
 begin
     if coalesce(p_loop, '') !~ '^[a-z_]{1,50}$' or coalesce(btrim(p_item), '') = '' then
         return jsonb_build_object('ok', false, 'error', 'invalid',
-            'detail', 'a fault needs the name of its loop (a word of a to z and _) and an item');
+            'detail', 'a fault requires the name of its loop (letters a to z and _) and an item');
     end if;
     perform towpath._loop_fault(p_loop, p_item, p_error);
     return jsonb_build_object('ok', true, 'loop', p_loop, 'item', p_item);
@@ -163,7 +163,7 @@ begin
      where f.loop_name = p_loop and f.item = p_item;
     if not found then
         return jsonb_build_object('ok', false, 'error', 'not_found', 'loop', p_loop, 'item', p_item,
-            'detail', 'nothing of this name is set aside');
+            'detail', 'there is no such fault; list them with: towpath fault list');
     end if;
     return jsonb_build_object('ok', true, 'loop', p_loop, 'item', p_item);
 end;
@@ -181,7 +181,7 @@ as $$
 begin
     if coalesce(btrim(p_reason), '') = '' then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'reason',
-            'detail', 'say why nobody shall try it again');
+            'detail', 'a reason is required');
     end if;
     update towpath.loop_fault f
        set state = 'dropped', changed_at = towpath.fn_now(), reason = left(p_reason, 2000),
@@ -189,7 +189,7 @@ begin
      where f.loop_name = p_loop and f.item = p_item;
     if not found then
         return jsonb_build_object('ok', false, 'error', 'not_found', 'loop', p_loop, 'item', p_item,
-            'detail', 'nothing of this name is set aside');
+            'detail', 'there is no such fault; list them with: towpath fault list');
     end if;
     return jsonb_build_object('ok', true, 'loop', p_loop, 'item', p_item);
 end;

@@ -8,7 +8,7 @@ create or replace function towpath._payload_refusal(p_payload jsonb, p_field tex
 as $$
 begin
     if jsonb_typeof(p_payload) is distinct from 'object' then
-        return towpath._invalid(p_field, 'must be a json object');
+        return towpath._invalid(p_field, 'must be a JSON object');
     end if;
     if not towpath._payload_safe(p_payload) then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', p_field,
@@ -21,7 +21,7 @@ begin
     end if;
     if not towpath._payload_small(p_payload) then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', p_field,
-            'detail', format('%s bytes are more than 65536; store the data with towpath.payload_put and pass its reference',
+            'detail', format('%s bytes exceed the limit of 65536; store the data with towpath.payload_put and pass its reference',
                              pg_column_size(p_payload)));
     end if;
     return null;

@@ -18,7 +18,7 @@ begin
         return _refusal;
     end if;
     if octet_length(p_wrapped) is distinct from 60 then
-        return towpath._invalid('wrapped', 'a wrapped key has 60 bytes: nonce, key and tag; towpath payload key rotate makes one');
+        return towpath._invalid('wrapped', 'a wrapped key must have 60 bytes: nonce, key and tag; create one with: towpath payload key rotate');
     end if;
     insert into towpath.payload_key (project, wrapped, created_by) values (p_project, p_wrapped, _actor)
     returning key_id into _key_id;
@@ -53,7 +53,7 @@ begin
       into _keys, _erased from towpath.payload_key k;
     if _erased = 0 then
         return jsonb_build_object('ok', false, 'error', 'not_found', 'project', p_project, 'detail',
-            format('project %s has no key that could be erased; towpath payload key list shows them', p_project));
+            format('project %s has no key to erase; list keys with: towpath payload key list', p_project));
     end if;
     truncate towpath.payload_key;
     insert into towpath.payload_key (key_id, project, wrapped, created_at, created_by, erased_at, erased_by)
@@ -66,7 +66,7 @@ begin
     return jsonb_build_object('ok', true, 'project', p_project, 'erased', _erased);
 exception when lock_not_available then
     return jsonb_build_object('ok', false, 'error', 'conflict', 'project', p_project, 'detail',
-        'a transaction that reads or stores payloads stays open; end it or try again');
+        'an open transaction reads or stores payloads; end it, or try again later');
 end;
 $$;
 

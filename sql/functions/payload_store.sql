@@ -30,7 +30,7 @@ begin
         return towpath._invalid('project', 'must be 1 to 64 letters, digits, _ . and -');
     elsif p_key.erased_at is not null then
         return jsonb_build_object('ok', false, 'error', 'conflict', 'project', p_project, 'detail',
-            format('the key of project %s was erased at %s; an administrator makes a new one with: '
+            format('the key of project %s was erased at %s; an administrator can create a new one with: '
                    'towpath payload key rotate %s', p_project, p_key.erased_at, p_project));
     end if;
     return null;
@@ -61,31 +61,31 @@ begin
         _field := 'data'; _detail := 'must not be null';
     elsif _bytes > towpath._payload_bytes_max() then
         _field := 'data';
-        _detail := format('%s bytes are more than %s; keep them in an object store and pass a reference to it', _bytes,
+        _detail := format('%s bytes exceed the limit of %s; store them in an object store and pass a reference', _bytes,
                           towpath._payload_bytes_max());
     elsif coalesce(p_content_type, '') !~ '^[!-~][ -~]{0,199}$' then
         _field := 'content_type'; _detail := 'must be 1 to 200 printable characters';
     elsif towpath._uuid7_at(_id) not between _now - interval '1 hour' and _now + interval '1 hour' then
-        _field := 'payload_id'; _detail := 'must be the answer of fn_payload_prepare, less than an hour old';
+        _field := 'payload_id'; _detail := 'must be an id from fn_payload_prepare, less than an hour old';
     end if;
     if _field is not null then
         return towpath._invalid(_field, _detail);
     end if;
     if _key.key_id is not null and p_key_id is null then
         return jsonb_build_object('ok', false, 'error', 'conflict', 'project', p_project, 'detail',
-            format('project %s stores encrypted payloads only, and the cipher is not in the database; '
+            format('project %s encrypts its payloads, which the database cannot do; '
                    'store it over HTTP, with the Rust library or with: towpath payload put --project %s', p_project, p_project));
     elsif p_key_id is not null and not exists (
             select 1 from towpath.payload_key k
              where k.key_id = p_key_id and k.project = p_project and k.erased_at is null) then
         return jsonb_build_object('ok', false, 'error', 'conflict', 'project', p_project,
-            'detail', format('project %s has no key %s any more; encrypt it again', p_project, p_key_id));
+            'detail', format('key %s of project %s is gone; encrypt the payload with the current key', p_key_id, p_project));
     end if;
     insert into towpath.payload (payload_id, project, key_id, content_type, data, created_at, created_by)
     values (_id, p_project, p_key_id, p_content_type, p_data, _now, p_created_by)
     on conflict do nothing;
     if not found then
-        return jsonb_build_object('ok', false, 'error', 'conflict', 'detail', format('payload:%s is there already', _id));
+        return jsonb_build_object('ok', false, 'error', 'conflict', 'detail', format('payload:%s already exists', _id));
     end if;
     return jsonb_build_object('ok', true, 'payload_ref', 'payload:' || _id);
 end;
@@ -113,7 +113,7 @@ begin
         select * into _key from towpath.payload_key k where k.key_id = _payload.key_id;
         if _key.wrapped is null then
             return jsonb_build_object('ok', false, 'error', 'not_found', 'detail',
-                format('%s cannot be read any more: the key of project %s was erased', p_ref, _payload.project));
+                format('%s can no longer be read: the key of project %s was erased', p_ref, _payload.project));
         end if;
     end if;
     return jsonb_build_object('ok', true, 'payload_ref', p_ref, 'project', _payload.project,
@@ -163,10 +163,10 @@ declare
 begin
     if _answer -> 'ok' = 'true' and _answer ->> 'key_id' is not null then
         _answer := jsonb_build_object('ok', false, 'error', 'conflict', 'detail',
-            format('%s is encrypted, and the cipher is not in the database; read it with: towpath payload get %s', ref, ref));
+            format('%s is encrypted, and the database cannot decrypt it; read it with: towpath payload get %s', ref, ref));
     elsif _answer -> 'ok' = 'true' and _answer ->> 'content_type' <> 'application/json' then
         _answer := jsonb_build_object('ok', false, 'error', 'conflict', 'detail',
-            format('%s is %s and not JSON; read it with: towpath payload get %s', ref, _answer ->> 'content_type', ref));
+            format('%s is %s, not JSON; read it with: towpath payload get %s', ref, _answer ->> 'content_type', ref));
     end if;
     if _answer -> 'ok' <> 'true' then
         perform towpath._raise_refusal(_answer, 'payload_get');
@@ -219,7 +219,7 @@ begin
     _refusal := towpath._executor_token_refusal(_token);
     if _refusal is null and not _token.may_enqueue then
         _refusal := jsonb_build_object('ok', false, 'error', 'not_authorised',
-            'detail', format('this token of %s may not enqueue, and so stores no payloads', _token.executor_id));
+            'detail', format('this token of %s is not allowed to enqueue, and therefore not to store payloads', _token.executor_id));
     end if;
     return coalesce(_refusal, towpath._payload_put(p_data, p_content_type, p_project, 'executor:' || _token.executor_id,
                                                    p_payload_id, p_key_id));
@@ -245,7 +245,7 @@ begin
         perform towpath.fn_audit_record(_actor, 'payload get', p_ref, null, 'ok');
     elsif _answer ->> 'created_by' <> session_user then
         return jsonb_build_object('ok', false, 'error', 'not_authorised', 'detail',
-            format('%s may not read %s; whoever stored it may, an administrator, and the worker of a job that names it',
+            format('%s is not allowed to read %s; only its producer, an administrator and the worker of a job that references it are',
                    session_user, p_ref));
     end if;
     return _answer;
@@ -301,7 +301,7 @@ begin
     select j.payload_ref into _ref from towpath.job j where j.job_id = p_job_id;
     if towpath._payload_id(_ref) is null then
         return jsonb_build_object('ok', false, 'error', 'not_found', 'detail',
-            format('job %s names no stored payload: its payload_ref is %s', p_job_id, coalesce(to_jsonb(_ref)::text, 'null')));
+            format('job %s references no stored payload: its payload_ref is %s', p_job_id, coalesce(to_jsonb(_ref)::text, 'null')));
     end if;
     return towpath._payload_read(_ref);
 end;

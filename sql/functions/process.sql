@@ -97,7 +97,7 @@ begin
     returning a.job_id into _job_id;
     if found then
         -- While the substrate's gate is closed the job stays, and finds its attempt ended.
-        perform towpath._job_end(_job_id, 'cancelled', 'its process ended: ' || p_state, 'process');
+        perform towpath._job_end(_job_id, 'cancelled', 'its process has ended: ' || p_state, 'process');
     end if;
     update towpath.process p set state = p_state, finished_at = p_now, next_check_at = null
      where p.process_id = p_process.process_id and p.finished_at is null;
@@ -252,12 +252,12 @@ begin
     select * into _kind from towpath.process_kind k where k.process_kind = p_process_kind;
     if not found then
         return jsonb_build_object('ok', false, 'error', 'not_found', 'process_kind', p_process_kind,
-            'detail', 'no process kind has this name; fn_process_kind_put makes one');
+            'detail', 'there is no such process kind; register it with fn_process_kind_put');
     end if;
     if not towpath._producer_may(_kind.task_kind, 'PG_worker') then
         return jsonb_build_object('ok', false, 'error', 'not_authorised',
             'producer', session_user, 'job_kind', _kind.task_kind, 'executor', 'PG_worker',
-            'detail', format('%s may not start %s: it needs a producer grant for %s jobs of PG_worker',
+            'detail', format('%s is not allowed to start %s: it needs a producer grant for %s jobs of PG_worker',
                              session_user, p_process_kind, _kind.task_kind));
     end if;
     _refusal := coalesce(
@@ -266,13 +266,13 @@ begin
         towpath._moment_refusal(p_check_at, 'check_at'),
         towpath._moment_refusal(p_deadline_at, 'deadline_at'),
         case when p_max_attempts not between 1 and 1000 then
-            towpath._invalid('max_attempts', 'must lie between 1 and 1000') end,
+            towpath._invalid('max_attempts', 'must be between 1 and 1000') end,
         towpath._name_or_null_refusal(p_actor, 'actor'));
     if _refusal is not null then
         return _refusal;
     end if;
     if p_deadline_at <= greatest(p_check_at, towpath.fn_now()) then
-        return towpath._invalid('deadline_at', 'must lie after the start');
+        return towpath._invalid('deadline_at', 'must be after the start');
     end if;
     return null;
 end;

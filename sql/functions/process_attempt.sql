@@ -33,7 +33,7 @@ begin
     if _attempt.outcome is not null or _attempt.begun_at is not null then
         return jsonb_build_object('ok', false, 'error', 'lease_lost',
             'detail', format('attempt %s of process %s %s', p_attempt_no, p_process.process_id,
-                coalesce('has ended: ' || _attempt.outcome, 'was begun already by ' || _attempt.worker)));
+                coalesce('has ended: ' || _attempt.outcome, 'was already started by ' || _attempt.worker)));
     end if;
     if not towpath._gate_open('process.enabled') then
         return towpath._gate_refusal('process.enabled');
@@ -81,13 +81,13 @@ begin
     end if;
     if _attempt.begun_at is null and p_outcome = 'accepted' then
         return jsonb_build_object('ok', false, 'error', 'conflict',
-            'detail', format('attempt %s of process %s was never begun', p_attempt_no, p_process.process_id));
+            'detail', format('attempt %s of process %s was never started', p_attempt_no, p_process.process_id));
     end if;
     if _attempt.outcome not in ('lost', 'superseded') or exists (
         select 1 from towpath.process_fact f
          where f.process_id = p_process.process_id and f.attempt_no = p_attempt_no and f.fact = 'late') then
         return jsonb_build_object('ok', false, 'error', 'lease_lost',
-            'detail', format('attempt %s of process %s has ended already', p_attempt_no, p_process.process_id));
+            'detail', format('attempt %s of process %s has already ended', p_attempt_no, p_process.process_id));
     end if;
 
     _late := _attempt.outcome is not null or p_process.finished_at is not null;
@@ -188,7 +188,7 @@ begin
         refusal := jsonb_build_object('ok', false, 'error', 'not_found', 'process_id', p_process_id);
     elsif process.in_database then
         refusal := jsonb_build_object('ok', false, 'error', 'not_authorised', 'process_id', p_process_id,
-            'detail', format('processes of kind %s are moved by their own functions', process.process_kind));
+            'detail', format('only its own functions may change a process of kind %s', process.process_kind));
     end if;
 end;
 $$;
@@ -231,7 +231,7 @@ declare
 begin
     if p_seconds not between 1 and 86400 then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'seconds',
-                                  'detail', 'must lie between 1 and 86400');
+                                  'detail', 'must be between 1 and 86400');
     end if;
     select * into _found from towpath._process_outside(p_process_id);
     if _found.refusal is not null then
@@ -269,7 +269,7 @@ declare
 begin
     if p_outcome is null or p_outcome not in ('accepted', 'transient', 'permanent', 'uncertain') then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'outcome',
-                                  'detail', 'one of accepted, transient, permanent, uncertain');
+                                  'detail', 'must be must be one of accepted, transient, permanent, uncertain');
     end if;
     if _refusal is not null then
         return _refusal;

@@ -10,7 +10,7 @@ declare
     _function record;
 begin
     if p_name !~ '^[a-z_][a-z0-9_]{0,62}\.[a-z_][a-z0-9_]{0,62}$' then
-        return format('%s is not a name like schema.function', to_jsonb(left(p_name, 200)));
+        return format('%s is not a function name such as schema.function', to_jsonb(left(p_name, 200)));
     end if;
     select p.prosecdef as definer, has_schema_privilege('towpath_owner', n.oid, 'usage') as reachable,
            has_function_privilege('towpath_owner', p.oid, 'execute') as granted
@@ -24,7 +24,7 @@ begin
     elsif not _function.definer then
         return format('%s must be security definer, with a fixed search_path', p_name);
     elsif not _function.reachable then
-        return format('towpath_owner, who calls %s, may not use its schema: grant usage on schema %I to towpath_owner',
+        return format('towpath_owner calls %s but may not use its schema: grant usage on schema %I to towpath_owner',
                       p_name, split_part(p_name, '.', 1));
     elsif not _function.granted then
         return format('towpath_owner, who calls %s, may not: grant execute on function %s(jsonb) to towpath_owner',
@@ -77,7 +77,7 @@ begin
     if (_old.supervisor is null) <> (_new.supervisor is null) and exists (
         select 1 from towpath.process p where p.process_kind = p_process_kind and p.finished_at is null) then
         return jsonb_build_object('ok', false, 'error', 'conflict',
-            'detail', 'unfinished processes of the kind are supervised the other way; wait for their end');
+            'detail', 'unfinished processes of this kind use the other kind of supervision; wait until they end');
     end if;
     insert into towpath.process_kind as k
     values (p_process_kind, _new.supervisor, _new.recorder, _new.task_kind, _new.db_function, _new.before_handler,

@@ -56,7 +56,7 @@ begin
     end if;
     if p_resolution is null or p_resolution not in ('succeeded', 'retry', 'gave_up') then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'resolution',
-                                  'detail', 'one of succeeded, retry, gave_up');
+                                  'detail', 'must be must be one of succeeded, retry, gave_up');
     end if;
     _process := towpath._process_lock(p_process_id);
     _now := towpath.fn_now();
@@ -78,7 +78,7 @@ begin
         perform towpath._process_supervise(_process, _now);
     else
         perform towpath._process_end(_process, p_resolution, _attempt_no,
-            jsonb_build_object('why', 'a person decided'), p_actor, _now);
+            jsonb_build_object('why', 'decided by an operator'), p_actor, _now);
     end if;
     return jsonb_build_object('ok', true, 'process_id', p_process_id,
         'state', (select p.state from towpath.process p where p.process_id = p_process_id));

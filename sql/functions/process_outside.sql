@@ -25,11 +25,11 @@ begin
     end if;
     if not exists (select 1 from towpath.process_kind k where k.process_kind = p_process_kind and k.supervisor is null) then
         return jsonb_build_object('ok', false, 'error', 'not_found', 'process_kind', p_process_kind,
-            'detail', 'no kind that is supervised from outside has this name');
+            'detail', 'there is no such externally supervised process kind');
     end if;
     if coalesce(p_lease_seconds, 30) not between 1 and 3600 then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'lease_seconds',
-                                  'detail', 'must lie between 1 and 3600');
+                                  'detail', 'must be between 1 and 3600');
     end if;
     for _process in
         select * from towpath.process p
@@ -89,10 +89,10 @@ begin
     end if;
     if _do is null or _do not in ('attempt', 'wait', 'succeed', 'give_up', 'invalid', 'hold') then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'do',
-                                  'detail', 'one of attempt, wait, succeed, give_up, invalid, hold');
+                                  'detail', 'must be must be one of attempt, wait, succeed, give_up, invalid, hold');
     end if;
     if _do = 'wait' and p_decision->>'check_at' is null then
-        return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'check_at', 'detail', 'say until when');
+        return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'check_at', 'detail', 'check_at is required for wait');
     end if;
     select * into _found from towpath._process_outside(p_process_id);
     if _found.refusal is not null then
@@ -103,7 +103,7 @@ begin
     select max(f.fact_no) into _generation from towpath.process_fact f where f.process_id = p_process_id;
     if _process.state <> 'open' or _generation is distinct from p_generation then
         return jsonb_build_object('ok', false, 'error', 'conflict', 'process_id', p_process_id, 'state', _process.state,
-            'generation', _generation, 'detail', 'something happened since you looked; look again');
+            'generation', _generation, 'detail', 'the process has changed since it was claimed; claim it again');
     end if;
     if _do = 'attempt' then
         if exists (select 1 from towpath.process_attempt a where a.process_id = p_process_id and a.outcome is null) then
@@ -117,7 +117,7 @@ begin
     elsif _do = 'hold' then
         perform towpath._process_hold(_process,
             (select max(a.attempt_no) from towpath.process_attempt a where a.process_id = p_process_id),
-            coalesce(p_decision->>'why', 'the supervisor asks'), _now);
+            coalesce(p_decision->>'why', 'requested by the supervisor'), _now);
     else
         perform towpath._process_end(_process, case _do when 'succeed' then 'succeeded' when 'give_up' then 'gave_up'
             else 'invalid' end, null, p_decision->'detail', 'supervisor', _now);

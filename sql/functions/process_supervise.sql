@@ -3,7 +3,7 @@
 -- _process_retry: what to do with an open process that has no outstanding attempt, and does it (P07).
 --
 --   nothing tried yet                                    ─▶ an attempt, now
---   the last attempt failed for good                     ─▶ gave_up
+--   the last attempt failed permanently                     ─▶ gave_up
 --   nobody knows whether it took effect, and the other
 --   side does not honour the key                         ─▶ by the kind: held, or an attempt
 --   as many attempts as may reach the other side         ─▶ gave_up
@@ -38,7 +38,7 @@ begin
 
     if _last.outcome = 'permanent' then
         perform towpath._process_end(p_process, 'gave_up', _last.attempt_no,
-            jsonb_build_object('why', 'the last attempt failed for good'), 'supervisor', p_now);
+            jsonb_build_object('why', 'the last attempt failed permanently'), 'supervisor', p_now);
         return 'gave_up';
     end if;
     if (_last.outcome = 'uncertain' or _last.outcome = 'lost' and _last.begun_at is not null)
@@ -46,7 +46,7 @@ begin
        and not exists (select 1 from towpath.process_fact f where f.process_id = p_process.process_id
                           and f.fact = 'resolved' and f.attempt_no = _last.attempt_no) then
         perform towpath._process_hold(p_process, _last.attempt_no,
-            'nobody knows whether the last attempt took effect, and repeating it could do it twice', p_now);
+            'the last attempt has an unknown outcome, and a retry could take effect twice', p_now);
         return 'hold';
     end if;
     _due := case when _last.outcome = 'lost' then p_now
@@ -56,8 +56,8 @@ begin
     if _counted >= p_process.max_attempts or _due >= p_process.deadline_at then
         perform towpath._process_end(p_process, 'gave_up', _last.attempt_no,
             jsonb_build_object('attempts', _counted, 'why', case when _counted >= p_process.max_attempts
-                then format('%s of %s attempts are used', _counted, p_process.max_attempts)
-                else 'the next attempt would come after the deadline' end), 'supervisor', p_now);
+                then format('all attempts are used: %s of %s', _counted, p_process.max_attempts)
+                else 'the next attempt would be after the deadline' end), 'supervisor', p_now);
         return 'gave_up';
     end if;
     return case when towpath._process_attempt(p_process, _due, p_now) is null then 'wait' else 'attempt' end;
@@ -77,7 +77,7 @@ begin
     _process := towpath._process_lock(towpath._uuid_read(payload->>'process_id'));
     _now := towpath.fn_now();
     if _process.process_id is null or not _process.in_database then
-        return towpath._envelope_invalid(format('there is no process %s that a function supervises',
+        return towpath._envelope_invalid(format('there is no process %s with a function as its supervisor',
                                                 coalesce(left(payload->>'process_id', 200), 'null')));
     end if;
     perform towpath._process_expire(_process, _now);
@@ -117,7 +117,7 @@ begin
         return true;
     end if;
     perform towpath._process_end(p_process, 'gave_up', null, jsonb_build_object('why', case p_process.state
-        when 'held' then 'the deadline passed and nobody had decided' else 'the deadline passed' end), 'deadline', p_now);
+        when 'held' then 'the deadline passed without a decision' else 'the deadline passed' end), 'deadline', p_now);
     return true;
 exception when others then
     get stacked diagnostics _why = message_text;
@@ -184,7 +184,7 @@ begin
         exception when query_canceled then
             -- A statement timeout: the process that used the time must not be the first again.
             perform towpath._process_check(_process, _now + interval '5 minutes');
-            perform towpath._task_error('supervisor', 'the supervisor was cancelled: it took too long', null, null, null,
+            perform towpath._task_error('supervisor', 'the supervisor timed out', null, null, null,
                 'towpath.fn_process_scan', _process.process_id, null, jsonb_build_object('process_kind', _process.process_kind));
             return jsonb_build_object('ok', true, 'checked', _checked, 'failed', _failed + 1, 'more', true,
                                       'next_check_at', null);

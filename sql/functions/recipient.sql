@@ -64,7 +64,7 @@ declare
     _answer jsonb;
 begin
     if jsonb_typeof(p_event) is distinct from 'object' then
-        return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'event', 'detail', 'must be a json object');
+        return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'event', 'detail', 'must be a JSON object');
     end if;
     if p_event ? 'event_id' and not p_event ? 'event_domain' then
         select * into _event from towpath.event_outbox o where o.event_id = (p_event ->> 'event_id')::uuid;
@@ -74,7 +74,7 @@ begin
     else
         if p_event ->> 'event_domain' is null or p_event ->> 'event_type' is null then
             return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'event',
-                                      'detail', 'event_domain and event_type are needed, or the event_id of a stored event');
+                                      'detail', 'event_domain and event_type, or the event_id of a stored event, are required');
         end if;
         _answer := towpath._event_refusal(p_event ->> 'event_domain', p_event ->> 'event_type', p_event ->> 'event_stream',
             p_event ->> 'subject_table', null, null, session_user, coalesce(p_event -> 'payload', '{}'), null, null);

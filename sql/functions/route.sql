@@ -14,24 +14,24 @@ declare
 begin
     if p_target_kind is null or p_target_kind not in ('job', 'stream', 'webhook') then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'target_kind',
-                                  'detail', 'one of job, stream, webhook');
+                                  'detail', 'must be one of job, stream, webhook');
     elsif jsonb_typeof(p_target) is distinct from 'object' then
-        _detail := 'must be a json object';
+        _detail := 'must be a JSON object';
     elsif exists (select 1 from jsonb_object_keys(p_target) k where k <> all (_known)) then
-        _detail := format('unknown key %s; known are %s',
+        _detail := format('unknown key %s; known keys: %s',
             (select k from jsonb_object_keys(p_target) k where k <> all (_known) limit 1), array_to_string(_known, ', '));
     elsif towpath._payload_refusal(p_target, 'target') is not null then
         return towpath._payload_refusal(p_target, 'target');
     elsif p_target_kind = 'job' then
         _detail := case
-            when coalesce(p_target ->> 'priority', '0') !~ '^[0-9]{1,9}$' then 'priority must lie between 0 and 32767'
-            when coalesce(p_target ->> 'max_attempts', '1') !~ '^[1-9][0-9]{0,8}$' then 'max_attempts must lie between 1 and 1000'
+            when coalesce(p_target ->> 'priority', '0') !~ '^[0-9]{1,9}$' then 'priority must be between 0 and 32767'
+            when coalesce(p_target ->> 'max_attempts', '1') !~ '^[1-9][0-9]{0,8}$' then 'max_attempts must be between 1 and 1000'
             when jsonb_typeof(coalesce(p_target -> 'from_payload', '{}')) <> 'object'
                  or exists (select 1 from jsonb_each(case when jsonb_typeof(p_target -> 'from_payload') = 'object'
                                                           then p_target -> 'from_payload' else '{}' end) f
                              where f.key not in ('priority', 'scheduled_at', 'target_ref', 'payload_ref', 'run_id')
                                 or jsonb_typeof(f.value) <> 'string')
-                then 'from_payload maps priority, scheduled_at, target_ref, payload_ref or run_id to a key of the payload'
+                then 'from_payload must map priority, scheduled_at, target_ref, payload_ref or run_id to a key of the payload'
             end;
         if _detail is null then
             -- What does not come from an event's payload must be valid by itself.
@@ -43,7 +43,7 @@ begin
             when coalesce(p_target ->> 'stream', '') !~ '^[^/[:space:]][^[:cntrl:]]*$'
                  or octet_length(p_target ->> 'stream') > 512 or not towpath._text_plain(p_target ->> 'stream')
                  or p_target ->> 'stream' ~ '^(__ds|session:)'
-                then 'stream must be the id of a stream, and not one that Towpath keeps for itself'
+                then 'stream must be a stream id that is not reserved by Towpath'
             when coalesce(p_target ->> 'project', 'default') !~ '^[A-Za-z0-9_.-]{1,64}$'
                 then 'project must be 1 to 64 letters, digits, _ . and -'
             end;
@@ -53,14 +53,14 @@ begin
                  or not towpath._ref_fits(p_target ->> 'url')
                 then 'url must be http or https, with a host and without a user name'
             when coalesce(p_target ->> 'timeout_seconds', '15') !~ '^([1-9]|[1-5][0-9]|60)$'
-                then 'timeout_seconds must lie between 1 and 60'
+                then 'timeout_seconds must be between 1 and 60'
             when jsonb_typeof(coalesce(p_target -> 'headers', '{}')) <> 'object'
                  or exists (select 1 from jsonb_each(case when jsonb_typeof(p_target -> 'headers') = 'object'
                                                           then p_target -> 'headers' else '{}' end) h
                              where h.key !~ '^[A-Za-z0-9-]{1,100}$' or jsonb_typeof(h.value) <> 'string'
                                 or not towpath._ref_fits(h.value #>> '{}')
                                 or h.key ~* '^(webhook-.*|host|content-length|content-type|transfer-encoding|connection)$')
-                then 'headers is an object of strings, without the headers that the sender sets itself'
+                then 'headers must be an object of strings, without the headers that the sender sets itself'
             end;
     end if;
     return case when _detail is not null then
@@ -109,13 +109,13 @@ begin
         _domain := coalesce(_domain, _worker.event_domain);
         if _domain <> _worker.event_domain then
             return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'event_domain',
-                'detail', format('the worker %s reads the domain %s only', p_worker_name, _worker.event_domain));
+                'detail', format('route worker %s handles only the domain %s', p_worker_name, _worker.event_domain));
         end if;
     end if;
     select * into _old from towpath.outbound_route r where r.route_name = p_route_name;
     if _old.retired_at is not null or _old.worker_no <> _worker.worker_no or _old.target_kind <> p_target_kind then
         return jsonb_build_object('ok', false, 'error', 'conflict', 'route_name', p_route_name,
-            'detail', 'a route keeps its worker and its kind of target, and a retired name is not used again');
+            'detail', 'the worker and target kind of a route cannot change, and the name of a retired route cannot be reused');
     end if;
     if p_target_kind = 'webhook' then
         insert into towpath.delivery_target (target_key)
@@ -165,7 +165,7 @@ begin
     if p_mode is null or p_mode not in ('off', 'dry_run', 'live')
        or coalesce(btrim(p_actor), '') = '' or coalesce(btrim(p_reason), '') = '' then
         return jsonb_build_object('ok', false, 'error', 'invalid',
-            'detail', 'mode is off, dry_run or live; say who changes it (actor) and why (reason)');
+            'detail', 'mode must be off, dry_run or live; actor and reason are required');
     end if;
     _refusal := coalesce(towpath._name_refusal(p_actor, 'actor'), towpath._note_refusal(p_reason, 'reason'));
     if _refusal is not null then
@@ -180,7 +180,7 @@ begin
     if p_mode = 'live' and _route.target_kind = 'webhook' then
         if not exists (select 1 from towpath.route_secret s where s.route_no = _route.route_no) then
             return jsonb_build_object('ok', false, 'error', 'conflict', 'route_name', p_route_name,
-                'detail', 'a webhook is sent signed; give the route a signing key with fn_route_secret_rotate first');
+                'detail', 'webhooks are signed; create a signing key with fn_route_secret_rotate first');
         end if;
         update towpath.delivery d set next_at = _now
          where d.delivery_id = any(array(
@@ -252,7 +252,7 @@ declare
 begin
     if _key !~ '^whsec_[A-Za-z0-9+/]{32,88}={0,2}$' or coalesce(p_overlap_seconds, -1) not between 0 and 2592000 then
         return jsonb_build_object('ok', false, 'error', 'invalid',
-            'detail', 'a signing key is whsec_ and 24 to 64 bytes in base64; the overlap is 0 to 2592000 seconds');
+            'detail', 'a signing key must be whsec_ and 24 to 64 bytes in base64; the overlap must be 0 to 2592000 seconds');
     end if;
     if towpath._name_or_null_refusal(p_actor, 'actor') is not null then
         return towpath._name_or_null_refusal(p_actor, 'actor');
@@ -261,7 +261,7 @@ begin
      where r.route_name = p_route_name and r.target_kind = 'webhook' and r.retired_at is null;
     if not found then
         return jsonb_build_object('ok', false, 'error', 'not_found', 'route_name', p_route_name,
-                                  'detail', 'no webhook route has this name');
+                                  'detail', 'there is no such webhook route');
     end if;
     insert into towpath.route_secret as s (route_no, secret, changed_by, changed_at)
     values (_route_no, _key, coalesce(p_actor, session_user), _now)
@@ -299,8 +299,8 @@ begin
     if _route.retired_at is not null or _route.target_kind <> 'webhook' or _secret.secret is null then
         return jsonb_build_object('ok', false, 'error', 'conflict', 'route_name', p_route_name, 'detail', case
             when _route.retired_at is not null then 'retired'
-            when _route.target_kind <> 'webhook' then 'only a webhook can be tried out; for the rest see: towpath events explain'
-            else format('no signing key; give it one with: towpath routes rotate %s', p_route_name) end);
+            when _route.target_kind <> 'webhook' then 'only webhooks can be tested; for other routes use: towpath events explain'
+            else format('the route has no signing key; create one with: towpath routes rotate %s', p_route_name) end);
     end if;
     _event.event_id := _event_id;
     _event.event_domain := coalesce(_route.event_domain, 'towpath');

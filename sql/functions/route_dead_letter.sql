@@ -5,7 +5,7 @@
 -- delivers nothing, so it resolves only what failed in a dry run (E07).
 --
 -- Answers: {ok, dead_letter_id, decision, generation, resolved, detail}; gate_closed, invalid,
--- not_found, conflict (resolved already, or the route is off).
+-- not_found, conflict (already resolved, or the route is off).
 create or replace function towpath.fn_route_dead_letter_replay(p_dead_letter_id uuid, p_actor text) returns jsonb
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
@@ -26,7 +26,7 @@ begin
     _refusal := towpath._route_replay_refusal(_route, p_actor);
     if _refusal is null and _letter.resolved_at is not null then
         _refusal := jsonb_build_object('ok', false, 'error', 'conflict', 'dead_letter_id', p_dead_letter_id,
-                                       'state', _letter.resolution, 'detail', 'resolved already');
+                                       'state', _letter.resolution, 'detail', 'already resolved');
     end if;
     if _refusal is not null then
         return _refusal;
@@ -89,7 +89,7 @@ $$;
 
 -- fn_route_dead_letter_resolve: closes a dead letter without a replay, with the reason.
 --
--- Answers: {ok, dead_letter_id}; invalid, not_found, conflict (resolved already).
+-- Answers: {ok, dead_letter_id}; invalid, not_found, conflict (already resolved).
 create or replace function towpath.fn_route_dead_letter_resolve(
     p_dead_letter_id uuid, p_actor text, p_resolution text) returns jsonb
     language plpgsql security definer
@@ -112,7 +112,7 @@ begin
     end if;
     if exists (select 1 from towpath.route_dead_letter d where d.dead_letter_id = p_dead_letter_id) then
         return jsonb_build_object('ok', false, 'error', 'conflict', 'dead_letter_id', p_dead_letter_id,
-                                  'detail', 'resolved already');
+                                  'detail', 'already resolved');
     end if;
     return jsonb_build_object('ok', false, 'error', 'not_found', 'dead_letter_id', p_dead_letter_id);
 end;

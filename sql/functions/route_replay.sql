@@ -125,7 +125,7 @@ begin
         return _refusal;
     end if;
     if p_after_position is null or p_to_position is null or p_after_position < 0 then
-        return jsonb_build_object('ok', false, 'error', 'invalid', 'detail', 'after_position and to_position are needed');
+        return jsonb_build_object('ok', false, 'error', 'invalid', 'detail', 'after_position and to_position are required');
     end if;
     for _event in
         select p.position, o::towpath.event_outbox as event, h.recipients
@@ -196,7 +196,7 @@ begin
      where p.event_id = p_event_id;
     if not found then
         return jsonb_build_object('ok', false, 'error', 'not_found', 'event_id', p_event_id,
-                                  'detail', 'no such event, or it has no position yet');
+                                  'detail', 'there is there is no such event, or it has no position yet');
     end if;
     select * into _done from towpath._route_replay_one(_route, _event, null, _now);
     if _done.decision = 'failed' then

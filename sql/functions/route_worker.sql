@@ -309,7 +309,7 @@ begin
     end if;
     if current_setting('transaction_isolation') <> 'read committed' then
         return jsonb_build_object('ok', false, 'error', 'conflict',
-            'detail', 'a pass needs read committed, to see where the last one stopped');
+            'detail', 'routing requires a read committed transaction');
     end if;
     select * into _worker from towpath.route_worker w where w.worker_name = p_worker_name;
     if not found then
@@ -428,7 +428,7 @@ begin
     if p_worker_name is null or p_worker_name !~ '^[a-z0-9][a-z0-9_.-]{0,99}$'
        or coalesce(p_slices, 0) not between 1 and 64 or p_from_position < 0 then
         return jsonb_build_object('ok', false, 'error', 'invalid',
-            'detail', 'worker_name is lower case letters, digits, . _ and -; slices lie between 1 and 64');
+            'detail', 'worker_name must be lower-case letters, digits, . _ and -; slices must be between 1 and 64');
     end if;
     _refusal := coalesce(towpath._name_or_null_refusal(p_actor, 'actor'),
                          towpath._name_or_null_refusal(p_event_domain, 'event_domain'));
@@ -444,7 +444,7 @@ begin
         returning * into _worker;
     elsif p_event_domain is not null and p_event_domain is distinct from _worker.event_domain then
         return jsonb_build_object('ok', false, 'error', 'conflict', 'worker_name', p_worker_name,
-            'detail', format('the worker reads %s for life; register another one',
+            'detail', format('the worker handles %s, which cannot change; register another one',
                              coalesce('the domain ' || _worker.event_domain, 'every domain')));
     else
         perform 1 from towpath.route_worker_cursor c where c.worker_no = _worker.worker_no order by c.slice for update;

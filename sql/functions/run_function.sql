@@ -26,11 +26,11 @@ declare
 begin
     if function_name is null or function_name !~ '^[a-z_][a-z0-9_]{0,62}\.[a-z_][a-z0-9_]{0,62}$' then
         _word := 'invalid';
-        _why := format('%s is not the name of a function; write schema.function in lower case, without arguments',
+        _why := format('%s is not a function name; use schema.function in lower case, without arguments',
                        coalesce(to_jsonb(left(function_name, 200))::text, 'null'));
     elsif payload is null or jsonb_typeof(payload) <> 'object' then
         _word := 'invalid';
-        _why := format('the payload of %s must be a json object', function_name);
+        _why := format('the payload of %s must be a JSON object', function_name);
     else
         _schema := split_part(function_name, '.', 1);
         _name := split_part(function_name, '.', 2);
@@ -51,7 +51,7 @@ begin
                            _function.signature, function_name);
         elsif not _function.granted then
             _word := 'not_authorised';
-            _why := format('%s is not granted to worker_service_user by name; if workers should run it: '
+            _why := format('%s is not granted to worker_service_user; to let workers run it: '
                            'grant execute on function %s to worker_service_user',
                            _function.signature, _function.signature);
         elsif not has_schema_privilege(current_user, _schema, 'usage') then
@@ -79,7 +79,7 @@ begin
     end;
     if _result is null or jsonb_typeof(_result) <> 'object' or jsonb_typeof(_result->'success') is distinct from 'boolean' then
         return jsonb_build_object('success', false, 'validation_failure_message', '', 'payload', null,
-            'error', format('%s answered no envelope: an object with success is needed', function_name));
+            'error', format('%s did not return a result envelope: an object with success is required', function_name));
     end if;
     return jsonb_build_object('error', '', 'validation_failure_message', '', 'payload', null)
         || jsonb_strip_nulls(_result - 'payload') || jsonb_build_object('payload', _result->'payload');

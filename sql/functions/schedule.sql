@@ -28,7 +28,7 @@ begin
     if p_next_at is null or coalesce(p_catch_up, '') not in ('skip', 'last', 'all')
        or not exists (select 1 from pg_timezone_names z where z.name = p_time_zone) then
         return jsonb_build_object('ok', false, 'error', 'invalid',
-            'detail', 'a schedule needs a name, an expression, a known time zone, a next tick and '
+            'detail', 'a schedule requires a name, an expression, a known time zone, a next tick and '
                       'a catch-up policy (skip, last, all)');
     end if;
     _job := towpath._job_read(p_job);
@@ -105,7 +105,7 @@ begin
     end if;
     if p_tick_at is null or p_next_at is null or p_next_at <= p_tick_at or p_tick_at > towpath.fn_now() then
         return jsonb_build_object('ok', false, 'error', 'invalid',
-            'detail', 'the tick must have come, and the next one must lie after it');
+            'detail', 'the tick must be due, and the next one must be after it');
     end if;
     select * into _schedule from towpath.schedule s where s.name = p_name for update;
     if not found then
@@ -145,7 +145,7 @@ declare
 begin
     if (p_next_at > p_seen_next_at and towpath._moment_fits(p_next_at)) is not true then
         return coalesce(towpath._moment_refusal(p_next_at, 'next_at'),
-                        towpath._invalid('next_at', 'must lie after the tick that is skipped'));
+                        towpath._invalid('next_at', 'must be after the skipped tick'));
     end if;
     update towpath.schedule s set next_at = p_next_at where s.name = p_name and s.next_at = p_seen_next_at;
     if found then

@@ -229,7 +229,7 @@ declare
 begin
     if current_setting('transaction_isolation') <> 'read committed' then
         return jsonb_build_object('ok', false, 'error', 'conflict',
-            'detail', 'the sequencer needs read committed, to see what the last one left');
+            'detail', 'the sequencer requires a read committed transaction');
     end if;
     select * into _tick from towpath.event_tick t order by t.tick_no desc limit 1;
     if _tick.cluster = _cluster and _tick.target is null

@@ -118,7 +118,7 @@ begin
     _refusal := coalesce(
         towpath._owner_refusal(p_lease_owner, 'lease_owner'),
         case when coalesce(p_lease_seconds, 0) not between 1 and 3600 then
-            towpath._invalid('lease_seconds', 'must lie between 1 and 3600') end);
+            towpath._invalid('lease_seconds', 'must be between 1 and 3600') end);
     if _refusal is not null then
         return _refusal;
     end if;

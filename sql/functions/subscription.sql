@@ -39,7 +39,7 @@ create or replace function towpath._executor_kind_refusal(p_executor_id text, p_
 as $$
     select case
         when p_registered is null then jsonb_build_object('ok', false, 'error', 'not_found', 'executor_id', p_executor_id,
-            'detail', format('%s is not registered; register it first: towpath executor add, or fn_consumer_put',
+            'detail', format('%s is not registered; register it first with: towpath executor add, or fn_consumer_put',
                              p_executor_id))
         when p_registered <> p_kind then jsonb_build_object('ok', false, 'error', 'conflict', 'executor_id', p_executor_id,
             'detail', format('%s is registered as %s, not as %s', p_executor_id, p_registered, p_kind))
@@ -74,9 +74,9 @@ declare
         towpath._name_or_null_refusal(p_job_kind, 'job_kind'),
         towpath._name_or_null_refusal(p_event_domain, 'event_domain'),
         case when coalesce(p_priority_floor, -1) not between 0 and 32767 then
-            towpath._invalid('priority_floor', 'must lie between 0 and 32767') end,
+            towpath._invalid('priority_floor', 'must be between 0 and 32767') end,
         case when p_max_parallel not between 1 and 1000000 then
-            towpath._invalid('max_parallel', 'must lie between 1 and 1000000, or be null for no limit') end,
+            towpath._invalid('max_parallel', 'must be between 1 and 1000000, or null for no limit') end,
         towpath._note_refusal(p_notes, 'notes'),
         towpath._name_refusal(_actor, 'actor'));
 begin
@@ -173,7 +173,7 @@ begin
     select count(*) into _held from towpath._job_now v where v.subscription_no in (_no, -_no) and v.state in (1, 2);
     if _held > 0 then
         return jsonb_build_object('ok', false, 'error', 'conflict', 'subscription_id', p_subscription_id,
-            'held', _held, 'detail', 'jobs are leased under it; disable it and let them finish');
+            'held', _held, 'detail', 'it has leased jobs; disable it and let them finish');
     end if;
     delete from towpath.job_subscription s where s.subscription_id = p_subscription_id;
     delete from towpath.job_parallel p where p.subscription_no = _no;
@@ -226,7 +226,7 @@ begin
     if exists (select 1 from towpath.job_subscription s
                 where s.executor_id = p_executor_id and s.executor_kind::text <> p_executor) then
         return jsonb_build_object('ok', false, 'error', 'conflict', 'executor_id', p_executor_id,
-            'detail', format('%s has subscriptions as another kind than %s; remove them first', p_executor_id, p_executor));
+            'detail', format('%s has subscriptions with an executor kind other than %s; remove them first', p_executor_id, p_executor));
     end if;
     insert into towpath.consumer_registry as r (executor_id, executor, login_role, notes, registered_by, registered_at)
     values (p_executor_id, p_executor, _login, p_notes, _actor, towpath.fn_now())
@@ -283,9 +283,9 @@ declare
         case when not towpath._executor_known(p_executor) then
             towpath._invalid('executor', towpath._executor_unknown(p_executor)) end,
         case when p_job_kind is null and p_executor is null and p_any_kind is not true then
-            towpath._invalid('job_kind', 'name a kind or an executor, or grant everything with p_any_kind => true') end,
+            towpath._invalid('job_kind', 'specify a kind or an executor, or grant everything with p_any_kind => true') end,
         case when p_job_kind is not null and p_any_kind then
-            towpath._invalid('any_kind', 'is not for a grant that names a kind') end,
+            towpath._invalid('any_kind', 'cannot be combined with a kind') end,
         towpath._name_refusal(_actor, 'actor'));
 begin
     if _refusal is not null then

@@ -11,7 +11,7 @@ declare
     _id bigint;
 begin
     if not towpath._payload_safe(_context) or not towpath._payload_small(_context) then
-        _context := jsonb_build_object('dropped', 'the context was too large or held a key that is not allowed');
+        _context := jsonb_build_object('dropped', 'the context was too large or contained a forbidden key');
     end if;
     insert into towpath.task_error (kind, message, job_id, job_attempt, task_type, function_name, process_id,
                                     attempt_no, context)
@@ -40,7 +40,7 @@ declare
 begin
     if p_kind is null or p_kind not in ('validation', 'operational', 'provider', 'refused', 'supervisor') then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'kind',
-            'detail', 'one of validation, operational, provider, refused, supervisor');
+            'detail', 'must be must be one of validation, operational, provider, refused, supervisor');
     end if;
     return jsonb_build_object('ok', true, 'task_error_id', towpath._task_error(
         p_kind, p_message, p_job_id, p_job_attempt, p_task_type, p_function_name,

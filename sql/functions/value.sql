@@ -41,7 +41,7 @@ create or replace function towpath._name_or_null_refusal(p_name text, p_field te
     language plpgsql immutable
 as $$
 begin
-    return towpath._invalid(p_field, case when btrim(p_name) = '' then 'must be null or not blank'
+    return towpath._invalid(p_field, case when btrim(p_name) = '' then 'must be null or non-blank'
                                           else towpath._text_problem(p_name, 200) end);
 end;
 $$;
@@ -60,7 +60,7 @@ create or replace function towpath._key_refusal(p_key text, p_field text) return
     language plpgsql immutable
 as $$
 begin
-    return towpath._invalid(p_field, case when btrim(p_key) = '' then 'must be null or not blank'
+    return towpath._invalid(p_field, case when btrim(p_key) = '' then 'must be null or non-blank'
                                           else towpath._text_problem(p_key, 2000) end);
 end;
 $$;

@@ -121,7 +121,7 @@ as $$
 begin
     raise exception '%.% is append-only', tg_table_schema, tg_table_name
         using errcode = 'insufficient_privilege',
-              hint = 'add a new row instead; history is never rewritten';
+              hint = 'insert a new row instead';
 end;
 $$;
 
@@ -170,21 +170,21 @@ create trigger config_no_truncate
 -- never touches a value: this insert runs once, and later keys come with later files.
 insert into towpath.config (key, kind, value, default_value, min_value, max_value, description) values
     ('queue.job_substrate.enabled', 'gate', 'false', 'false', null, null,
-     'master gate of every fn_job_* function'),
+     'enables jobs: every fn_job_* function'),
     ('queue.worker.enabled', 'gate', 'false', 'false', null, null,
-     'lets workers claim and run jobs'),
+     'enables claiming and running jobs'),
     ('queue.notify.enabled', 'gate', 'false', 'false', null, null,
-     'wakes idle workers by notification; without it they poll'),
+     'enables notifications that wake idle workers; without them workers poll'),
     ('queue.heartbeat.enabled', 'gate', 'false', 'false', null, null,
-     'gate of fn_queue_heartbeat_tick'),
+     'enables heartbeats of executors'),
     ('queue.heartbeat.stale_threshold_seconds', 'number', '300', '300', 1, 86400,
-     'a heartbeat older than this is a warning, older than twice this is stale'),
+     'seconds after which a heartbeat is late; after twice as many it is stale'),
     ('queue.retry.max_attempts_default', 'number', '5', '5', 1, 1000,
-     'attempts a job gets when its producer names no number'),
+     'default number of attempts of a job'),
     ('queue.retry.backoff_base_sec', 'number', '10', '10', 0, 86400,
-     'first retry delay in seconds; it doubles with each attempt, ten times at most'),
+     'first retry delay in seconds; it doubles with each attempt, at most ten times'),
     ('queue.lease.duration_sec', 'number', '300', '300', 1, 86400,
-     'how long a claimed job belongs to its claimer without an extension');
+     'lease of a claimed job in seconds');
 
 -- What a loop could not process: one row per loop and item. The loop skips the item until next_try_at and
 -- continues with the others; once it succeeds the row is deleted. A dropped item is not retried unless an

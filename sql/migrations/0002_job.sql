@@ -404,8 +404,8 @@ begin
     for _column in
         select a.attrelid::regclass as table_name, a.attname,
                case when a.attname in ('payload_json', 'idempotency_key', 'source_ref', 'target_ref', 'payload_ref',
-                                       'run_id', 'traceparent', 'login', 'job_ids', 'error', 'touched_at', 'key_hash',
-                                       'progress_note') then 0 else 10 end as target
+                                       'run_id', 'traceparent', 'login', 'job_ids', 'touched_at', 'key_hash', 'progress_note',
+                                       'error') then 0 else 10 end as target
           from pg_attribute a
          where a.attrelid in ('towpath.job'::regclass, 'towpath.job_run'::regclass, 'towpath.job_live'::regclass,
                               'towpath.job_ready'::regclass)
@@ -809,14 +809,14 @@ create index schedule_due_idx on towpath.schedule (next_at) where not paused;
 
 insert into towpath.config (key, kind, value, default_value, min_value, max_value, description) values
     ('queue.retry.jitter_ratio', 'number', '0', '0', 0, 1,
-     'random extra share of every retry delay; 0 keeps the delays exact'),
+     'random extra fraction of every retry delay; 0 for exact delays'),
     ('queue.retention.clean_after_days', 'number', '7', '7', 1, 365,
      'finished jobs older than this show as cleaned'),
     ('queue.retention.drop_after_days', 'number', '14', '14', 1, 366,
      'partitions of jobs older than this are dropped; dead letters stay'),
     ('queue.retention.partitions_ahead_days', 'number', '7', '7', 1, 31,
-     'how many days ahead partitions are made'),
+     'days of partitions to create ahead'),
     ('queue.retention.chart_days', 'number', '7', '7', 1, 90,
-     'how long per-minute counts are kept for charts'),
+     'days to keep per-minute counts for charts'),
     ('payload.retention.drop_after_days', 'number', '30', '30', 1, 3650,
-     'days of stored payloads older than this are dropped, except what unfinished jobs name');
+     'stored payloads older than this are dropped, except those that unfinished jobs reference');

@@ -178,4 +178,4 @@ create trigger task_error_append_only before update or delete or truncate on tow
 
 insert into towpath.config (key, kind, value, default_value, min_value, max_value, description) values
     ('process.enabled', 'gate', 'false', 'false', null, null,
-     'lets processes start, be supervised and begin attempts; outcomes are recorded even while it is closed');
+     'enables starting and supervising processes and starting attempts; outcomes are recorded even while it is closed');

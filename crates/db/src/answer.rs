@@ -1,4 +1,4 @@
-//! Reads the jsonb answers of public SQL functions.
+//! Parses the jsonb answers of public SQL functions.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -22,8 +22,8 @@ pub(crate) fn read_field<T: DeserializeOwned>(mut answer: Value, field: &str) ->
     from_value(answer[field].take())
 }
 
-/// The value as `T`. One that no type of ours holds, such as a time without an end, becomes the nearest that it
-/// does hold: one row that came around the doors must not take the page of all others away.
+/// The value as `T`. A value that our types cannot hold, such as an infinite time, becomes the nearest one that they
+/// can: one odd row must not hide all others.
 fn from_value<T: DeserializeOwned>(mut value: Value) -> Result<T, Error> {
     T::deserialize(&value).or_else(|_| {
         let text = value.to_string();
@@ -32,7 +32,7 @@ fn from_value<T: DeserializeOwned>(mut value: Value) -> Result<T, Error> {
     })
 }
 
-/// PostgreSQL writes times without an end in lower case, and numbers without one in title case.
+/// PostgreSQL writes infinite times in lower case and infinite numbers in title case.
 fn clamp(value: &mut Value) {
     match value {
         Value::String(text) => match text.as_str() {
@@ -49,7 +49,7 @@ fn clamp(value: &mut Value) {
     }
 }
 
-/// A jsonb answer that is read straight into its type: answers of batches are long.
+/// A jsonb answer that is parsed directly into its type, because batch answers are long.
 pub(crate) type RawAnswer = tokio_postgres::types::Json<Box<RawValue>>;
 
 /// The answer as `T`, or the refusal as an [`Error`].
@@ -67,7 +67,7 @@ pub(crate) fn read_raw<T: DeserializeOwned>(answer: &RawAnswer) -> Result<T, Err
     }
 }
 
-/// The refusal in an answer that is still text.
+/// The refusal in an unparsed answer.
 pub(crate) fn refusal(text: &str) -> Error {
     match serde_json::from_str(text) {
         Ok(answer) => Error::refused(&answer),
@@ -89,14 +89,14 @@ mod tests {
         seconds: f64,
     }
 
-    /// Q22: a row with a time that is none is shown at the edge of time, beside all the others.
+    /// Q22: a row with an infinite time is shown with the largest time, beside all others.
     #[test]
     fn one_odd_value_does_not_hide_the_others() {
         let row = |name: &str, at: &str, seconds: Value| json!({"name": name, "at": at, "seconds": seconds});
         let good = row("infinity", "2026-01-01T00:00:00Z", json!(1.5));
         let odd = row("odd", "infinity", json!("Infinity"));
         let rows: Vec<Row> = read_field(json!({"ok": true, "rows": [good]}), "rows").unwrap();
-        assert_eq!(rows[0].name, "infinity", "what can be read is read as it is");
+        assert_eq!(rows[0].name, "infinity", "a valid value is unchanged");
         let rows: Vec<Row> = read_field(json!({"ok": true, "rows": [good, odd]}), "rows").unwrap();
         assert_eq!(rows[0].seconds, 1.5);
         assert_eq!((rows[1].at.to_string().as_str(), rows[1].seconds), ("9999-12-30T00:00:00Z", f64::MAX));

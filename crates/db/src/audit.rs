@@ -1,4 +1,4 @@
-//! The audit of the dashboard's actions: `sql/functions/audit.sql`.
+//! The audit log of the dashboard: `sql/functions/audit.sql`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,7 @@ use tokio_postgres::types::ToSql;
 use crate::answer::read_field;
 use crate::{Database, Error};
 
-/// One action, as it was written down.
+/// One recorded action.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Audited {
     /// Its number; later actions have higher ones.
@@ -19,17 +19,17 @@ pub struct Audited {
     pub at: Timestamp,
     /// Who.
     pub actor: String,
-    /// What, as the command line would say it: `job cancel`.
+    /// What, as a command: `job cancel`.
     pub action: String,
     /// On what.
     pub target: String,
-    /// The reason that was given.
+    /// The given reason.
     pub detail: Option<String>,
-    /// `ok`, or what went wrong.
+    /// `ok`, or the error.
     pub outcome: String,
 }
 
-/// An action to be written down.
+/// An action to record.
 #[derive(Debug, Clone, Copy)]
 #[expect(missing_docs, reason = "as in Audited")]
 pub struct Audit<'a> {
@@ -42,7 +42,7 @@ pub struct Audit<'a> {
 
 pub(crate) const RECORD: &str = "select towpath.fn_audit_record($1, $2, $3, $4, $5)";
 
-/// An action that is written down in the transaction that does it.
+/// An action that is recorded in its own transaction.
 pub(crate) struct Note {
     actor: String,
     action: String,
@@ -66,15 +66,14 @@ impl Note {
 }
 
 impl Database {
-    /// Writes one action down.
+    /// Records one action.
     pub async fn audit_record(&self, audit: Audit<'_>) -> Result<(), Error> {
         let Audit { actor, action, target, detail, outcome } = audit;
         let answer = self.call(RECORD, &[&actor, &action, &target, &detail, &outcome]).await?;
         read_field::<i64>(answer, "audit_id").map(drop)
     }
 
-    /// This database, whose next call is written down in its own transaction: neither is there without the other.
-    /// The outcome is what comes of it.
+    /// This database, whose next call is recorded in its own transaction with its outcome.
     pub fn auditing(&self, audit: Audit<'_>) -> Database {
         let Audit { actor, action, target, detail, .. } = audit;
         self.with_note(Arc::new(Note {
@@ -86,7 +85,7 @@ impl Database {
         }))
     }
 
-    /// Whether that call was made and written down.
+    /// Whether that call was made and recorded.
     pub fn is_audited(&self) -> bool {
         self.note().is_some_and(Note::is_written)
     }

@@ -17,9 +17,9 @@ pub struct ConfigEntry {
     pub value: String,
     /// What a fresh installation has.
     pub default_value: String,
-    /// What readers use: `false` for a gate, the default for a number that cannot be read.
+    /// The value in effect: if the stored one is invalid, `false` for a gate and the default for a number.
     pub effective_value: String,
-    /// Why the stored value cannot be read, if it cannot.
+    /// Why the stored value is invalid, if it is.
     pub value_error: Option<String>,
     /// What the key does.
     pub description: String,
@@ -56,15 +56,15 @@ pub struct ConfigChange {
     pub new_value: Option<String>,
     /// When.
     pub changed_at: Timestamp,
-    /// Who said they did it.
+    /// The actor.
     pub changed_by: String,
-    /// Why they said they did.
+    /// The reason.
     pub reason: String,
     /// The database user that was connected.
     pub db_user: String,
 }
 
-/// Who changes something, and why. Both are recorded and neither may be blank.
+/// Actor and reason of a change. Both are recorded and neither may be blank.
 #[derive(Debug, Clone, Copy)]
 pub struct Attribution<'a> {
     /// A person or a program.
@@ -73,12 +73,12 @@ pub struct Attribution<'a> {
     pub reason: &'a str,
 }
 
-/// The direction in which a gate is moved.
+/// Open or close.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GateMove {
-    /// Lets work through.
+    /// Enables what it controls.
     Open,
-    /// Stops it.
+    /// Disables it.
     Close,
 }
 

@@ -1,4 +1,4 @@
-//! The way to a database: a pool, opened once, with errors that say what to do.
+//! Database connections: a pool, opened once.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::audit::{Note, RECORD};
 use crate::job::Numbers;
 use crate::{Error, limits, tls};
 
-/// A database that answered and is new enough. Cheap to clone.
+/// A connected database of a supported version. Cheap to clone.
 #[derive(Clone)]
 pub struct Database {
     pool: Pool,
@@ -24,23 +24,25 @@ pub struct Database {
     tls: MakeRustlsConnect,
     numbers: Numbers,
     master_keys: Option<Arc<MasterKeys>>,
-    /// What the next call does, to be written down in its transaction.
+    /// The action of the next call, to be audited in its transaction.
     note: Option<Arc<Note>>,
 }
 
 impl Database {
-    /// Connects, and refuses servers that are too old. Does not look at the schema.
+    /// Connects, and refuses servers that are too old. Does not check the schema.
     pub async fn connect(url: &str) -> Result<Database, Error> {
         let (config, tls) = parse_url(url)?;
         Database::open(config, tls).await
     }
 
-    /// The same database in another role, which the login must be a member of: every connection
-    /// begins as that role and has its privileges alone.
+    /// The same database in another role, which the login must be a member of: every connection starts as that role
+    /// and has only its privileges.
     pub async fn as_role(&self, role: &str) -> Result<Database, Error> {
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
         if role.is_empty() || !role.chars().all(plain) {
-            return Err(Error::Invalid(format!("{role:?} is not the name of a role in lower case")));
+            return Err(Error::Invalid(format!(
+                "invalid role name {role:?}: use lower-case letters, digits and _"
+            )));
         }
         let mut config = self.config.clone();
         let before = config.get_options().unwrap_or_default();
@@ -49,13 +51,13 @@ impl Database {
         self.again(config).await
     }
 
-    /// The same database by another way, counted with this one.
+    /// The same database with another connection, sharing this one's metrics.
     pub(crate) async fn again(&self, config: Config) -> Result<Database, Error> {
         let opened = Database::open(config, self.tls.clone()).await?;
         Ok(Database { numbers: self.numbers.clone(), master_keys: self.master_keys.clone(), ..opened })
     }
 
-    /// The same database, able to read and store payloads of projects that encrypt them.
+    /// The same database, with the keys for encrypted payloads.
     pub fn with_master_keys(mut self, keys: MasterKeys) -> Database {
         self.master_keys = Some(Arc::new(keys));
         self
@@ -76,14 +78,14 @@ impl Database {
                 create: Some(limits::CONNECT_WAIT_MAX),
                 recycle: Some(limits::CONNECT_WAIT_MAX),
             })
-            // The connections used last, whose plans are made and warm.
+            // Prefer recently used connections: their plans are cached.
             .queue_mode(QueueMode::Lifo)
             .build()
             .map_err(|error| Error::Unreachable(error.to_string()))?;
         let client = pool.get().await.map_err(|error| match error {
             deadpool_postgres::PoolError::Backend(error) => Error::unreachable(&error, &whom(&config)),
             other => Error::Unreachable(format!(
-                "cannot connect to {}: {other}; check DATABASE_URL and that the server runs",
+                "cannot connect to {}: {other}; check DATABASE_URL and that the server is running",
                 whom(&config)
             )),
         })?;
@@ -92,12 +94,12 @@ impl Database {
         Ok(Database { pool, config, tls, numbers: Numbers::default(), master_keys: None, note: None })
     }
 
-    /// A connection of the pool, for this crate's own calls.
+    /// A pooled connection, for this crate's own calls.
     pub(crate) async fn client(&self) -> Result<deadpool_postgres::Object, Error> {
         Ok(self.pool.get().await?)
     }
 
-    /// Calls one public SQL function that answers jsonb.
+    /// Calls one public SQL function that returns jsonb.
     pub(crate) async fn call(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Value, Error> {
         if let Some(note) = self.note.as_ref().filter(|note| !note.is_written()) {
             return self.call_noted(note, sql, params).await;
@@ -107,7 +109,7 @@ impl Database {
         Ok(client.query_one(&statement, params).await?.get(0))
     }
 
-    /// The same, with its row in the audit: either both are there or neither is. A refusal is an outcome too.
+    /// The same, with an audit row in the same transaction. A refusal is recorded too.
     async fn call_noted(
         &self,
         note: &Note,
@@ -129,7 +131,7 @@ impl Database {
         Ok(answer)
     }
 
-    /// The same database, whose next call is written down.
+    /// The same database, whose next call is audited.
     pub(crate) fn with_note(&self, note: Arc<Note>) -> Database {
         Database { note: Some(note), ..self.clone() }
     }
@@ -138,7 +140,7 @@ impl Database {
         self.note.as_deref()
     }
 
-    /// What was asked about jobs through this database, in any role.
+    /// Metrics of job calls through this database, in any role.
     pub fn job_numbers(&self) -> &Numbers {
         &self.numbers
     }
@@ -147,29 +149,29 @@ impl Database {
         self.pool.status()
     }
 
-    /// Where this database is, for a connection outside the pool.
+    /// The configuration, for a connection outside the pool.
     pub(crate) fn config(&self) -> &Config {
         &self.config
     }
 
-    /// How to encrypt on the way there.
+    /// The TLS connector.
     pub(crate) fn tls(&self) -> MakeRustlsConnect {
         self.tls.clone()
     }
 
-    /// Whether the database answers right now.
+    /// Checks that the database responds.
     pub async fn ping(&self) -> Result<(), Error> {
         self.client().await?.simple_query("select 1").await?;
         Ok(())
     }
 
-    /// Closes the pool: calls made after this fail, connections in use end with their call.
+    /// Closes the pool: later calls fail, connections in use close after their call.
     pub fn close(&self) {
         self.pool.close();
     }
 }
 
-/// One connection outside any pool, driven by a task of its own.
+/// One connection outside any pool, driven by its own task.
 pub(crate) async fn connect_once(url: &str) -> Result<Client, Error> {
     let (config, tls) = parse_url(url)?;
     let (client, connection) =
@@ -184,11 +186,11 @@ fn parse_url(url: &str) -> Result<(Config, MakeRustlsConnect), Error> {
     let mut config = Config::from_str(&plain).map_err(|error| {
         Error::Invalid(format!(
             "DATABASE_URL is not a PostgreSQL address: {error}; \
-             it looks like postgresql://user:password@host:5432/database"
+             expected a form such as postgresql://user:password@host:5432/database"
         ))
     })?;
     if config.get_hosts().is_empty() {
-        return Err(Error::Invalid("DATABASE_URL names no host; add @host:5432".into()));
+        return Err(Error::Invalid("DATABASE_URL has no host; add @host:5432".into()));
     }
     if config.get_connect_timeout().is_none() {
         config.connect_timeout(limits::CONNECT_WAIT_MAX);
@@ -199,7 +201,7 @@ fn parse_url(url: &str) -> Result<(Config, MakeRustlsConnect), Error> {
     Ok((config, trust.connector()?))
 }
 
-/// The server and database in words, without user or password.
+/// The server and database, without user or password.
 pub(crate) fn whom(config: &Config) -> String {
     use tokio_postgres::config::Host;
     let host = config.get_hosts().first().map(|host| match host {
@@ -216,7 +218,7 @@ async fn refuse_old_server(client: &Client) -> Result<(), Error> {
     let major: i32 = row.get(0);
     if major < SERVER_MAJOR_MIN {
         return Err(Error::Unsupported(format!(
-            "the server is PostgreSQL {major}, {SERVER_MAJOR_MIN} or newer is needed; \
+            "the server is PostgreSQL {major}, but {SERVER_MAJOR_MIN} or newer is required; \
              upgrade it, or unset DATABASE_URL to use a private one"
         )));
     }

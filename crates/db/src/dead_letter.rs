@@ -9,7 +9,7 @@ use uuid::Uuid;
 use crate::answer::{read, read_field};
 use crate::{Attribution, Database, Error};
 
-/// A job that ended badly, copied whole.
+/// A full copy of a job that failed for good.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the columns of job_dead_letter; 0002_job.sql says what each holds")]
 pub struct DeadLetter {
@@ -41,7 +41,7 @@ pub struct DeadLetter {
     pub replayed_by: Option<String>,
 }
 
-/// Which dead letters are meant. What is none does not narrow.
+/// A filter of dead letters; absent fields match everything.
 #[derive(Debug, Clone, Default, Serialize)]
 #[expect(missing_docs, reason = "the columns of the same name, and bounds on moved_at")]
 pub struct DeadLetterFilter {
@@ -66,7 +66,7 @@ pub struct DeadLetterFilter {
 }
 
 impl DeadLetterFilter {
-    /// Whether this filter narrows nothing.
+    /// Whether this filter matches everything.
     pub fn is_empty(&self) -> bool {
         self.as_json().as_object().is_some_and(serde_json::Map::is_empty)
     }
@@ -79,18 +79,18 @@ impl DeadLetterFilter {
 /// A page of dead letters, oldest first.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct DeadLetterPage {
-    /// The letters.
+    /// The dead letters.
     pub dead_letters: Vec<DeadLetter>,
-    /// Where to go on, none at the end.
+    /// Where to continue, none at the end.
     pub cursor: Option<DeadLetterId>,
 }
 
-/// A fresh job and the dead letter it came from.
+/// A new job and the dead letter it replays.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Replayed {
-    /// The letter.
+    /// The dead letter.
     pub dead_letter_id: DeadLetterId,
-    /// The fresh job.
+    /// The new job.
     pub job_id: JobId,
 }
 
@@ -99,13 +99,13 @@ pub struct Replayed {
 pub struct ReplayedMany {
     /// What was replayed.
     pub replayed: Vec<Replayed>,
-    /// Letters left alone because an unfinished job has their key.
+    /// Skipped because an unfinished job has their key.
     pub conflicts: Vec<DeadLetterId>,
-    /// Where to go on, none at the end.
+    /// Where to continue, none at the end.
     pub cursor: Option<DeadLetterId>,
 }
 
-/// How many dead letters a filter names.
+/// How many dead letters match a filter.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct DeadLetterCount {
     /// All of them.
@@ -159,7 +159,7 @@ impl Database {
         of_job.ok_or_else(|| no_such_letter(Error::NotFound(String::new()), id))
     }
 
-    /// Moves the triage status of one dead letter.
+    /// Sets the triage status of one dead letter.
     pub async fn dead_letter_triage(
         &self,
         id: DeadLetterId,
@@ -171,14 +171,13 @@ impl Database {
         read_field::<String>(answer, "triage_status").map(drop).map_err(|error| no_such_letter(error, id))
     }
 
-    /// A fresh job from one dead letter, once.
+    /// Replays one dead letter as a new job, once.
     pub async fn dead_letter_replay(&self, id: DeadLetterId, actor: &str) -> Result<Replayed, Error> {
         let sql = "select towpath.fn_job_dead_letter_replay($1, $2)";
         read(self.call(sql, &[&id.uuid(), &actor]).await?).map_err(|error| no_such_letter(error, id))
     }
 
-    /// Fresh jobs from what a filter names and nobody has replayed, oldest first, at most
-    /// `limit` letters from the cursor on.
+    /// Replays matching dead letters that were not replayed yet, oldest first, at most `limit` after the cursor.
     pub async fn dead_letter_replay_many(
         &self,
         filter: &DeadLetterFilter,
@@ -191,7 +190,7 @@ impl Database {
         read(self.call(sql, &[&filter.as_json(), &actor, &limit, &cursor]).await?)
     }
 
-    /// How many dead letters a filter names.
+    /// How many dead letters match a filter.
     pub async fn dead_letter_count(&self, filter: &DeadLetterFilter) -> Result<DeadLetterCount, Error> {
         read(self.call("select towpath.fn_job_dead_letter_count($1)", &[&filter.as_json()]).await?)
     }
@@ -204,7 +203,9 @@ impl Database {
 
 fn no_such_letter(error: Error, id: DeadLetterId) -> Error {
     match error {
-        Error::NotFound(_) => Error::NotFound(format!("there is no dead letter {id}; see: towpath dlq list")),
+        Error::NotFound(_) => {
+            Error::NotFound(format!("there is no dead letter {id}; list them with: towpath dlq list"))
+        }
         other => other,
     }
 }

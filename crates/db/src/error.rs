@@ -1,37 +1,37 @@
-//! What can go wrong when asking the database, one variant per reaction of a caller.
+//! Errors of database calls, one variant per reaction of a caller.
 
 use std::error::Error as _;
 
 use towpath_model::refusal::Refusal;
 
-/// Everything this crate's calls can answer besides success.
+/// Every error of this crate's calls.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The gate in front of the function is closed. Open it or wait.
+    /// The function's gate is closed. Open it or wait.
     #[error("gate {gate} is closed; open it with: towpath gate open {gate} --why …")]
     GateClosed {
         /// The config key of the gate.
         gate: String,
     },
-    /// Whoever asks was not granted this.
+    /// The caller has no grant for this.
     #[error("not authorised: {0}")]
     NotAuthorised(String),
-    /// Somebody else holds the attempt now, or it has ended. Drop the work.
-    #[error("the lease on {0} is lost")]
+    /// Another worker holds the attempt now, or it has ended. Stop working on it.
+    #[error("the lease of {0} is lost")]
     LeaseLost(String),
-    /// The state of the thing named does not allow this.
+    /// The object's state does not allow this.
     #[error("{0}")]
     Conflict(String),
-    /// The thing named does not exist.
+    /// The object does not exist.
     #[error("{0}")]
     NotFound(String),
-    /// An argument does not fit.
+    /// An argument is invalid.
     #[error("{0}")]
     Invalid(String),
-    /// No server answers at the address, or it does not let us in.
+    /// The server does not respond, or refuses the connection.
     #[error("{0}")]
     Unreachable(String),
-    /// The server or the schema is of a version this binary does not work with.
+    /// This binary does not support the version of the server or the schema.
     #[error("{0}")]
     Unsupported(String),
     /// The private PostgreSQL cannot be found, prepared or started.
@@ -45,24 +45,24 @@ pub enum Error {
     InUse {
         /// The data directory.
         data: String,
-        /// The process that owns it, 0 when it has not written its name yet.
+        /// The process that owns it; 0 if it has not written its id yet.
         pid: i32,
-        /// How to reach its PostgreSQL, once it is up.
+        /// The URL of its PostgreSQL, once it is up.
         url: Option<String>,
     },
-    /// Anything else PostgreSQL said.
+    /// Any other PostgreSQL error.
     #[error("{}", in_words(.0))]
     Postgres(tokio_postgres::Error),
-    /// An answer this binary cannot read: a newer schema, or a bug.
+    /// An answer this binary cannot parse: a newer schema, or a bug.
     #[error(
-        "the database answered {0}, which this binary cannot read; is the schema newer? see `towpath doctor`"
+        "this binary cannot parse the database's answer: {0}; the schema may be newer, run: towpath doctor"
     )]
     Unreadable(String),
 }
 
 impl Error {
-    /// Whether it says something about the moment and not about what was asked: a closed gate, no connection,
-    /// a deadlock, no disk. The same classes as `towpath._error_passing`.
+    /// Whether it is temporary and unrelated to the request: a closed gate, no connection, a deadlock, a full disk. The
+    /// same classes as `towpath._error_passing`.
     pub fn is_passing(&self) -> bool {
         match self {
             Error::GateClosed { .. } | Error::Unreachable(_) => true,
@@ -75,41 +75,42 @@ impl Error {
         }
     }
 
-    /// Turns a refusal of a function into the variant a caller reacts to.
+    /// Converts a function's refusal.
     pub(crate) fn refused(answer: &serde_json::Value) -> Error {
         let text = |field: &str| answer[field].as_str().unwrap_or_default().to_owned();
         let detail = text("detail");
         match Refusal::from_word(&text("error")) {
             Some(Refusal::GateClosed) => Error::GateClosed { gate: text("gate") },
-            Some(Refusal::UnknownKey) => {
-                Error::NotFound(format!("there is no config key {:?}; see: towpath config list", text("key")))
-            }
+            Some(Refusal::UnknownKey) => Error::NotFound(format!(
+                "there is no config key {:?}; list them with: towpath config list",
+                text("key")
+            )),
             Some(Refusal::InvalidValue) => Error::Invalid(format!("{}: {detail}", text("key"))),
             Some(Refusal::Invalid) => Error::Invalid(about(&text("field"), detail)),
-            Some(Refusal::NotAuthorised) => Error::NotAuthorised(told(&detail, answer)),
-            Some(Refusal::NotFound) => Error::NotFound(told(&detail, answer)),
-            Some(Refusal::Conflict) => Error::Conflict(told(&detail, answer)),
+            Some(Refusal::NotAuthorised) => Error::NotAuthorised(detail_or_fields(&detail, answer)),
+            Some(Refusal::NotFound) => Error::NotFound(detail_or_fields(&detail, answer)),
+            Some(Refusal::Conflict) => Error::Conflict(detail_or_fields(&detail, answer)),
             Some(Refusal::LeaseLost) => {
                 let ids = [text("job_id"), text("delivery_id")];
                 Error::LeaseLost(ids.into_iter().find(|id| !id.is_empty()).unwrap_or_default())
             }
             Some(Refusal::NoSubscription) if answer["consumer"].is_string() => Error::NotFound(format!(
-                "{} has no unmuted subscription; make one with: towpath subscriptions add",
+                "{} has no unmuted subscription; add one with: towpath subscriptions add",
                 text("consumer")
             )),
             Some(Refusal::NoSubscription) => Error::NotFound(format!(
-                "executor {} has no enabled subscription; see: towpath executor list",
+                "executor {} has no enabled subscription; list them with: towpath executor list",
                 text("executor")
             )),
-            Some(Refusal::Paused) => Error::Conflict(told(&detail, answer)),
+            Some(Refusal::Paused) => Error::Conflict(detail_or_fields(&detail, answer)),
             None => Error::Unreadable(answer.to_string()),
         }
     }
 }
 
 impl Error {
-    /// Whether PostgreSQL raised for what was asked, rather than for the moment (as `towpath._error_passing` tells them
-    /// apart) or for want of rights: then asking item by item finds the one it raises for.
+    /// Whether one item of a batch caused the error, rather than a temporary condition (see `towpath._error_passing`) or
+    /// missing rights. Then retrying item by item finds it.
     pub(crate) fn is_of_an_item(&self) -> bool {
         let Error::Postgres(error) = self else { return false };
         let Some(code) = error.code().map(tokio_postgres::error::SqlState::code) else { return false };
@@ -117,8 +118,7 @@ impl Error {
         !passing && !["55P03", "55006", "25006"].contains(&code)
     }
 
-    /// Turns what a door (`towpath.enqueue` and its like) raised into the variant a caller reacts to;
-    /// none if the SQLSTATE is not one of ours.
+    /// Converts what a door (`towpath.enqueue` and the like) raised; none if the SQLSTATE is not Towpath's.
     pub fn raised(raised: Raised<'_>) -> Option<Error> {
         let Raised { sqlstate, message, detail, hint } = raised;
         let words = if hint.is_empty() { message.to_owned() } else { format!("{message}; {hint}") };
@@ -135,26 +135,26 @@ impl Error {
     }
 }
 
-/// What PostgreSQL said when it raised, whichever driver heard it.
+/// An exception of PostgreSQL, independent of the driver.
 #[derive(Debug, Clone, Copy)]
 pub struct Raised<'a> {
-    /// The five characters.
+    /// The SQLSTATE.
     pub sqlstate: &'a str,
     /// What was refused and why.
     pub message: &'a str,
-    /// The facts: the field, the gate, the index of the row.
+    /// Details: the field, the gate, the index of the row.
     pub detail: &'a str,
     /// What to do next.
     pub hint: &'a str,
 }
 
-/// The detail with the field it is about, unless it names it.
+/// The detail, prefixed with the field unless it contains it.
 fn about(field: &str, detail: String) -> String {
     if field.is_empty() || detail.contains(field) { detail } else { format!("{field}: {detail}") }
 }
 
-/// The detail, or what else the answer holds when it has none.
-fn told(detail: &str, answer: &serde_json::Value) -> String {
+/// The detail, or the other fields of the answer if there is none.
+fn detail_or_fields(detail: &str, answer: &serde_json::Value) -> String {
     if !detail.is_empty() {
         return detail.to_owned();
     }
@@ -162,8 +162,7 @@ fn told(detail: &str, answer: &serde_json::Value) -> String {
     fields.map(|(key, value)| format!("{key} {value}")).collect::<Vec<_>>().join(", ")
 }
 
-/// By hand rather than derived: the words already hold the cause, and a `source` would be
-/// printed a second time.
+/// Not derived: the message already contains the cause, and a `source` would be printed a second time.
 impl From<tokio_postgres::Error> for Error {
     fn from(error: tokio_postgres::Error) -> Error {
         let raised = error.as_db_error().and_then(|db| {
@@ -182,23 +181,23 @@ impl From<deadpool_postgres::PoolError> for Error {
     fn from(error: deadpool_postgres::PoolError) -> Error {
         match error {
             deadpool_postgres::PoolError::Backend(error) => Error::unreachable(&error, "the database"),
-            other => Error::Unreachable(format!("no database connection within the wait: {other}")),
+            other => Error::Unreachable(format!("no database connection available in time: {other}")),
         }
     }
 }
 
 impl Error {
-    /// A failed connection, with the cause PostgreSQL or the network gave.
+    /// A failed connection, with its cause.
     pub(crate) fn unreachable(error: &tokio_postgres::Error, whom: &str) -> Error {
         Error::Unreachable(format!(
-            "cannot connect to {whom}: {}; check DATABASE_URL and that the server runs, \
+            "cannot connect to {whom}: {}; check DATABASE_URL and that the server is running, \
              or unset it to use a private PostgreSQL",
             in_words(error)
         ))
     }
 }
 
-/// tokio-postgres says only "db error" or "error connecting to server"; the cause is below.
+/// tokio-postgres reports only "db error" or "error connecting to server"; the cause is in its source.
 fn in_words(error: &tokio_postgres::Error) -> String {
     if let Some(db) = error.as_db_error() {
         let mut words = format!("{} (SQLSTATE {})", db.message(), db.code().code());

@@ -1,6 +1,6 @@
 //! Executor tokens: `sql/functions/executor_token.sql`.
 //!
-//! The word of a token is hashed here, before it is near a statement.
+//! A token is hashed here, before it reaches a statement.
 
 use std::fmt;
 
@@ -16,17 +16,17 @@ use crate::event::EventPage;
 use crate::job::Enqueued;
 use crate::{Database, Error};
 
-/// The sha256 of a token's word: enough to ask with, not enough to work with.
+/// The SHA-256 of a token: enough to look it up, not enough to use it.
 #[derive(Clone)]
 pub struct TokenHash([u8; 32]);
 
 impl TokenHash {
-    /// Hashes the word a client sent.
+    /// Hashes the token a client sent.
     pub fn of(word: &str) -> TokenHash {
         TokenHash(Sha256::digest(word.as_bytes()).into())
     }
 
-    /// As the database takes it.
+    /// As a database parameter.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.0
     }
@@ -38,37 +38,37 @@ impl fmt::Debug for TokenHash {
     }
 }
 
-/// A token to be made.
+/// A token to create.
 #[derive(Debug, Clone, Default)]
 pub struct TokenSpec<'a> {
-    /// The registered executor it works as.
+    /// The registered executor.
     pub executor_id: &'a str,
-    /// Only these kinds; none for whatever the subscriptions say.
+    /// Only these kinds; none for all subscribed kinds.
     pub kinds: Option<&'a [String]>,
     /// Whether it may enqueue too.
     pub may_enqueue: bool,
-    /// Until when; none for 90 days.
+    /// Its expiry; none for 90 days.
     pub expires_at: Option<Timestamp>,
-    /// What people should know.
+    /// Notes for operators.
     pub notes: Option<&'a str>,
-    /// Who makes it.
+    /// The actor.
     pub actor: &'a str,
 }
 
-/// A new token. The word is in no other place.
+/// A new token, which is stored nowhere else.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct TokenCreated {
     /// Its id, by which it is listed and revoked.
     pub token_id: TokenId,
-    /// The word to give to the executor.
+    /// The token to give to the executor.
     pub token: String,
-    /// The executor it works as.
+    /// Its executor.
     pub executor_id: String,
-    /// Until when.
+    /// Its expiry.
     pub expires_at: Timestamp,
 }
 
-/// By hand, so that the word does not end up in a log.
+/// Not derived, so that the token does not end up in a log.
 impl fmt::Debug for TokenCreated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "TokenCreated({} of {})", self.token_id, self.executor_id)
@@ -97,16 +97,16 @@ pub struct Token {
     pub state: String,
 }
 
-/// What a token opens right now.
+/// What a token allows right now.
 #[derive(Debug, Clone, Deserialize)]
 pub struct TokenScope {
     /// Its id.
     pub token_id: TokenId,
-    /// The executor it works as.
+    /// Its executor.
     pub executor_id: String,
-    /// That executor's kind: a name of the whitelist.
+    /// That executor's kind.
     pub executor: String,
-    /// Only these kinds; none for whatever the subscriptions say.
+    /// Only these kinds; none for all subscribed kinds.
     pub kinds: Option<Vec<String>>,
     /// Whether it may enqueue too.
     pub may_enqueue: bool,
@@ -117,12 +117,12 @@ pub struct TokenScope {
 pub struct TokenRevoked {
     /// Its id.
     pub token_id: TokenId,
-    /// False if it had been revoked before.
+    /// False if it was already revoked.
     pub changed: bool,
 }
 
 impl Database {
-    /// Makes a token.
+    /// Creates a token.
     pub async fn executor_token_create(&self, spec: &TokenSpec<'_>) -> Result<TokenCreated, Error> {
         let sql = "select towpath.fn_executor_token_create($1, $2, $3, $4, $5, $6)";
         let TokenSpec { executor_id, kinds, may_enqueue, expires_at, notes, actor } = spec;
@@ -134,18 +134,18 @@ impl Database {
         read_field(self.call("select towpath.fn_executor_token_list($1)", &[&executor_id]).await?, "tokens")
     }
 
-    /// Ends a token at once.
+    /// Revokes a token at once.
     pub async fn executor_token_revoke(&self, id: TokenId, actor: &str) -> Result<TokenRevoked, Error> {
         read(self.call("select towpath.fn_executor_token_revoke($1, $2)", &[&id.uuid(), &actor]).await?)
     }
 
-    /// What a token opens, or why it opens nothing.
+    /// What a token allows, or why it is invalid.
     pub async fn executor_token_check(&self, hash: &TokenHash) -> Result<TokenScope, Error> {
         read(self.call("select towpath.fn_executor_token_check($1)", &[&hash.0.as_slice()]).await?)
     }
 
-    /// The events after a position that the holder of a token may see (R05): as one of the recipients
-    /// registered for its executor, or the only one. No position is the end.
+    /// The events after a position that a token may read (R05): as one of its executor's recipients, or as the only
+    /// one. No position means the end.
     pub async fn executor_token_event_read(
         &self,
         hash: &TokenHash,
@@ -157,7 +157,7 @@ impl Database {
         read(self.call(sql, &[&hash.0.as_slice(), &consumer, &after, &limit]).await?)
     }
 
-    /// Enqueues for the holder of a token; the answers are in the jobs' order.
+    /// Enqueues with a token; the answers are in the jobs' order.
     pub async fn executor_token_enqueue<T>(
         &self,
         hash: &TokenHash,

@@ -14,22 +14,22 @@ use crate::queue::{ExecutorHeartbeat, QueueHealth};
 use crate::schedule::Schedule;
 use crate::{Database, Error};
 
-/// Whether maintenance, numbering and supervision keep up.
+/// Whether maintenance, sequencing and supervision keep up.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Health {
-    /// When the database was asked, by its clock.
+    /// When the database was read, by its clock.
     pub checked_at: Timestamp,
-    /// The oldest count that maintenance has not folded; seconds old only if nobody maintains.
+    /// The oldest count that maintenance has not added up; old only if maintenance is not running.
     pub unfolded_since: Option<Timestamp>,
     /// The oldest new event without a position.
     pub unnumbered_since: Option<Timestamp>,
-    /// Items that a loop has set aside; 10,001 is more than 10,000.
+    /// Faults; 10,001 means more than 10,000.
     pub loop_faults: i64,
     /// Deliveries that wait behind one; 10,001 is more than 10,000.
     pub deliveries_behind: i64,
-    /// Processes that wait for a person; 10,001 is more than 10,000.
+    /// Held processes; 10,001 means more than 10,000.
     pub processes_held: i64,
-    /// Processes whose supervisor, a function here, was not called in time; 10,001 is more than 10,000.
+    /// Processes whose supervisor function was not called in time; 10,001 means more than 10,000.
     pub processes_overdue: i64,
     /// The check that is longest overdue.
     pub overdue_since: Option<Timestamp>,
@@ -44,7 +44,7 @@ pub struct EventMinute {
     pub n: i64,
 }
 
-/// What an operator's view read, to be judged by [`towpath_model::health`].
+/// What an operator's view read, for [`towpath_model::health`].
 #[expect(missing_docs, reason = "the answers of the methods of these names; the rest as in Facts")]
 pub struct Readings<'a> {
     pub health: &'a Health,
@@ -58,7 +58,7 @@ pub struct Readings<'a> {
 }
 
 impl Readings<'_> {
-    /// The figures that are judged.
+    /// The figures to check.
     pub fn facts(self) -> Facts {
         let with =
             |freshness: &'static str| self.heartbeats.iter().filter(move |one| one.freshness == freshness);
@@ -101,12 +101,12 @@ fn closed(config: &[ConfigEntry]) -> Vec<String> {
 }
 
 impl Database {
-    /// Whether maintenance, numbering and supervision keep up.
+    /// Whether maintenance, sequencing and supervision keep up.
     pub async fn health_show(&self) -> Result<Health, Error> {
         read(self.call("select towpath.fn_health_show()", &[]).await?)
     }
 
-    /// For each topic that pages show, a text that is another one after anything of it changed.
+    /// For each topic of the dashboard, a text that changes whenever the topic changes.
     pub async fn health_marks(&self) -> Result<BTreeMap<String, Option<String>>, Error> {
         read_field(self.call("select towpath.fn_health_marks()", &[]).await?, "marks")
     }

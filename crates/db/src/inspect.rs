@@ -1,4 +1,4 @@
-//! Collects the facts that `model::doctor` judges.
+//! Collects the facts for `model::doctor`.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -23,8 +23,8 @@ const ROLES: [&str; 8] = [
 ];
 
 impl Database {
-    /// The facts about this database. `disk` comes from the caller, who knows whether
-    /// the data lies on this machine.
+    /// The facts about this database. The caller passes `disk`, because only it knows whether the data is on this
+    /// machine.
     pub async fn inspect(&self, disk: Option<DiskFact>) -> Result<Facts, Error> {
         let client = self.client().await?;
         let status = migrate::status(&client).await?;
@@ -63,7 +63,7 @@ impl Database {
             .collect())
     }
 
-    /// The newest of what is set aside and not dropped; more would bury the other findings.
+    /// The newest faults that are not dropped; more would bury the other findings.
     async fn faults(&self) -> Result<Vec<FaultFact>, Error> {
         let waiting =
             self.loop_fault_list(None, 20).await?.into_iter().filter(|fault| fault.state == "waiting");
@@ -129,7 +129,7 @@ async fn settings(client: &Client) -> Result<Vec<(String, String)>, Error> {
     Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
 }
 
-/// The database's clock against ours, read at the middle of one round trip.
+/// The database's clock compared with ours, at the middle of one round trip.
 async fn clock(client: &Client) -> Result<(i64, i64), Error> {
     let sql = "select (extract(epoch from clock_timestamp()) * 1000)::bigint";
     let statement = client.prepare_cached(sql).await?;

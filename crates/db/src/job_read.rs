@@ -326,9 +326,7 @@ impl Database {
 
 fn no_such_job(error: Error, job_id: JobId) -> Error {
     match error {
-        Error::NotFound(_) => {
-            Error::NotFound(format!("there is no job {job_id}, or retention has dropped it"))
-        }
+        Error::NotFound(_) => Error::NotFound(format!("there is no job {job_id}, or retention dropped it")),
         other => other,
     }
 }

@@ -1,8 +1,7 @@
-//! The only crate that speaks SQL.
+//! The only crate with SQL.
 //!
-//! One typed method per SQL function, the migrator, and the private PostgreSQL that runs
-//! when no other is named. Nothing here decides policy: the database decides, `model`
-//! judges, callers react to [`Error`].
+//! One typed method per SQL function, the migrator, and the private PostgreSQL that runs if no other is configured.
+//! Nothing here decides policy: the database decides, and callers react to [`Error`].
 
 mod answer;
 pub mod audit;

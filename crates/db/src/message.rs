@@ -8,7 +8,7 @@ use towpath_model::id::ProcessId;
 use crate::answer::read;
 use crate::{Database, Error};
 
-/// By which way a message goes.
+/// The channel of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Channel {
     /// E-mail.
@@ -17,25 +17,25 @@ pub enum Channel {
     Sms,
 }
 
-/// How a message is sent, besides what it says.
+/// Options of a send.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SendOptions<'a> {
-    /// The same key sends once.
+    /// Idempotency key.
     pub idempotency_key: Option<&'a str>,
-    /// Not before this moment.
+    /// Send no earlier than this.
     pub scheduled_at: Option<Timestamp>,
-    /// Who sends it; none is the login.
+    /// The actor; none means the login.
     pub actor: Option<&'a str>,
 }
 
-/// A message whose sending has begun.
+/// A message that is being sent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct MessageSent {
     /// The message.
     pub message_id: i64,
     /// The process that sends it.
     pub process_id: ProcessId,
-    /// Whether its key had been used before.
+    /// Whether a message with its key already existed.
     #[serde(default)]
     pub duplicate: bool,
     /// The root task: `send_email_task_id` or `send_sms_task_id`.
@@ -64,11 +64,11 @@ pub struct Message {
 pub struct MessagePage {
     /// The messages.
     pub messages: Vec<Message>,
-    /// Where to go on.
+    /// Where to continue.
     pub cursor: Option<i64>,
 }
 
-/// Which messages to list. What is none does not narrow.
+/// A filter of messages; absent fields match everything.
 #[derive(Debug, Clone, Default, Serialize)]
 #[expect(missing_docs, reason = "the columns of the same name")]
 pub struct MessageFilter {
@@ -86,7 +86,7 @@ pub struct MessageWhole {
 }
 
 impl Database {
-    /// Writes a message down and begins to send it, in one transaction.
+    /// Stores a message and starts its send process, in one transaction.
     pub async fn message_send(
         &self,
         channel: Channel,
@@ -116,9 +116,9 @@ impl Database {
     pub async fn message_show(&self, message_id: i64) -> Result<MessageWhole, Error> {
         let answer = self.call("select comms.message_show($1)", &[&message_id]).await?;
         read(answer).map_err(|error| match error {
-            Error::NotFound(_) => {
-                Error::NotFound(format!("there is no message {message_id}; see: towpath message list"))
-            }
+            Error::NotFound(_) => Error::NotFound(format!(
+                "there is no message {message_id}; list them with: towpath message list"
+            )),
             other => other,
         })
     }

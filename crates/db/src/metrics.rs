@@ -1,4 +1,4 @@
-//! Numbers for monitoring: `sql/functions/metrics.sql`.
+//! Metrics from the database: `sql/functions/metrics.sql`.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use serde::Deserialize;
 use crate::answer::read;
 use crate::{Database, Error, limits};
 
-/// The state of everything in the database, at one moment.
+/// The state of the whole system at one time.
 #[derive(Debug, Clone, Deserialize)]
 #[expect(missing_docs, reason = "as in sql/functions/metrics.sql; the metrics made of them are described")]
 pub struct Survey {
-    /// The kinds that are named; to be given to the next survey.
+    /// The kinds with their own label, for the next survey.
     pub kinds: Vec<String>,
     pub jobs_enqueued: u64,
     pub jobs_depth: Vec<Depth>,
@@ -43,7 +43,7 @@ pub struct Depth {
     pub n: f64,
 }
 
-/// Attempts of a kind that ended in one way.
+/// Finished attempts of a kind with one outcome.
 #[derive(Debug, Clone, Deserialize)]
 #[expect(missing_docs, reason = "as in Survey")]
 pub struct Finished {
@@ -78,7 +78,7 @@ pub struct Processes {
     pub overdue: f64,
 }
 
-/// The health of PostgreSQL itself, as far as the login may see it.
+/// The health of PostgreSQL itself, as far as the login can see it.
 #[derive(Debug, Clone, Deserialize)]
 #[expect(missing_docs, reason = "as in Survey")]
 pub struct PostgresHealth {
@@ -100,15 +100,15 @@ pub struct PoolState {
     pub used: usize,
     /// Open and free.
     pub free: usize,
-    /// Callers that wait for one.
+    /// Callers waiting for one.
     pub waiting: usize,
 }
 
 impl Database {
-    /// Looks at everything, within a bound of time (O05). `named` are the kinds of the last survey.
+    /// Reads everything within a time limit (O05). `named` are the kinds of the last survey.
     pub async fn survey(&self, named: &[String]) -> Result<(Survey, PostgresHealth), Error> {
         let mut client = self.client().await?;
-        // A transaction, so that the bound holds for this look alone and ends with it.
+        // A transaction, so that the limit applies to this read only.
         let look = client.build_transaction().read_only(true).start().await?;
         let bound = format!("set local statement_timeout = {}", limits::SURVEY_WAIT_MAX.as_millis());
         look.batch_execute(&bound).await?;

@@ -1,7 +1,6 @@
 //! Stored payloads: `sql/functions/payload_store.sql` and `payload_keep.sql`.
 //!
-//! Data of a project that has a key is encrypted here on its way in and decrypted on its way out; the
-//! database sees neither the data nor the key.
+//! Data of a project with a key is encrypted and decrypted here; the database sees neither the data nor the key.
 
 use std::fmt;
 
@@ -19,14 +18,14 @@ use crate::executor_token::TokenHash;
 use crate::job::{LeaseOwner, Pass};
 use crate::{Database, Error};
 
-/// Data to be stored.
+/// Data to store.
 #[derive(Clone, Copy)]
 pub struct NewPayload<'a> {
     /// The bytes, at most 16 MiB.
     pub data: &'a [u8],
-    /// What they are, as in HTTP.
+    /// Their content type.
     pub content_type: &'a str,
-    /// The tenant they belong to; its key encrypts them, if it has one.
+    /// Their project, whose key encrypts them if it has one.
     pub project: &'a str,
 }
 
@@ -49,7 +48,7 @@ impl Payload {
     }
 }
 
-/// By hand, so that the data does not end up in a log.
+/// Not derived, so that the data does not end up in a log.
 impl fmt::Debug for Payload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -75,7 +74,7 @@ pub struct PayloadKey {
     pub erased_by: Option<String>,
 }
 
-/// Where a payload goes: its id, and the key that must encrypt it.
+/// The id of a new payload, and the key that must encrypt it.
 #[derive(Deserialize)]
 struct Prepared {
     payload_id: Uuid,
@@ -83,7 +82,7 @@ struct Prepared {
     wrapped: Option<String>,
 }
 
-/// A payload as the database has it.
+/// A payload as stored.
 #[derive(Deserialize)]
 struct Stored {
     payload_ref: String,
@@ -96,8 +95,8 @@ struct Stored {
 }
 
 impl Database {
-    /// Stores a payload in a transaction of its own and returns its reference. In the caller's own
-    /// transaction, `select towpath.payload_put(…)` does the same for data in the clear.
+    /// Stores a payload in its own transaction and returns its reference. In the caller's transaction, `select
+    /// towpath.payload_put(…)` does the same for unencrypted data.
     pub async fn payload_put(&self, new: NewPayload<'_>) -> Result<PayloadRef, Error> {
         let (Prepared { payload_id, key_id, .. }, data) = self.payload_prepared(new).await?;
         let sql = "select towpath.fn_payload_put($1, $2, $3, $4, $5)";
@@ -106,7 +105,7 @@ impl Database {
         stored(self.call(sql, &params).await?)
     }
 
-    /// The same for the holder of a token that may enqueue.
+    /// The same with a token that may enqueue.
     pub async fn executor_token_payload_put(
         &self,
         hash: &TokenHash,
@@ -133,7 +132,7 @@ impl Database {
         read_field::<String>(answer, "payload_ref").map(drop)
     }
 
-    /// The payload that a job names in `payload_ref`, for whoever holds its lease.
+    /// The payload that a job references in `payload_ref`, for the holder of its lease.
     pub async fn job_payload(
         &self,
         owner: &LeaseOwner,
@@ -143,14 +142,14 @@ impl Database {
         self.payload_opened(self.call(sql, &[&job_id.uuid(), &owner.as_str(), &attempt.number()]).await?)
     }
 
-    /// Makes the next key of a project; its first one turns encryption on.
+    /// Creates the next key of a project; the first one turns encryption on.
     pub async fn payload_key_rotate(&self, project: &str, actor: &str) -> Result<i64, Error> {
         let wrapped = self.required_master_keys(project)?.new_key(project);
         let sql = "select towpath.fn_payload_key_rotate($1, $2, $3)";
         read_field(self.call(sql, &[&project, &wrapped, &actor]).await?, "key_id")
     }
 
-    /// Erases every key of a project, and so everything that was encrypted with them. Returns how many.
+    /// Erases every key of a project, and thereby everything encrypted with them. Returns how many.
     pub async fn payload_key_erase(&self, project: &str, actor: &str) -> Result<i64, Error> {
         read_field(
             self.call("select towpath.fn_payload_key_erase($1, $2)", &[&project, &actor]).await?,
@@ -163,12 +162,12 @@ impl Database {
         read_field(self.call("select towpath.fn_payload_key_list()", &[]).await?, "keys")
     }
 
-    /// Drops payloads that are old enough and that nothing unfinished names.
+    /// Drops old payloads that no unfinished job references.
     pub async fn payload_retention_tick(&self) -> Result<Pass, Error> {
         read(self.call("select towpath.fn_payload_retention_tick()", &[]).await?)
     }
 
-    /// Asks where a payload goes, and encrypts it if its project has a key.
+    /// Prepares a new payload, and encrypts it if its project has a key.
     async fn payload_prepared(&self, new: NewPayload<'_>) -> Result<(Prepared, Vec<u8>), Error> {
         let NewPayload { data, content_type, project } = new;
         let prepared: Prepared =
@@ -191,8 +190,7 @@ impl Database {
             let keys = self.required_master_keys(&project)?;
             let about = About { payload_ref, project: &project, content_type: &content_type };
             let opened = keys.unwrap(&project, &decoded(&wrapped)?).and_then(|key| key.open(about, &data));
-            data =
-                opened.map_err(|why| Error::Conflict(format!("{payload_ref} cannot be decrypted: {why}")))?;
+            data = opened.map_err(|why| Error::Conflict(format!("cannot decrypt {payload_ref}: {why}")))?;
         }
         Ok(Payload { payload_ref, project, content_type, created_at, created_by, data })
     }

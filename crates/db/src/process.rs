@@ -24,7 +24,7 @@ pub struct Process {
     pub started_by: String,
     pub started_at: Timestamp,
     pub finished_at: Option<Timestamp>,
-    /// Counts up with every fact; a decision names the one it was made on.
+    /// Increases with every fact; a decision names the one it is based on.
     #[serde(default)]
     pub generation: i32,
     /// Columns that a newer schema adds.
@@ -57,24 +57,24 @@ pub struct ProcessAttempt {
     pub more: Map<String, Value>,
 }
 
-/// One thing that is true about a process for ever.
+/// One permanent statement about a process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ProcessFact {
     /// Its number within the process.
     pub fact_no: i32,
-    /// When it was stated.
+    /// When it was recorded.
     pub at: Timestamp,
-    /// What, in one word.
+    /// The fact, in one word.
     pub fact: String,
     /// Of which attempt.
     pub attempt_no: Option<i32>,
-    /// What there is to add.
+    /// Details.
     pub detail: Value,
-    /// Who stated it.
+    /// Who recorded it.
     pub actor: Option<String>,
 }
 
-/// A process with everything that happened to it.
+/// A process with its attempts and facts.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ProcessWhole {
     /// The process.
@@ -85,7 +85,7 @@ pub struct ProcessWhole {
     pub facts: Vec<ProcessFact>,
 }
 
-/// Which processes to list. What is none does not narrow.
+/// A filter of processes; absent fields match everything.
 #[derive(Debug, Clone, Default, Serialize)]
 #[expect(missing_docs, reason = "the columns of the same name")]
 pub struct ProcessFilter {
@@ -102,7 +102,7 @@ pub struct ProcessFilter {
 pub struct ProcessPage {
     /// The processes.
     pub processes: Vec<Process>,
-    /// Where to go on.
+    /// Where to continue.
     pub cursor: Option<ProcessId>,
 }
 
@@ -111,69 +111,69 @@ pub struct ProcessPage {
 pub struct ProcessMoved {
     /// The process.
     pub process_id: ProcessId,
-    /// Where it stands now.
+    /// Its state now.
     pub state: String,
 }
 
-/// A process to be started.
+/// A process to start.
 #[derive(Debug, Clone, Default)]
 pub struct NewProcess<'a> {
     /// Its kind.
     pub process_kind: &'a str,
-    /// What it is about: one process per kind and reference, for ever.
+    /// Its reference; there is only ever one process per kind and reference.
     pub reference: &'a str,
     /// When its supervisor first runs; none is immediately.
     pub check_at: Option<Timestamp>,
-    /// When it ends at the latest; none is the kind's own.
+    /// Its deadline; none means the kind's default.
     pub deadline_at: Option<Timestamp>,
-    /// How often it may be tried; none is the kind's own.
+    /// Its maximum attempts; none means the kind's default.
     pub max_attempts: Option<i32>,
-    /// Who starts it; none is the login.
+    /// The actor; none means the login.
     pub actor: Option<&'a str>,
 }
 
-/// A process that was started, now or before.
+/// A process that was started, now or earlier.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ProcessStarted {
     /// The process.
     pub process_id: ProcessId,
-    /// Whether it was there already.
+    /// Whether it already existed.
     pub duplicate: bool,
-    /// Where it stands.
+    /// Its state.
     pub state: String,
 }
 
-/// What a supervisor outside the database decides about a process.
+/// The decision of a supervisor outside the database.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum Decision {
-    /// One more attempt, now or at a moment.
+    /// One more attempt, now or later.
     Attempt {
-        /// When its job becomes due; none is now.
+        /// When its job becomes due; none means now.
         #[serde(skip_serializing_if = "Option::is_none")]
         due_at: Option<Timestamp>,
     },
     /// Nothing yet.
     Wait {
-        /// When to look again.
+        /// When to check again.
         check_at: Timestamp,
     },
-    /// The end it was made for.
+    /// It succeeded.
     Succeed {
-        /// What there is to add.
+        /// Details.
         detail: Value,
     },
-    /// The end without success.
+    /// Give up.
     GiveUp {
         /// Why.
         detail: Value,
     },
-    /// The end, because it should never have been started.
+    /// It should never have been started.
     Invalid {
         /// Why.
         detail: Value,
     },
-    /// A person is asked.
+    /// Hold it for an operator.
     Hold {
         /// What.
         why: String,
@@ -183,7 +183,7 @@ pub enum Decision {
 /// An attempt that was begun; it cannot be begun again.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct AttemptBegun {
-    /// Until when it counts as running.
+    /// The end of its lease.
     pub lease_until: Timestamp,
     /// The idempotency key for the other side: the same for every attempt.
     pub idempotency_key: String,
@@ -192,9 +192,9 @@ pub struct AttemptBegun {
 /// A process after an attempt of it ended.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct AttemptEnded {
-    /// Where the process stands.
+    /// The state of the process.
     pub state: String,
-    /// Whether the attempt had been given up on before.
+    /// Whether the attempt was already counted as lost.
     #[serde(default)]
     pub late: bool,
 }
@@ -227,7 +227,7 @@ impl Database {
         read(answer).map_err(|error| no_such_process(error, process_id))
     }
 
-    /// Ends a process that has not ended.
+    /// Cancels an unfinished process.
     pub async fn process_cancel(
         &self,
         process_id: ProcessId,
@@ -238,7 +238,7 @@ impl Database {
         read(answer).map_err(|error| no_such_process(error, process_id))
     }
 
-    /// A person's word about a process that is held: `succeeded`, `retry` or `gave_up`.
+    /// Resolves a held process: `succeeded`, `retry` or `gave_up`.
     pub async fn process_resolve(
         &self,
         process_id: ProcessId,
@@ -250,14 +250,13 @@ impl Database {
         read(answer).map_err(|error| no_such_process(error, process_id))
     }
 
-    /// Describes a kind of process. The settings are those of `fn_process_kind_put`.
+    /// Registers a process kind. The settings are those of `fn_process_kind_put`.
     pub async fn process_kind_put(&self, kind: &str, settings: &Value, actor: &str) -> Result<(), Error> {
         let sql = "select towpath.fn_process_kind_put($1, $2, $3)";
         read_field::<Value>(self.call(sql, &[&kind, settings, &actor]).await?, "ok").map(drop)
     }
 
-    /// Processes of a kind supervised outside the database whose time has come. Nobody else
-    /// is given them for `lease_seconds`.
+    /// Claims due processes of an externally supervised kind for `lease_seconds`.
     pub async fn process_due(
         &self,
         process_kind: &str,
@@ -268,8 +267,7 @@ impl Database {
         read_field(self.call(sql, &[&process_kind, &limit, &lease_seconds]).await?, "processes")
     }
 
-    /// Carries out a decision that was made on the generation it names. `Conflict` means that
-    /// more has become known since: look again.
+    /// Applies a decision based on a generation. `Conflict` means that the process has changed since: read it again.
     pub async fn process_decide(
         &self,
         process_id: ProcessId,
@@ -293,14 +291,14 @@ impl Database {
         read(self.call(sql, &[&attempt.0.uuid(), &attempt.1, &worker, &key_honoured]).await?)
     }
 
-    /// Keeps a begun attempt for one more lease of its kind.
+    /// Extends a started attempt by one lease of its kind.
     pub async fn process_attempt_extend(&self, attempt: (ProcessId, i32), worker: &str) -> Result<(), Error> {
         let sql = "select towpath.fn_process_attempt_extend($1, $2, $3)";
         let answer = self.call(sql, &[&attempt.0.uuid(), &attempt.1, &worker]).await?;
         read_field::<Value>(answer, "ok").map(drop)
     }
 
-    /// Says how an attempt ended: `accepted`, `transient`, `permanent` or `uncertain`.
+    /// Records the outcome of an attempt: `accepted`, `transient`, `permanent` or `uncertain`.
     pub async fn process_attempt_end(
         &self,
         attempt: (ProcessId, i32),
@@ -315,7 +313,7 @@ impl Database {
 fn no_such_process(error: Error, process_id: ProcessId) -> Error {
     match error {
         Error::NotFound(_) => {
-            Error::NotFound(format!("there is no process {process_id}; see: towpath process list"))
+            Error::NotFound(format!("there is no process {process_id}; list them with: towpath process list"))
         }
         other => other,
     }

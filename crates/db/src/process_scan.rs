@@ -1,4 +1,4 @@
-//! The scan that leaves no process behind.
+//! The scan that checks every due process.
 
 use serde::{Deserialize, Serialize};
 

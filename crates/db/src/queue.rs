@@ -82,7 +82,7 @@ pub struct Backlog {
     pub paused: bool,
 }
 
-/// A kind that nobody may claim at the moment.
+/// A paused job kind.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Pause {
     /// The kind.
@@ -95,7 +95,7 @@ pub struct Pause {
     pub reason: String,
 }
 
-/// A pause or a resume that happened.
+/// A past pause or resume.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PauseMove {
     /// When.
@@ -135,7 +135,7 @@ pub struct ExecutorHeartbeat {
     pub freshness: String,
 }
 
-/// Attempts of one kind that ended in one minute in one way, for charts.
+/// Finished attempts of one kind, minute and outcome, for charts.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct QueueMinute {
     /// The minute.
@@ -146,9 +146,9 @@ pub struct QueueMinute {
     pub outcome: String,
     /// How many.
     pub n: i64,
-    /// How long they waited to be claimed, all together.
+    /// Their total wait until they were claimed.
     pub wait_ms: i64,
-    /// How long they ran, all together.
+    /// Their total run time.
     pub run_ms: i64,
 }
 
@@ -158,19 +158,19 @@ pub type Percentiles = [f64; 3];
 /// How long the newest jobs took.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Latency {
-    /// How many were looked at.
+    /// The sample size.
     pub n: i64,
-    /// From due to claimed; none while no job has ended.
+    /// From due to claimed; none before the first job has finished.
     pub wait: Option<Percentiles>,
-    /// From claimed to ended.
+    /// From claimed to finished.
     pub run: Option<Percentiles>,
-    /// From due to ended.
+    /// From due to finished.
     pub whole: Option<Percentiles>,
     /// The same by minute.
     pub minutes: Vec<LatencyMinute>,
 }
 
-/// How long the jobs that ended in one minute took.
+/// Latency of the jobs that finished in one minute.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "as in Latency")]
 pub struct LatencyMinute {
@@ -181,7 +181,7 @@ pub struct LatencyMinute {
     pub whole: Percentiles,
 }
 
-/// What one executor subscribed, and whether it lives (R10).
+/// An executor's subscriptions and heartbeat (R10).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the columns of sql/views/executor_subscription_health.sql")]
 pub struct ExecutorHealth {
@@ -211,12 +211,12 @@ impl Database {
         self.rows("towpath.v_queue_heartbeat", "executor_name").await
     }
 
-    /// What every executor subscribed, and when it was last seen.
+    /// Every executor's subscriptions and last heartbeat.
     pub async fn executor_health(&self) -> Result<Vec<ExecutorHealth>, Error> {
         self.rows("towpath.v_executor_subscription_health", "executor_id").await
     }
 
-    /// Ended attempts by minute since a moment (none: an hour ago), of one kind or of all.
+    /// Finished attempts by minute since a time (none: an hour ago), of one kind or of all.
     pub async fn queue_chart(
         &self,
         since: Option<Timestamp>,
@@ -225,23 +225,23 @@ impl Database {
         read_field(self.call("select towpath.fn_queue_chart($1, $2)", &[&since, &job_kind]).await?, "minutes")
     }
 
-    /// How long the newest jobs waited, ran and took in all.
+    /// Wait, run and total time of the newest jobs.
     pub async fn queue_latency(&self, limit: i32) -> Result<Latency, Error> {
         read(self.call("select towpath.fn_queue_latency($1)", &[&limit]).await?)
     }
 
-    /// Nobody claims this kind until it is resumed.
+    /// Pauses a job kind.
     pub async fn queue_pause(&self, job_kind: &str, by: Attribution<'_>) -> Result<PauseSet, Error> {
         let sql = "select towpath.fn_queue_pause($1, $2, $3)";
         read(self.call(sql, &[&job_kind, &by.actor, &by.reason]).await?)
     }
 
-    /// Ends a pause.
+    /// Resumes a job kind.
     pub async fn queue_resume(&self, job_kind: &str, actor: &str) -> Result<PauseSet, Error> {
         read(self.call("select towpath.fn_queue_resume($1, $2)", &[&job_kind, &actor]).await?)
     }
 
-    /// Who paused and resumed what, newest first; of one kind or of all.
+    /// The history of pauses, newest first; of one kind or of all.
     pub async fn queue_pause_history(&self, job_kind: Option<&str>) -> Result<Vec<PauseMove>, Error> {
         let answer = self.call("select towpath.fn_queue_pause_history($1)", &[&job_kind]).await?;
         read_field(answer, "history")
@@ -252,13 +252,13 @@ impl Database {
         read_field(self.call("select towpath.fn_queue_paused()", &[]).await?, "paused")
     }
 
-    /// Forgets the heartbeat of an executor that will not come back.
+    /// Removes the heartbeat of an executor that is gone.
     pub async fn queue_heartbeat_forget(&self, executor_name: &str) -> Result<(), Error> {
         let answer = self.call("select towpath.fn_queue_heartbeat_forget($1)", &[&executor_name]).await?;
         read_field::<String>(answer, "executor_name").map(drop)
     }
 
-    /// Every row of one of our views. Both arguments are our own words, never a user's.
+    /// Every row of a view. Both arguments are constants, never user input.
     pub(crate) async fn rows<T: DeserializeOwned>(&self, view: &str, order: &str) -> Result<Vec<T>, Error> {
         let sql = format!("select coalesce(jsonb_agg(to_jsonb(v) order by {order}), '[]') from {view} v");
         let rows = self.call(&sql, &[]).await?;

@@ -33,26 +33,26 @@ pub struct Schedule {
     pub changed_at: Timestamp,
 }
 
-/// A schedule to be made or changed.
+/// A schedule to create or change.
 #[derive(Debug, Clone)]
 pub struct ScheduleSpec<'a> {
     /// Its name.
     pub name: &'a str,
-    /// A cron expression that was understood.
+    /// A valid cron expression.
     pub expression: &'a str,
-    /// The zone whose clock it follows.
+    /// Its time zone.
     pub time_zone: &'a str,
     /// What to do with missed ticks: `skip`, `last` or `all`.
     pub catch_up: &'a str,
-    /// The job of each tick: the fields of an enqueued job that a template has.
+    /// The job template of each tick.
     pub job: Value,
     /// The first tick.
     pub next_at: Timestamp,
-    /// Who makes it.
+    /// The actor.
     pub actor: &'a str,
 }
 
-/// The outcome of making or changing a schedule.
+/// The outcome of creating or changing a schedule.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SchedulePut {
     /// Its name.
@@ -78,7 +78,7 @@ impl Database {
         read_field(self.call("select towpath.fn_schedule_list()", &[]).await?, "schedules")
     }
 
-    /// Makes or changes a schedule.
+    /// Creates or changes a schedule.
     pub async fn schedule_put(&self, spec: &ScheduleSpec<'_>) -> Result<SchedulePut, Error> {
         let sql = "select towpath.fn_schedule_put($1, $2, $3, $4, $5, $6, $7)";
         read(
@@ -98,12 +98,12 @@ impl Database {
         )
     }
 
-    /// No ticks until resumed.
+    /// Pauses a schedule.
     pub async fn schedule_pause(&self, name: &str, actor: &str) -> Result<ScheduleSet, Error> {
         read(self.call("select towpath.fn_schedule_pause($1, $2)", &[&name, &actor]).await?)
     }
 
-    /// Ticks again, from `next_at` on.
+    /// Resumes a schedule at `next_at`.
     pub async fn schedule_resume(
         &self,
         name: &str,
@@ -113,7 +113,7 @@ impl Database {
         read(self.call("select towpath.fn_schedule_resume($1, $2, $3)", &[&name, &next_at, &actor]).await?)
     }
 
-    /// Forgets a schedule; the jobs it made stay.
+    /// Deletes a schedule; jobs it enqueued stay.
     pub async fn schedule_delete(&self, name: &str) -> Result<(), Error> {
         let answer = self.call("select towpath.fn_schedule_delete($1)", &[&name]).await?;
         read_field::<String>(answer, "name").map(drop)

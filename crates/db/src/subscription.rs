@@ -1,4 +1,4 @@
-//! Who claims what, who exists, who enqueues what: `sql/functions/subscription.sql`.
+//! Subscriptions, registered executors and producer grants: `sql/functions/subscription.sql`.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -22,34 +22,34 @@ pub struct Subscription {
     pub notes: Option<String>,
     pub registered_by: String,
     pub registered_at: Timestamp,
-    /// Leases it holds, if it counts them.
+    /// Its leased jobs, if it has a limit.
     pub held: Option<i64>,
 }
 
-/// A subscription to be made or changed.
+/// A subscription to create or change.
 #[derive(Debug, Clone, Default)]
 pub struct SubscriptionSpec<'a> {
-    /// Whose.
+    /// Its executor.
     pub executor_id: &'a str,
-    /// Of which kind it is: a name of the whitelist.
+    /// The executor kind.
     pub executor_kind: &'a str,
-    /// Which jobs; none for any.
+    /// The job kind; none for any.
     pub job_kind: Option<&'a str>,
-    /// Of which event domain; none for any.
+    /// The event domain; none for any.
     pub event_domain: Option<&'a str>,
-    /// Jobs below this priority are left to others.
+    /// The lowest priority it claims.
     pub priority_floor: i32,
-    /// At most this many at a time; none for no limit.
+    /// Maximum concurrent jobs; none for no limit.
     pub max_parallel: Option<i32>,
-    /// Whether it claims at all.
+    /// Whether it is enabled.
     pub enabled: bool,
-    /// What people should know.
+    /// Notes for operators.
     pub notes: Option<&'a str>,
-    /// Who makes it.
+    /// The actor.
     pub actor: &'a str,
 }
 
-/// The outcome of making or changing a subscription.
+/// The outcome of creating or changing a subscription.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SubscriptionPut {
     /// Its id.
@@ -63,11 +63,11 @@ pub struct SubscriptionPut {
 pub struct Consumer {
     /// Its name.
     pub executor_id: String,
-    /// Its kind: a name of the whitelist.
+    /// Its executor kind.
     pub executor: String,
-    /// The only login that may claim as it, if there is one.
+    /// The only login that may claim as it, if set.
     pub login_role: Option<String>,
-    /// What people should know.
+    /// Notes for operators.
     pub notes: Option<String>,
     /// Who registered it.
     pub registered_by: String,
@@ -82,9 +82,9 @@ pub struct ProducerGrant {
     pub grant_id: GrantId,
     /// The login role, or `executor:NAME` for an executor's tokens.
     pub producer: String,
-    /// Which kind; none for any.
+    /// The job kind; none for any.
     pub job_kind: Option<String>,
-    /// For which executor; none for any.
+    /// The executor kind; none for any.
     pub executor: Option<String>,
     /// Who granted it.
     pub granted_by: String,
@@ -108,7 +108,7 @@ impl Database {
         read_field(answer, "subscriptions")
     }
 
-    /// Makes or changes the one subscription of an executor for a kind and a domain.
+    /// Creates or changes an executor's subscription for a kind and a domain.
     pub async fn subscription_put(&self, spec: &SubscriptionSpec<'_>) -> Result<SubscriptionPut, Error> {
         let sql = "select towpath.fn_job_subscription_put($1, $2, $3, $4, $5, $6, $7, $8, $9)";
         read(
@@ -130,7 +130,7 @@ impl Database {
         )
     }
 
-    /// Forgets a subscription that holds no lease.
+    /// Deletes a subscription without leased jobs.
     pub async fn subscription_delete(&self, id: SubscriptionId) -> Result<(), Error> {
         let answer = self.call("select towpath.fn_job_subscription_delete($1)", &[&id.uuid()]).await?;
         read_field::<SubscriptionId>(answer, "subscription_id").map(drop)
@@ -155,7 +155,7 @@ impl Database {
         read_field::<String>(answer, "executor_id").map(drop)
     }
 
-    /// The executor whitelist.
+    /// The executor kinds.
     pub async fn executor_kinds(&self) -> Result<Vec<String>, Error> {
         read_field(self.call("select towpath.fn_executor_kinds()", &[]).await?, "kinds")
     }
@@ -171,7 +171,7 @@ impl Database {
         read_field(self.call("select towpath.fn_producer_grant_list($1)", &[&producer]).await?, "grants")
     }
 
-    /// Lets a producer enqueue a kind for an executor; none means any.
+    /// Allows a producer to enqueue a kind for an executor kind; none means any.
     pub async fn producer_grant_put(
         &self,
         producer: &str,
@@ -179,13 +179,13 @@ impl Database {
         executor: Option<&str>,
         actor: &str,
     ) -> Result<ProducerGranted, Error> {
-        // Whoever calls this has written down that both are any.
+        // The caller has already confirmed that both are any.
         let any_kind = job_kind.is_none();
         let sql = "select towpath.fn_producer_grant_put($1, $2, $3, $4, $5)";
         read(self.call(sql, &[&producer, &job_kind, &executor, &actor, &any_kind]).await?)
     }
 
-    /// Takes one grant back.
+    /// Revokes one grant.
     pub async fn producer_grant_revoke(&self, id: GrantId) -> Result<(), Error> {
         let answer = self.call("select towpath.fn_producer_grant_revoke($1)", &[&id.uuid()]).await?;
         read_field::<GrantId>(answer, "grant_id").map(drop)

@@ -11,7 +11,7 @@ use towpath_model::id::{JobId, ProcessId};
 use crate::answer::{read, read_field};
 use crate::{Database, Error};
 
-/// What a task has to report.
+/// An error to report.
 #[derive(Debug, Clone)]
 pub struct NewTaskError<'a> {
     /// `validation`, `operational`, `provider`, `refused` or `supervisor`.
@@ -20,11 +20,11 @@ pub struct NewTaskError<'a> {
     pub message: &'a str,
     /// The job, and which attempt of it.
     pub job: Option<(JobId, i32)>,
-    /// `db_function`, `email`, `sms`, or whatever kind the job is of.
+    /// `db_function`, `email`, `sms`, or another job kind.
     pub task_type: Option<&'a str>,
     /// The function that was called.
     pub function_name: Option<&'a str>,
-    /// References that help to find out more.
+    /// References for further investigation.
     pub context: &'a Value,
 }
 
@@ -46,7 +46,7 @@ pub struct TaskError {
     pub db_user: String,
 }
 
-/// Which errors to list. What is none does not narrow.
+/// A filter of errors; absent fields match everything.
 #[derive(Debug, Clone, Default, Serialize)]
 #[expect(missing_docs, reason = "the columns of the same name")]
 pub struct TaskErrorFilter {
@@ -67,13 +67,13 @@ pub struct TaskErrorFilter {
 pub struct TaskErrorPage {
     /// The errors.
     pub task_errors: Vec<TaskError>,
-    /// Where to go on.
+    /// Where to continue.
     pub cursor: Option<i64>,
 }
 
 impl Database {
-    /// Calls a function by its name, with the caller's own rights (P02). An `Err` means that the
-    /// database did not answer; whatever the function said is in the envelope.
+    /// Calls a function by name, with the caller's own rights (P02). An `Err` means that the database did not respond; the
+    /// function's result is in the envelope.
     pub async fn run_function(&self, name: &str, payload: &Value) -> Result<FunctionResult, Error> {
         let answer = self.call("select towpath.run_function($1, $2)", &[&name, payload]).await?;
         Ok(FunctionResult::read(answer))

@@ -1,8 +1,7 @@
-//! TLS to the database, with the meanings psql users know.
+//! TLS to the database, with psql's options.
 //!
-//! `disable`, `prefer` (the default) and `require` say whether to encrypt; only
-//! `verify-ca` and `verify-full` say whom to believe, and both check the name too.
-//! `sslrootcert` names a file of authorities instead of the system's.
+//! `disable`, `prefer` (the default) and `require` control encryption; only `verify-ca` and `verify-full` verify the
+//! certificate, and both check the host name too. `sslrootcert` names a CA file instead of the system's.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::Error;
 
-/// Which certificates an address asks us to believe.
+/// Which certificates are trusted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Trust {
     /// Any: encrypted, but not verified.
@@ -27,8 +26,8 @@ pub(crate) enum Trust {
     File(PathBuf),
 }
 
-/// Takes what the driver does not know out of an address: `sslmode=verify-*` becomes
-/// `require`, and `sslrootcert` goes.
+/// Removes options that the driver does not know from an address: `sslmode=verify-*` becomes `require`, and
+/// `sslrootcert` is removed.
 pub(crate) fn split(address: &str) -> (String, Trust) {
     let (head, options, separator) = match address.split_once('?') {
         Some((head, query)) if address.contains("://") => (format!("{head}?"), query, "&"),
@@ -56,7 +55,7 @@ pub(crate) fn split(address: &str) -> (String, Trust) {
 }
 
 impl Trust {
-    /// What connects under this trust.
+    /// A connector with this trust.
     pub(crate) fn connector(&self) -> Result<MakeRustlsConnect, Error> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(provider.clone())
@@ -65,7 +64,7 @@ impl Trust {
         let config = match self {
             Trust::Anyone => builder
                 .dangerous()
-                .with_custom_certificate_verifier(Arc::new(Believing(provider)))
+                .with_custom_certificate_verifier(Arc::new(AcceptAny(provider)))
                 .with_no_client_auth(),
             Trust::System => builder.with_root_certificates(system_roots()).with_no_client_auth(),
             Trust::File(path) => builder.with_root_certificates(file_roots(path)?).with_no_client_auth(),
@@ -88,7 +87,7 @@ fn file_roots(path: &PathBuf) -> Result<RootCertStore, Error> {
         roots.add(certificate).map_err(|error| unusable(error.to_string()))?;
     }
     match roots.is_empty() {
-        true => Err(unusable("the file holds no certificate".into())),
+        true => Err(unusable("the file contains no certificate".into())),
         false => Ok(roots),
     }
 }
@@ -109,12 +108,11 @@ fn decode(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Accepts any certificate, as `sslmode=require` does everywhere, but not a signature
-/// that does not belong to it.
+/// Accepts any certificate, as `sslmode=require` does, but checks that signatures match it.
 #[derive(Debug)]
-struct Believing(Arc<CryptoProvider>);
+struct AcceptAny(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Believing {
+impl ServerCertVerifier for AcceptAny {
     fn verify_server_cert(
         &self,
         _end_entity: &CertificateDer<'_>,

@@ -116,7 +116,7 @@ async fn outcomes_are_told_apart() {
     assert_eq!(ended["payload"]["state"], "gave_up", "five attempts are used: {ended}");
     assert_eq!(
         place.text("select max(reason) from comms.send_email_task_gave_up").await,
-        "the last attempt failed for good"
+        "the last attempt failed permanently"
     );
     assert_eq!(
         place.text("select min(reason) from comms.send_email_task_gave_up").await,

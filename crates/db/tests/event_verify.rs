@@ -143,7 +143,7 @@ async fn deliveries_to_streams_are_counted_and_a_dead_sender_of_them_is_found() 
         let lag = checks.iter().find(|check| check["check"] == "W9_lag").unwrap();
         lag["text"].as_str().unwrap().to_owned()
     };
-    assert!(text().await.contains("4 deliveries wait"), "{}", text().await);
+    assert!(text().await.contains("4 deliveries are waiting"), "{}", text().await);
     assert_eq!(call(&db, "fn_stream_delivery_claim('sender')").await["streams"].as_array().unwrap().len(), 1);
     let leased = "select deliveries_waiting || ' ' || deliveries_leased from towpath.v_event_health";
     assert_eq!(db.text(leased).await, "3 1");

@@ -64,7 +64,7 @@ async fn a_token_opens_its_executor_and_its_word_is_stored_nowhere() {
 async fn a_token_that_ended_opens_nothing() {
     let (db, database) = with_executor().await;
     let check = async |word: &str| database.executor_token_check(&TokenHash::of(word)).await;
-    assert!(refused(check("tpx_guess").await.unwrap_err()).contains("not known"));
+    assert!(refused(check("tpx_guess").await.unwrap_err()).contains("unknown"));
     let revoked = database.executor_token_create(&spec()).await.unwrap();
     assert!(database.executor_token_revoke(revoked.token_id, "tester").await.unwrap().changed);
     assert!(!database.executor_token_revoke(revoked.token_id, "tester").await.unwrap().changed);
@@ -142,7 +142,7 @@ async fn a_token_enqueues_within_its_scope_only() {
     let (db, database) = with_executor().await;
     let silent = database.executor_token_create(&spec()).await.unwrap();
     let error = enqueue(&database, &silent.token, json!([{"job_kind": "resize"}])).await.unwrap_err();
-    assert!(refused(error).contains("may not enqueue"));
+    assert!(refused(error).contains("is not allowed to enqueue"));
     let kinds = ["resize".to_owned()];
     let spec = TokenSpec { kinds: Some(&kinds), may_enqueue: true, ..spec() };
     let token = database.executor_token_create(&spec).await.unwrap().token;
@@ -160,8 +160,8 @@ async fn a_token_enqueues_within_its_scope_only() {
     let answers = enqueue(&database, &token, jobs).await.unwrap();
     assert_eq!(answers[..2], [Ok(false), Ok(true)]);
     let of = |index: usize| answers[index].clone().unwrap_err();
-    assert!(of(2).contains("may not enqueue crop for external_worker"), "{}", of(2));
-    assert!(of(3).contains("may not enqueue resize for PG_worker"), "{}", of(3));
+    assert!(of(2).contains("is not allowed to enqueue crop for external_worker"), "{}", of(2));
+    assert!(of(3).contains("is not allowed to enqueue resize for PG_worker"), "{}", of(3));
     assert!(of(4).contains("PASSWORD"), "{}", of(4));
     assert!(of(5).contains("between 0 and 32767"), "{}", of(5));
     assert!(of(6).contains("tomorrow-ish"), "{}", of(6));

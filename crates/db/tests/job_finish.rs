@@ -151,7 +151,7 @@ async fn a_jobs_history_can_be_read_afterwards() {
     for word in [
         "shop",
         "first error",
-        "the lease ran out",
+        "the lease expired",
         "reaper",
         "last error",
         "boss",

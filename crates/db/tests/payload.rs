@@ -60,7 +60,7 @@ async fn only_its_owner_an_administrator_and_the_jobs_worker_read_it() {
 
     let stranger = queue.db.client_as("towpath_producer").await;
     let (code, words) = refused(&stranger, &format!("select towpath.payload_get('{stored}')")).await;
-    assert!(code == "TP005" && words.contains("may not read"), "{code} {words}");
+    assert!(code == "TP005" && words.contains("is not allowed to read"), "{code} {words}");
     for role in ["worker_service_user", "towpath_observer"] {
         let client = queue.db.client_as(role).await;
         for call in [
@@ -159,7 +159,7 @@ async fn sizes_and_names_are_bounded() {
     let put = |data: &str, more: &str| format!("select towpath.payload_put_bytes({data}{more})");
     admin.query(&put(&bytes(16 << 20), ""), &[]).await.unwrap();
     for (sql, words) in [
-        (put(&bytes((16 << 20) + 1), ""), "16777217 bytes are more than 16777216"),
+        (put(&bytes((16 << 20) + 1), ""), "16777217 bytes exceed the limit of 16777216"),
         (put("null", ""), "must not be null"),
         (put("''", ", project => 'a b'"), "must be 1 to 64 letters"),
         (put("''", ", project => null"), "must be 1 to 64 letters"),

@@ -61,7 +61,7 @@ async fn an_outcome_is_recorded_once() {
     for again in [place.succeed(&send, 1).await, place.fail(&send, 1, json!("late")).await] {
         assert_eq!(again["success"], false);
         assert!(
-            again["validation_failure_message"].as_str().unwrap().contains("has ended already"),
+            again["validation_failure_message"].as_str().unwrap().contains("has already ended"),
             "{again}"
         );
     }

@@ -294,7 +294,7 @@ async fn task_errors_are_kept_and_keep_no_secrets() {
         ("password=hunter2, retry", "password=***, retry"),
         (r#"{"api_key": "abc123"}"#, r#"{"api_key": "***"}"#),
         ("key re_AbCdEfGhIjKlMnOp is revoked", "key re_*** is revoked"),
-        ("  ", "no error text given"),
+        ("  ", "no error text"),
     ] {
         let id = record("operational", message, json!({})).await["task_error_id"].clone();
         let kept =

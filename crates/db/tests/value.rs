@@ -137,7 +137,7 @@ async fn a_bad_value_of_a_payload_is_a_route_dead_letter() {
     let bad = [
         (json!({"when": "infinity"}), "scheduled_at must be a time from 1970 up to the year 3000"),
         (json!({"when": "soon"}), "invalid input syntax for type timestamp with time zone"),
-        (json!({"how": 99_999}), "priority must lie between 0 and 32767"),
+        (json!({"how": 99_999}), "priority must be between 0 and 32767"),
         (json!({"who": "a\nb"}), "target_ref must not contain control characters"),
     ];
     for (payload, _) in &bad {

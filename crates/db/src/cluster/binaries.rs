@@ -1,4 +1,4 @@
-//! Finds the server programs of a PostgreSQL that is new enough.
+//! Finds the server programs of a supported PostgreSQL.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,18 +7,18 @@ use towpath_model::doctor::SERVER_MAJOR_MIN;
 
 use crate::Error;
 
-/// A directory with `initdb` and `postgres`, and which major release they are.
+/// A directory with `initdb` and `postgres`, and their major version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Binaries {
     /// The directory.
     pub dir: PathBuf,
-    /// The release, for example 15.
+    /// The major version, for example 15.
     pub major: i32,
 }
 
 impl Binaries {
-    /// The programs in `bin`, or the newest on PATH and in the places distributions use.
-    /// `wanted` is the release that made an existing data directory: only it can read it.
+    /// The programs in `bin`, or the newest on PATH and in the usual directories. `wanted` is the version that created an
+    /// existing data directory, the only one that can read it.
     pub fn find(bin: Option<&Path>, wanted: Option<i32>) -> Result<Binaries, Error> {
         let candidates = match bin {
             Some(dir) => vec![dir.to_owned()],
@@ -74,11 +74,11 @@ fn none_fits(found: &[Binaries], bin: Option<&Path>, wanted: Option<i32>) -> Err
     };
     Error::Cluster(match wanted {
         Some(major) => format!(
-            "the data directory was made by PostgreSQL {major}, and {seen} was found; \
+            "the data directory was created by PostgreSQL {major}, but {seen} was found; \
              install it (Debian: apt-get install postgresql-{major}) or set --postgres-bin"
         ),
         None => format!(
-            "{seen} was found, {SERVER_MAJOR_MIN} or newer is needed; install it \
+            "{seen} was found, but {SERVER_MAJOR_MIN} or newer is required; install it \
              (Debian, Ubuntu: apt-get install postgresql; Fedora: dnf install postgresql-server; \
              macOS: brew install postgresql), set --postgres-bin, or point DATABASE_URL at a server"
         ),
@@ -109,12 +109,12 @@ mod tests {
         assert_eq!(choose(&binaries(&[14]), None), None);
     }
 
-    /// O02: the message says what is there, what is needed and how to get it.
+    /// O02: the message names what was found, what is required and how to install it.
     #[test]
     fn the_error_names_the_package() {
         let message = none_fits(&binaries(&[14]), None, None).to_string();
         assert!(message.contains("only PostgreSQL 14") && message.contains("apt-get install postgresql"));
         let message = none_fits(&binaries(&[17]), None, Some(15)).to_string();
-        assert!(message.contains("made by PostgreSQL 15") && message.contains("postgresql-15"));
+        assert!(message.contains("created by PostgreSQL 15") && message.contains("postgresql-15"));
     }
 }

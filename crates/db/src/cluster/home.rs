@@ -1,8 +1,7 @@
-//! Where the private PostgreSQL lives, and as whom it runs.
+//! The directories of the private PostgreSQL, and the user it runs as.
 //!
-//! PostgreSQL refuses to run as root. When we are root, its files belong to an
-//! unprivileged user who must be able to reach them; where the data directory lies below
-//! one that only root may enter, they go to `/var/lib/towpath` and a link stays behind.
+//! PostgreSQL refuses to run as root. When towpath is root, the files belong to an unprivileged user; if that user
+//! cannot reach the data directory, they go to `/var/lib/towpath`, with a link in the data directory.
 
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown, symlink};
@@ -16,12 +15,12 @@ use tokio::process::Command;
 use super::{Binaries, Config, server};
 use crate::{Error, limits};
 
-/// How the name of a directory begins that is being made.
+/// Name prefix of a directory that is being created.
 const UNFINISHED: &str = "postgres.unfinished-";
-/// Where clusters go that their user could not reach otherwise.
+/// Where clusters go that their user cannot reach otherwise.
 const REFUGE: &str = "/var/lib/towpath";
 
-/// The user PostgreSQL runs as when that is not simply us.
+/// The user PostgreSQL runs as, if not the current one.
 #[derive(Debug, Clone, Copy)]
 struct RunAs {
     uid: u32,
@@ -34,7 +33,7 @@ pub(super) struct Home {
     /// PostgreSQL's own directory, all links resolved except for its last step while it
     /// does not exist.
     pub(super) pgdata: PathBuf,
-    /// Where its socket is.
+    /// The directory of its socket.
     pub(super) socket_dir: PathBuf,
     /// Its log.
     pub(super) log: PathBuf,
@@ -44,7 +43,7 @@ pub(super) struct Home {
 }
 
 impl Home {
-    /// Decides where everything is. Creates directories of ours, never PostgreSQL's own.
+    /// Determines the paths. Creates towpath's directories, never PostgreSQL's own.
     pub(super) fn find(config: &Config) -> Result<Home, Error> {
         let data = config.data.canonicalize().map_err(|error| unusable(&config.data, &error))?;
         let run_as = match Uid::effective().is_root() {
@@ -66,8 +65,8 @@ impl Home {
         })
     }
 
-    /// Makes the directory if it is new. A half-made one never gets the final name, so a
-    /// kill in between leaves only rubbish that a later call removes.
+    /// Creates the directory if it is new. An incomplete one never gets the final name, so a kill in between leaves only
+    /// leftovers that a later call removes.
     pub(super) async fn prepare(&self, binaries: &Binaries) -> Result<(), Error> {
         if major(&self.pgdata).is_some() {
             return Ok(());
@@ -77,7 +76,7 @@ impl Home {
         // A directory without PG_VERSION is not PostgreSQL's; it must not be overwritten.
         if self.pgdata.read_dir().is_ok_and(|mut entries| entries.next().is_some()) {
             return Err(Error::Cluster(format!(
-                "{} has files but is no PostgreSQL directory; move it away or choose another with --data",
+                "{} has files but is not a PostgreSQL directory; move it away or choose another with --data",
                 self.pgdata.display()
             )));
         }
@@ -108,9 +107,8 @@ impl Home {
         std::fs::rename(&unfinished, &self.pgdata).map_err(failed)
     }
 
-    /// A new name to make the directory under, after removing what earlier attempts left.
-    /// New, because an `initdb` that lost us may still be writing into the last one; what
-    /// cannot be removed for that reason goes next time.
+    /// A new temporary name for the directory, after removing leftovers of earlier attempts. It is new because an
+    /// orphaned `initdb` may still be writing into the previous one.
     fn unfinished(&self) -> Result<PathBuf, Error> {
         let dir = self.pgdata.parent().unwrap_or(&self.pgdata);
         let entries = std::fs::read_dir(dir).map_err(|error| unusable(dir, &error))?;
@@ -121,11 +119,10 @@ impl Home {
         Ok(dir.join(format!("{UNFINISHED}{}", now.as_nanos())))
     }
 
-    /// Stops a server that was left running in the directory. Nobody owns it: we hold the
-    /// lock. Answers its process id.
+    /// Stops an orphaned server in the directory; we hold the lock, so it has no owner. Returns its process id.
     pub(super) async fn stop_orphan(&self) -> Result<Option<i32>, Error> {
         let Some(pid) = server::running_in(&self.pgdata) else { return Ok(None) };
-        tracing::warn!(pid, "stopping a PostgreSQL that lost its owner");
+        tracing::warn!(pid, "stopping an orphaned PostgreSQL");
         let started = Instant::now();
         server::signal(pid, nix::sys::signal::Signal::SIGINT);
         while server::running_in(&self.pgdata).is_some() {
@@ -133,7 +130,9 @@ impl Home {
                 server::signal(pid, nix::sys::signal::Signal::SIGQUIT);
             }
             if started.elapsed() > limits::CLUSTER_STOP_WAIT_MAX * 2 {
-                return Err(Error::Cluster(format!("postgres process {pid} does not stop; end it by hand")));
+                return Err(Error::Cluster(format!(
+                    "postgres process {pid} does not stop; stop it manually"
+                )));
             }
             tokio::time::sleep(limits::CLUSTER_POLL).await;
         }
@@ -146,14 +145,14 @@ impl Home {
         if let Some(RunAs { uid, gid }) = self.run_as {
             command.uid(uid).gid(gid);
         }
-        // LC_ALL decides the words of errors we read; the rest is not PostgreSQL's business.
+        // LC_ALL fixes the language of error messages; PostgreSQL needs no other variables.
         command.env_clear().env("LC_ALL", "C").env("PATH", std::env::var_os("PATH").unwrap_or_default());
-        // Our working directory may be one that its user cannot enter.
+        // Its user may not be able to access our working directory.
         command.current_dir("/");
         command
     }
 
-    /// How to reach a database on it through the socket.
+    /// The URL of a database through the socket.
     pub(super) fn socket_url(&self, database: &str) -> String {
         let host = percent_encode(&self.socket_dir.display().to_string());
         match self.port {
@@ -162,7 +161,7 @@ impl Home {
         }
     }
 
-    /// How to reach the database `towpath`: by the port if one was asked for.
+    /// The URL of the database `towpath`: through the port if one is configured.
     pub(super) fn url(&self) -> String {
         match (self.port, std::fs::read_to_string(&self.password)) {
             (Some(port), Ok(password)) => {
@@ -181,7 +180,7 @@ impl Home {
         }
     }
 
-    /// A copy of the password that PostgreSQL's user can read, gone with the value.
+    /// A copy of the password that PostgreSQL's user can read, deleted on drop.
     fn hand_over(&self, password: &str) -> Result<Handed, Error> {
         let path = self.pgdata.with_extension("pwfile");
         let failed = |error: std::io::Error| unusable(&path, &error);
@@ -194,7 +193,7 @@ impl Home {
     }
 }
 
-/// The release that made a directory, if it has been made.
+/// The version that created a directory, if it exists.
 pub(super) fn major(pgdata: &Path) -> Option<i32> {
     std::fs::read_to_string(pgdata.join("PG_VERSION")).ok()?.trim().parse().ok()
 }
@@ -232,7 +231,7 @@ fn unprivileged(name: Option<&str>) -> Result<RunAs, Error> {
     }
 }
 
-/// `data/postgres`, or a refuge with a link to it when the user cannot get there.
+/// `data/postgres`, or another directory with a link to it if the user cannot reach it.
 fn reachable_pgdata(data: &Path, user: RunAs) -> Result<PathBuf, Error> {
     let plain = data.join("postgres");
     if let Ok(target) = plain.read_link() {
@@ -245,7 +244,7 @@ fn reachable_pgdata(data: &Path, user: RunAs) -> Result<PathBuf, Error> {
     let target = Path::new(REFUGE).join(short_name(data)).join("postgres");
     make_refuge(&target, user)?;
     symlink(&target, &plain).map_err(|error| unusable(&plain, &error))?;
-    tracing::info!(to = %target.display(), "PostgreSQL's user cannot enter the data directory; its files go elsewhere");
+    tracing::info!(to = %target.display(), "the PostgreSQL user cannot access the data directory; storing its files elsewhere");
     Ok(target)
 }
 
@@ -267,8 +266,7 @@ fn may_enter(dir: &Path, user: RunAs) -> bool {
     })
 }
 
-/// PostgreSQL's own directory, which is closed to others; or, where that path is too long
-/// for a socket, a short one that we made and own.
+/// PostgreSQL's own directory, which is private; or, if that path is too long for a socket, a short one that we own.
 fn socket_dir(pgdata: &Path, run_as: Option<RunAs>) -> Result<PathBuf, Error> {
     if pgdata.as_os_str().len() <= limits::SOCKET_DIR_BYTES_MAX {
         return Ok(pgdata.to_owned());
@@ -285,13 +283,13 @@ fn socket_dir(pgdata: &Path, run_as: Option<RunAs>) -> Result<PathBuf, Error> {
     }
     let meta = std::fs::symlink_metadata(&dir).map_err(failed)?;
     if !meta.is_dir() || meta.uid() != uid {
-        return Err(Error::Cluster(format!("{} belongs to somebody else; remove it", dir.display())));
+        return Err(Error::Cluster(format!("{} belongs to another user; remove it", dir.display())));
     }
     std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o700)).map_err(failed)?;
     Ok(dir)
 }
 
-/// The superuser's password for the loopback port, from the kernel's randomness.
+/// A random superuser password for the loopback port.
 fn write_password(path: &Path) -> std::io::Result<String> {
     let mut random = [0u8; 24];
     std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut random)?;
@@ -302,7 +300,7 @@ fn write_password(path: &Path) -> std::io::Result<String> {
     Ok(password)
 }
 
-/// A name that stands for a path wherever the path itself is too long.
+/// A short name for a path that is too long.
 fn short_name(path: &Path) -> String {
     hex(&Sha256::digest(path.as_os_str().as_encoded_bytes())[..8])
 }

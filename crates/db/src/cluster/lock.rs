@@ -1,7 +1,7 @@
 //! One owner of a data directory at a time.
 //!
-//! The lock is the kernel's (`flock`), so it is gone with the process that held it,
-//! however it died. The file's text only tells others who that is and where to connect.
+//! The lock is the kernel's (`flock`), so it ends with its process, however that died. The file's content only tells
+//! others the owner and the URL.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{Read, Seek, Write};
@@ -16,7 +16,7 @@ use crate::{Error, limits};
 
 const NAME: &str = "towpath.lock";
 
-/// Who owns a directory.
+/// The owner of a directory.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Owner {
     pub(super) pid: i32,
@@ -29,7 +29,7 @@ pub(super) struct Lock {
 }
 
 impl Lock {
-    /// Creates the directory if need be and takes it.
+    /// Creates the directory if needed and locks it.
     pub(super) fn take(data: &Path) -> Result<Lock, Error> {
         let unusable = |error: std::io::Error| {
             Error::Cluster(format!(
@@ -46,7 +46,7 @@ impl Lock {
             .mode(0o600)
             .open(data.join(NAME))
             .map_err(unusable)?;
-        // It may say where the server is, with the password.
+        // It may contain the URL with the password.
         file.set_permissions(Permissions::from_mode(0o600)).map_err(unusable)?;
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(file) => {
@@ -61,7 +61,7 @@ impl Lock {
         }
     }
 
-    /// Tells others where the server is.
+    /// Publishes the URL.
     pub(super) fn announce(&self, url: &str) -> Result<(), Error> {
         let owner = Owner { pid: std::process::id().cast_signed(), url: Some(url.to_owned()) };
         let mut file = self.file.try_clone().map_err(|error| Error::Cluster(error.to_string()))?;
@@ -81,13 +81,13 @@ impl Lock {
         }
     }
 
-    /// Waits until nobody owns the directory.
+    /// Waits until the directory has no owner.
     pub(super) async fn wait_free(data: &Path, at_most: Duration) -> Result<(), Error> {
         let deadline = Instant::now() + at_most;
         while let Some(owner) = Lock::holder(data) {
             if Instant::now() > deadline {
                 return Err(Error::Cluster(format!(
-                    "towpath process {} still holds {} after {} s; end it with: kill -9 {}",
+                    "towpath process {} still uses {} after {} s; end it with: kill -9 {}",
                     owner.pid,
                     data.display(),
                     at_most.as_secs(),
@@ -107,7 +107,7 @@ fn write(file: &mut File, owner: &Owner) -> std::io::Result<()> {
     file.flush()
 }
 
-/// The owner may be between truncating and writing: then its name is not known yet.
+/// The owner may be between truncating and writing: then its id is not known yet.
 fn read(mut file: File) -> Owner {
     let mut text = String::new();
     let _ = file.rewind().and_then(|()| file.read_to_string(&mut text));
@@ -129,7 +129,7 @@ mod tests {
                 assert_eq!(pid, std::process::id().cast_signed());
                 assert_eq!(url.as_deref(), Some("postgresql://somewhere"));
             }
-            _ => panic!("a second owner was let in"),
+            _ => panic!("there are two owners"),
         }
         drop(lock);
         assert!(Lock::holder(dir.path()).is_none());

@@ -1,23 +1,23 @@
-//! The logins of the private PostgreSQL: one for each program, a member of the roles that it needs and no more.
+//! The logins of the private PostgreSQL: one per program, a member of exactly the roles it needs.
 //!
-//! Its superuser installs and administers. Programs that run on log in under their own name, so that no
-//! statement takes them further: SET ROLE of a superuser's session could be taken back, a login cannot. They
-//! have no password and enter by the socket alone, which only PostgreSQL's user and root can reach.
+//! The superuser installs and administers. Long-running programs use their own login, so that no statement can
+//! escalate: SET ROLE in a superuser's session can be reset, a login cannot. They have no password and connect only
+//! through the socket, which only PostgreSQL's user and root can reach.
 
 use tokio_postgres::Config;
 
 use crate::{Database, Error, limits};
 
-/// A program that runs on, as the database knows it.
+/// A long-running program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Login {
-    /// HTTP: acts for administrators and for the holders of tokens.
+    /// HTTP: acts for administrators and token holders.
     Server,
     /// Runs jobs.
     Worker,
-    /// Numbers and routes events, and delivers them.
+    /// Sequences, routes and delivers events.
     Router,
-    /// Keeps the queue in shape.
+    /// Runs maintenance.
     Maintainer,
 }
 
@@ -32,7 +32,7 @@ impl Login {
         }
     }
 
-    /// The roles it needs: on the private PostgreSQL it has exactly these.
+    /// The roles it has on the private PostgreSQL.
     pub fn roles(self) -> &'static [&'static str] {
         match self {
             Login::Server => &["workflow_admin", "worker_service_user"],
@@ -44,8 +44,7 @@ impl Login {
 }
 
 impl Database {
-    /// The private PostgreSQL under the login of a program, which is made if it is not there. Called on its
-    /// superuser's database, after the migration.
+    /// The private PostgreSQL under a program's login, created if missing. Called as superuser, after the migration.
     pub async fn as_login(&self, login: Login) -> Result<Database, Error> {
         let client = self.client().await?;
         client.batch_execute(&make(login)).await?;
@@ -61,7 +60,7 @@ impl Database {
     }
 }
 
-/// Several processes may start at once, so losing the race to create it is fine.
+/// Several processes may start at once; losing the race to create it is fine.
 fn make(login: Login) -> String {
     let (name, roles) = (login.name(), login.roles().join(", "));
     format!(

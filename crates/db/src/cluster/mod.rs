@@ -1,21 +1,19 @@
-//! The private PostgreSQL: found, prepared, started, watched and stopped by us.
+//! The private PostgreSQL, which Towpath installs, starts, supervises and stops.
 //!
-//! Runs when no `DATABASE_URL` is given, and under every test. It is an ordinary server
-//! of the distribution on a directory of our own, reachable by a Unix socket that only
-//! its user and root can open.
+//! It runs if no `DATABASE_URL` is given, and under every test. It is an ordinary PostgreSQL server of the
+//! distribution in its own directory, with a Unix socket that only its user and root can open.
 //!
-//! Who holds whom:
+//! Who controls whom:
 //!
 //! ```text
-//!   towpath ──lock file──▶ data directory        one owner at a time, gone with the process
+//!   towpath ──lock file──▶ data directory        one owner at a time, released with the process
 //!      │ stdin pipe
 //!      ▼
-//!   leash (sh) ──▶ postgres                      the pipe closes, however we died: fast shutdown
+//!   leash (sh) ──▶ postgres                      the pipe closes with towpath: fast shutdown
 //! ```
 //!
-//! What is left after a SIGKILL of any of them is cleaned up by the next start: an orphan
-//! that still holds the directory is stopped, a stale pid file is PostgreSQL's own
-//! business, a half-made directory was never given its name.
+//! After a SIGKILL of any of them, the next start cleans up: it stops an orphaned server, PostgreSQL handles a stale pid
+//! file, and an incomplete directory never got its final name.
 
 mod binaries;
 mod home;
@@ -37,32 +35,32 @@ pub use login::Login;
 pub use private::private_dir;
 use server::Server;
 
-/// What the private PostgreSQL may lose.
+/// The durability of the private PostgreSQL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// Nothing: every commit is synced.
+    /// Every commit is synced.
     #[default]
     Safe,
-    /// Everything: for tests, which throw the directory away.
+    /// Nothing is synced: for tests, which discard the directory.
     Throwaway,
 }
 
-/// Where and how the private PostgreSQL runs.
+/// Configuration of the private PostgreSQL.
 #[derive(Debug, Clone, Default)]
 pub struct Config {
-    /// The directory that holds everything.
+    /// The data directory.
     pub data: PathBuf,
-    /// Where `initdb` and `postgres` are; searched for when not given.
+    /// The directory of `initdb` and `postgres`; searched for if not given.
     pub bin: Option<PathBuf>,
-    /// The unprivileged user to run as when we are root; `postgres` when not given.
+    /// The unprivileged user if towpath is root; `postgres` if not given.
     pub user: Option<String>,
     /// A loopback port to listen on besides the socket.
     pub port: Option<u16>,
-    /// What it may lose.
+    /// Its durability.
     pub durability: Durability,
 }
 
-/// A running private PostgreSQL that ends with this value, or with this process.
+/// A running private PostgreSQL. It stops with this value or this process.
 pub struct Cluster {
     url: String,
     stop: CancellationToken,
@@ -71,10 +69,9 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Takes the directory, prepares it when it is new, starts the server and waits until
-    /// it answers.
+    /// Locks the directory, initialises it if it is new, starts the server and waits until it responds.
     pub async fn start(config: &Config) -> Result<Cluster, Error> {
-        // Before the first file is written: without programs there is nothing to prepare.
+        // Checked before the first file is written.
         let binaries = Binaries::find(config.bin.as_deref(), home::major(&config.data.join("postgres")))?;
         let lock = Lock::take(&config.data)?;
         let home = Home::find(config)?;
@@ -90,15 +87,15 @@ impl Cluster {
         Ok(Cluster { url, stop, watcher, _lock: lock })
     }
 
-    /// How to reach the database `towpath` on it.
+    /// The URL of the database `towpath`.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Stops the server by a fast shutdown and gives the directory up.
+    /// Stops the server with a fast shutdown and releases the directory.
     pub async fn stop(self) {
         self.stop.cancel();
-        // The watcher ends by itself within its own bounds; a panic in it is already logged.
+        // The watcher ends by itself; a panic in it is already logged.
         let _ = self.watcher.await;
     }
 }
@@ -108,8 +105,7 @@ pub fn owner(data: &Path) -> Option<(i32, Option<String>)> {
     Lock::holder(data).map(|Owner { pid, url }| (pid, url))
 }
 
-/// Asks the owner of a directory to stop and waits until it has, or stops an orphaned
-/// server that nobody owns. Answers what was stopped.
+/// Asks the owner of a directory to stop and waits for it, or stops an orphaned server. Returns what was stopped.
 pub async fn stop(config: &Config) -> Result<Option<String>, Error> {
     match Lock::take(&config.data) {
         Ok(_lock) => {

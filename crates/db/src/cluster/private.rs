@@ -1,4 +1,4 @@
-//! A directory that is closed to others: keys, passwords and data lie in it.
+//! The data directory is private: it holds keys, passwords and data.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
@@ -7,17 +7,17 @@ use std::path::Path;
 
 use nix::unistd::Uid;
 
-/// How the names of everything that is ours in a data directory begin.
+/// Name prefixes of towpath's files in a data directory.
 const OURS: [&str; 4] = ["towpath", "server.json", "streams", "postgres"];
 
-/// Makes the data directory, closed to others. One that was there with wider modes is closed
-/// too, if it is ours and nothing else's.
+/// Creates the data directory, accessible only to its owner. Restricts an existing one too, if it holds nothing but
+/// towpath's files.
 ///
 /// # Errors
 ///
-/// It cannot be made or looked at.
+/// It cannot be created or read.
 pub fn private_dir(dir: &Path) -> io::Result<()> {
-    // Run by root, PostgreSQL has a user of its own, who must pass through; nobody may look.
+    // When run by root, PostgreSQL has its own user, who needs to traverse the directory but not to list it.
     let wanted = if Uid::effective().is_root() { 0o711 } else { 0o700 };
     DirBuilder::new().recursive(true).mode(wanted).create(dir)?;
     let meta = fs::metadata(dir)?;
@@ -28,18 +28,18 @@ pub fn private_dir(dir: &Path) -> io::Result<()> {
     let shown = dir.display();
     if meta.uid() != Uid::effective().as_raw() || !is_ours(dir)? {
         tracing::warn!(
-            "others may look into the data directory {shown} (mode {mode:o}); choose one for towpath alone with --data"
+            "the data directory {shown} is readable by other users (mode {mode:o}); choose a private one with --data"
         );
         return Ok(());
     }
     fs::set_permissions(dir, Permissions::from_mode(mode & (0o7000 | wanted)))?;
     tracing::warn!(
-        "others could look into the data directory {shown} (mode {mode:o}); it is closed to them now"
+        "the data directory {shown} was readable by other users (mode {mode:o}); restricted it to its owner"
     );
     Ok(())
 }
 
-/// Whether a directory holds nothing but a server's data, if anything.
+/// Whether a directory holds only towpath's files, if any.
 fn is_ours(dir: &Path) -> io::Result<bool> {
     for entry in fs::read_dir(dir)? {
         let name = entry?.file_name();

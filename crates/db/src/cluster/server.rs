@@ -1,4 +1,4 @@
-//! The server process: started on a leash, watched, restarted when it dies.
+//! The server process: started, supervised, and restarted when it dies.
 
 use std::fs::{OpenOptions, Permissions};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -16,9 +16,9 @@ use super::{Binaries, Config, Durability};
 use crate::connect::connect_once;
 use crate::{Error, limits};
 
-/// Runs the command after it, and interrupts it when standard input ends. Standard input
-/// is a pipe whose other end we hold and never write to, so it ends when we do, even by
-/// SIGKILL. A background process reads from /dev/null, hence the detour over descriptor 3.
+/// Runs the command that follows, and interrupts it when standard input ends. Standard input is a pipe that we hold open
+/// and never write to, so it closes when Towpath ends, even by SIGKILL. A background process reads from /dev/null, hence
+/// the detour through descriptor 3.
 const LEASH: &str = r#"
 exec 3<&0 </dev/null
 "$@" 3<&- &
@@ -32,20 +32,20 @@ kill "$leash" 2>/dev/null
 exit "$status"
 "#;
 
-/// A server that answers.
+/// A running server.
 pub(super) struct Server {
     process: Process,
     launch: Launch,
 }
 
-/// The process and our end of the pipe that keeps it running. They are apart because
-/// waiting for a child closes its standard input.
+/// The process and our end of the pipe that keeps it running, separate because waiting for a child closes its standard
+/// input.
 struct Process {
     child: Child,
     leash: ChildStdin,
 }
 
-/// Everything needed to start it again.
+/// Everything needed to restart it.
 struct Launch {
     home: Home,
     command: PathBuf,
@@ -53,7 +53,7 @@ struct Launch {
 }
 
 impl Server {
-    /// Starts the server and waits until it answers.
+    /// Starts the server and waits until it responds.
     pub(super) async fn start(home: Home, binaries: &Binaries, config: &Config) -> Result<Server, Error> {
         let arguments = arguments(&home, config);
         let launch = Launch { home, command: binaries.dir.join("postgres"), arguments };
@@ -61,8 +61,8 @@ impl Server {
         Ok(Server { process, launch })
     }
 
-    /// Waits for the end of the server. Asked to stop, it shuts down; dead on its own, it
-    /// is started again, because a killed server has nothing that recovery cannot mend.
+    /// Waits for the end of the server. On request it shuts down; if it dies, it is restarted, because crash recovery
+    /// handles a killed server.
     pub(super) async fn watch(mut self, stop: CancellationToken) {
         let mut pause = Duration::from_millis(100);
         loop {
@@ -70,7 +70,7 @@ impl Server {
             tokio::select! {
                 () = stop.cancelled() => return shut_down(self.process, &self.launch.home.pgdata).await,
                 status = self.process.child.wait() => {
-                    tracing::error!(?status, log = %self.launch.home.log.display(), "PostgreSQL ended; starting it again");
+                    tracing::error!(?status, log = %self.launch.home.log.display(), "PostgreSQL stopped; restarting it");
                 }
             }
             if started.elapsed() > Duration::from_secs(60) {
@@ -85,7 +85,7 @@ impl Server {
     }
 }
 
-/// Tries until the server runs again, or until we are asked to stop.
+/// Retries until the server runs again or a stop is requested.
 async fn restart(launch: &Launch, mut pause: Duration, stop: &CancellationToken) -> Option<Process> {
     loop {
         tokio::select! {
@@ -94,15 +94,15 @@ async fn restart(launch: &Launch, mut pause: Duration, stop: &CancellationToken)
         }
         match launch.start().await {
             Ok(process) => return Some(process),
-            Err(error) => tracing::error!(%error, "PostgreSQL does not start"),
+            Err(error) => tracing::error!(%error, "PostgreSQL did not start"),
         }
         pause = (pause * 2).min(Duration::from_secs(10));
     }
 }
 
 impl Launch {
-    /// Starts the server. Children of a killed one may hold its shared memory for a
-    /// moment; PostgreSQL then refuses to start, and trying again is the cure.
+    /// Starts the server. Children of a killed one may hold its shared memory briefly; PostgreSQL then refuses to start, and
+    /// a retry succeeds.
     async fn start(&self) -> Result<Process, Error> {
         let deadline = Instant::now() + limits::CLUSTER_SETTLE_WAIT_MAX;
         loop {
@@ -131,15 +131,14 @@ impl Launch {
         let failed = |error: std::io::Error| Error::Cluster(format!("cannot start PostgreSQL: {error}"));
         let mut options = OpenOptions::new();
         let log = options.create(true).append(true).mode(0o600).open(&self.home.log).map_err(failed)?;
-        // Statements that fail are in it, with their values.
+        // It contains failed statements with their values.
         log.set_permissions(Permissions::from_mode(0o600)).map_err(failed)?;
         let mut command = self.home.command(Path::new("/bin/sh"));
         command
             .args(["-c", LEASH, "towpath-leash"])
             .arg(&self.command)
             .args(&self.arguments)
-            // A process group of its own: Ctrl-C in a terminal is for us, and we shut the
-            // server down after everybody who uses it.
+            // Its own process group: Ctrl-C goes to towpath, which stops the server last.
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(log.try_clone().map_err(failed)?)
@@ -161,13 +160,13 @@ impl Launch {
             }
             if Instant::now() > deadline {
                 let waited = limits::CLUSTER_START_WAIT_MAX.as_secs();
-                return Err(Error::Cluster(format!("PostgreSQL does not answer after {waited} s")));
+                return Err(Error::Cluster(format!("PostgreSQL did not respond within {waited} s")));
             }
             tokio::time::sleep(limits::CLUSTER_POLL).await;
         }
     }
 
-    /// Starts the log over when it has grown too large; answers where new lines begin.
+    /// Truncates the log if it is too large; returns where new lines start.
     fn trim_log(&self) -> u64 {
         let size = std::fs::metadata(&self.home.log).map_or(0, |meta| meta.len());
         if size <= limits::CLUSTER_LOG_BYTES_MAX {
@@ -193,7 +192,7 @@ fn arguments(home: &Home, config: &Config) -> Vec<String> {
     if let Some(port) = config.port {
         set("port", &port.to_string());
     }
-    // Towpath's queries are short; compiling them costs more than it saves.
+    // Queries are short; compiling them costs more than it saves.
     set("jit", "off");
     // Tests race hundreds of connections against each other.
     let tests = config.durability == Durability::Throwaway;
@@ -208,22 +207,22 @@ fn arguments(home: &Home, config: &Config) -> Vec<String> {
     arguments
 }
 
-/// Closes the leash and waits; a server that takes too long is ended without a checkpoint.
+/// Closes the pipe and waits; a server that takes too long is killed without a checkpoint.
 async fn shut_down(process: Process, pgdata: &Path) {
     let Process { mut child, leash } = process;
     drop(leash);
     if tokio::time::timeout(limits::CLUSTER_STOP_WAIT_MAX, child.wait()).await.is_ok() {
         return;
     }
-    tracing::warn!("PostgreSQL does not stop; ending it without a checkpoint");
+    tracing::warn!("PostgreSQL did not stop; killing it without a checkpoint");
     if let Some(pid) = running_in(pgdata) {
         signal(pid, Signal::SIGQUIT);
     }
     let _ = tokio::time::timeout(limits::CLUSTER_STOP_WAIT_MAX, child.wait()).await;
 }
 
-/// The postmaster that runs in a directory. Its pid file may be stale and the number
-/// taken by somebody else; a postmaster's working directory is its data directory.
+/// The postmaster of a directory. Its pid file may be stale and the pid reused, so the working directory is checked:
+/// a postmaster's is its data directory.
 pub(super) fn running_in(pgdata: &Path) -> Option<i32> {
     let text = std::fs::read_to_string(pgdata.join("postmaster.pid")).ok()?;
     let pid: i32 = text.lines().next()?.trim().parse().ok()?;
@@ -231,7 +230,7 @@ pub(super) fn running_in(pgdata: &Path) -> Option<i32> {
     (cwd == pgdata).then_some(pid)
 }
 
-/// Sends a signal; a process that is already gone needs none.
+/// Sends a signal; a process that is already gone is fine.
 pub(super) fn signal(pid: i32, signal: Signal) {
     let _ = kill(Pid::from_raw(pid), signal);
 }

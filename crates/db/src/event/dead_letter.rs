@@ -1,4 +1,4 @@
-//! What a route could not take or deliver, kept whole: `sql/functions/route_dead_letter.sql`.
+//! Dead letters of routes: `sql/functions/route_dead_letter.sql`.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -14,14 +14,14 @@ use crate::{Attribution, Database, Error};
 #[expect(missing_docs, reason = "the columns of route_dead_letter; 0004_event.sql says what each holds")]
 pub struct RouteDeadLetter {
     pub dead_letter_id: DeadLetterId,
-    /// `routing`, or `delivery` once it was on its way.
+    /// `routing` or `delivery`.
     pub stage: String,
     pub route_name: String,
     pub mode: Mode,
     pub generation: i32,
     pub position: i64,
     pub event_id: EventId,
-    /// The event whole; absent where it stands beside the letter.
+    /// The whole event; absent if it is returned separately.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event_snapshot: Option<Value>,
     pub recipients: Option<Vec<String>>,
@@ -35,7 +35,7 @@ pub struct RouteDeadLetter {
     pub resolution: Option<String>,
 }
 
-/// Which dead letters are meant.
+/// Which dead letters to list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Letters {
     /// Those that are open.
@@ -47,22 +47,22 @@ pub enum Letters {
 /// A page of dead letters, oldest first.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RouteDeadLetterPage {
-    /// The letters.
+    /// The dead letters.
     pub dead_letters: Vec<RouteDeadLetter>,
-    /// Where to go on, none at the end.
+    /// Where to continue, none at the end.
     pub cursor: Option<DeadLetterId>,
 }
 
-/// A dead letter that was tried again.
+/// A replayed dead letter.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LetterReplayed {
-    /// The letter.
+    /// The dead letter.
     pub dead_letter_id: DeadLetterId,
     /// The result of this attempt.
     pub decision: Decision,
     /// How often it was replayed before.
     pub generation: i32,
-    /// Whether it is dealt with.
+    /// Whether it is resolved.
     pub resolved: bool,
     /// The new error, if it failed again.
     pub detail: Option<String>,
@@ -71,14 +71,14 @@ pub struct LetterReplayed {
 /// One step of a bulk replay.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct LettersReplayed {
-    /// Dealt with.
+    /// Resolved.
     pub replayed: Vec<DeadLetterId>,
-    /// Tried in a dry run; they stay open, because nothing was delivered.
+    /// Replayed in dry run; they stay open, because nothing was delivered.
     #[serde(default)]
     pub dry_run: Vec<DeadLetterId>,
     /// Failed again; they stay open with the new error.
     pub failed: Vec<DeadLetterId>,
-    /// Not tried, each with the reason: a route that is off, for one.
+    /// Not replayed, each with the reason, such as a route that is off.
     pub refused: Vec<Value>,
 }
 
@@ -97,13 +97,13 @@ impl Database {
         read(self.call(sql, &[&route_name, &resolved, &limit, &cursor]).await?)
     }
 
-    /// One dead letter whole.
+    /// One dead letter in full.
     pub async fn route_dead_letter_show(&self, id: DeadLetterId) -> Result<RouteDeadLetter, Error> {
         let answer = self.call("select towpath.fn_route_dead_letter_show($1)", &[&id.uuid()]).await?;
         read_field(answer, "dead_letter").map_err(|error| no_such_letter(error, id))
     }
 
-    /// A dead letter again, from its snapshot, as the route is now.
+    /// Replays a dead letter from its snapshot, through the current route.
     pub async fn route_dead_letter_replay(
         &self,
         id: DeadLetterId,
@@ -113,7 +113,7 @@ impl Database {
         read(self.call(sql, &[&id.uuid(), &actor]).await?).map_err(|error| no_such_letter(error, id))
     }
 
-    /// Up to `limit` open dead letters again, of one route or of all, oldest first.
+    /// Replays up to `limit` open dead letters, of one route or of all, oldest first.
     pub async fn route_dead_letter_replay_many(
         &self,
         route_name: Option<&str>,
@@ -124,7 +124,7 @@ impl Database {
         read(self.call(sql, &[&actor, &route_name, &limit]).await?)
     }
 
-    /// Closes a dead letter without a replay.
+    /// Resolves a dead letter without a replay.
     pub async fn route_dead_letter_resolve(
         &self,
         id: DeadLetterId,
@@ -140,9 +140,9 @@ impl Database {
 
 fn no_such_letter(error: Error, id: DeadLetterId) -> Error {
     match error {
-        Error::NotFound(_) => {
-            Error::NotFound(format!("there is no dead letter {id} of a route; see: towpath routes dlq list"))
-        }
+        Error::NotFound(_) => Error::NotFound(format!(
+            "there is no route dead letter {id}; list them with: towpath routes dlq list"
+        )),
         other => other,
     }
 }

@@ -16,7 +16,7 @@ use crate::{Database, Error};
 
 /// Proof that this process owns one attempt to deliver.
 ///
-/// Only a claim creates one, and every end consumes it. Not `Clone` for that reason.
+/// Only a claim creates one, and finishing consumes it. Not `Clone` for that reason.
 #[derive(Debug)]
 pub struct DeliveryLease {
     delivery_id: DeliveryId,
@@ -29,7 +29,7 @@ pub struct DeliveryLease {
 pub struct Delivery {
     /// Proof of owning this attempt.
     pub lease: DeliveryLease,
-    /// The same at every attempt and every replay: receivers tell repetitions by it.
+    /// The same for every attempt and replay, so that receivers can detect duplicates.
     pub webhook_id: String,
     /// The route that made it.
     pub route_name: String,
@@ -39,33 +39,33 @@ pub struct Delivery {
     pub event_id: Uuid,
     /// How often the event was replayed on this route before.
     pub generation: i32,
-    /// Where to.
+    /// The URL.
     pub url: String,
     /// The route's own headers.
     pub headers: BTreeMap<String, String>,
-    /// How long the receiver may take.
+    /// The timeout.
     pub timeout: Duration,
-    /// Byte for byte the same at every attempt.
+    /// Identical bytes for every attempt.
     pub body: String,
     /// The current key and, during a rotation, the previous one.
     pub signing_keys: Vec<String>,
 }
 
-/// A delivery of which no request can be made: what its route says cannot be read.
+/// A delivery without a valid request: its route's target is invalid.
 #[derive(Debug)]
 pub struct UnreadableDelivery {
-    /// Proof of owning this attempt, to end it.
+    /// Proof of owning this attempt, to finish it.
     pub lease: DeliveryLease,
     /// The route that made it.
     pub route_name: String,
-    /// What cannot be read.
+    /// What is invalid.
     pub why: String,
 }
 
-/// What a claim found.
+/// The result of a claim.
 #[derive(Debug)]
 pub struct Claimed {
-    /// To be sent now.
+    /// To send now.
     pub deliveries: Vec<Delivery>,
     /// Cannot be sent: each fails by itself, and the others are sent.
     pub unreadable: Vec<UnreadableDelivery>,
@@ -73,29 +73,29 @@ pub struct Claimed {
     pub lost: i64,
     /// When the next one becomes due.
     pub next_at: Option<Timestamp>,
-    /// How long the leases last unless they are renewed: `event.delivery.lease_sec`.
+    /// The duration of the leases: `event.delivery.lease_sec`.
     pub lease: Duration,
 }
 
-/// What is known about an attempt, however it ended.
+/// The outcome of an attempt.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeliveryOutcome {
-    /// The receiver's status, if it answered.
+    /// The HTTP status, if the receiver responded.
     pub status_code: Option<i32>,
     /// How long it took.
     pub duration: Duration,
-    /// The address that was dialled, if known.
+    /// The remote address, if known.
     pub address: Option<String>,
-    /// The beginning of the answer.
+    /// The start of the response.
     pub answer: Option<String>,
 }
 
-/// How an attempt failed, in the words of `fn_delivery_fail`.
+/// How an attempt failed, as in `fn_delivery_fail`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureClass {
-    /// The receiver answered something other than 2xx.
+    /// The receiver responded with a status other than 2xx.
     Status,
-    /// It did not answer in time.
+    /// It timed out.
     Timeout,
     /// No connection, or it broke.
     Connect,
@@ -103,7 +103,7 @@ pub enum FailureClass {
     Tls,
     /// The address is not allowed.
     Forbidden,
-    /// No request could be made of the route's target.
+    /// The route's target is invalid.
     Setup,
 }
 
@@ -126,9 +126,9 @@ impl FailureClass {
 pub struct DeliveryFailure {
     /// How.
     pub class: FailureClass,
-    /// In words.
+    /// The error message.
     pub error: String,
-    /// The wait the receiver asked for.
+    /// The delay requested by the receiver.
     pub retry_after: Option<Duration>,
 }
 
@@ -137,16 +137,16 @@ pub struct DeliveryFailure {
 pub struct AfterDelivery {
     /// `waiting`, or `dead`: a dead letter.
     pub state: String,
-    /// When it is tried again.
+    /// When it is retried.
     pub next_at: Option<Timestamp>,
     /// The target's circuit now.
     pub circuit: String,
-    /// The route was switched off because of this failure.
+    /// The route was disabled because of this failure.
     pub route_disabled: bool,
 }
 
-/// An attempt whose end could not be recorded, given back. The database may have heard, so asking
-/// again is right: what did end answers [`Error::LeaseLost`].
+/// An attempt whose outcome could not be recorded. It may have been recorded after all, so retry: a finished attempt
+/// returns [`Error::LeaseLost`].
 #[derive(Debug)]
 pub struct Unended {
     /// What went wrong.
@@ -163,7 +163,7 @@ struct ClaimAnswer {
     lease_seconds: f64,
 }
 
-/// What the database itself says of a delivery.
+/// The database's part of a delivery.
 #[derive(Deserialize)]
 struct Head {
     delivery_id: DeliveryId,
@@ -204,7 +204,7 @@ impl Row {
 }
 
 impl Database {
-    /// Takes up to `limit` due webhooks under a lease; targets take turns, and so do the routes to each.
+    /// Claims up to `limit` due webhooks; targets take turns, and so do the routes to each.
     pub async fn delivery_claim(&self, owner: &LeaseOwner, limit: i32) -> Result<Claimed, Error> {
         let sql = "select towpath.fn_delivery_claim($1, $2)";
         let answer: ClaimAnswer = read(self.call(sql, &[&owner.as_str(), &limit]).await?)?;
@@ -216,7 +216,7 @@ impl Database {
             match serde_json::from_value::<Row>(row) {
                 Ok(row) => deliveries.push(row.with_lease(lease, route_name)),
                 Err(error) => {
-                    let why = format!("the target of the route cannot be read: {error}");
+                    let why = format!("the target of the route is invalid: {error}");
                     unreadable.push(UnreadableDelivery { lease, route_name, why });
                 }
             }
@@ -237,7 +237,7 @@ impl DeliveryLease {
         self.attempt
     }
 
-    /// Keeps the attempt for at least this long from now.
+    /// Extends the lease to at least this long from now.
     pub async fn extend(&self, database: &Database, by: Duration) -> Result<(), Error> {
         let sql = "select towpath.fn_delivery_extend($1, $2, $3, $4)";
         let (id, owner, attempt) = self.fence();
@@ -302,7 +302,7 @@ impl DeliveryLease {
         }
     }
 
-    /// Gives back a delivery that was claimed and not sent.
+    /// Releases a delivery that was claimed and not sent.
     pub async fn release(self, database: &Database) -> Result<(), Unended> {
         let sql = "select towpath.fn_delivery_release($1, $2, $3)";
         let (id, owner, attempt) = self.fence();

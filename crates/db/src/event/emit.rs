@@ -1,4 +1,4 @@
-//! Emit: alone, in a batch, and inside the caller's own transaction (E01).
+//! Emitting events: one, a batch, and inside the caller's transaction (E01).
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -14,19 +14,19 @@ use crate::{Database, Error};
 pub(super) const EMIT: &str = "select towpath.fn_event_emit($1, $2, $3, $4, $5, $6, $7, $8, $9)";
 pub(super) const EMIT_MANY: &str = "select towpath.fn_event_emit_many($1)";
 
-/// An event that is in the outbox, or will be when the transaction commits.
+/// An emitted event, stored once the transaction commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Emitted {
     /// Its id.
     pub event_id: EventId,
-    /// Whether it was there before.
+    /// Whether it already existed.
     pub duplicate: bool,
 }
 
-/// Emits on the caller's connection, in the caller's transaction if there is one: commit makes
-/// the event real, rollback leaves nothing.
+/// Emits on the caller's connection, in the caller's transaction if there is one: commit stores the event, rollback
+/// discards it.
 ///
-/// One round trip and no named statement, so that it works behind a transaction pooler.
+/// One round trip without a named statement, so that it works behind a transaction pooler.
 pub async fn emit(client: &impl GenericClient, event: &NewEvent) -> Result<Emitted, Error> {
     let (payload, id) = owned(event);
     let typed: Vec<_> = parameters(event, &payload, &id).into_iter().zip(TYPES).collect();
@@ -45,7 +45,7 @@ pub async fn emit_many(
 }
 
 impl Database {
-    /// Emits one event in a transaction of its own.
+    /// Emits one event in its own transaction.
     pub async fn event_emit(&self, event: &NewEvent) -> Result<Emitted, Error> {
         let client = self.client().await?;
         let statement = client.prepare_cached(EMIT).await?;
@@ -73,7 +73,7 @@ const TYPES: [Type; 9] = [
     Type::UUID,
 ];
 
-/// What the parameters borrow.
+/// Values that the parameters borrow.
 type Owned<'a> = (Option<Json<&'a RawValue>>, Option<Uuid>);
 
 fn owned(event: &NewEvent) -> Owned<'_> {

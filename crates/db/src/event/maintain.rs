@@ -1,5 +1,4 @@
-//! What maintenance asks for again and again, and what an operator asks when in doubt:
-//! `sql/functions/{event_retention,recipient,event_verify}.sql`.
+//! Maintenance and verification of events: `sql/functions/{event_retention,recipient,event_verify}.sql`.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -10,14 +9,14 @@ use crate::answer::read;
 use crate::job::Pass;
 use crate::{Database, Error};
 
-/// How much of the last 24 hours was broadcast (R03).
+/// Broadcasts in the last 24 hours (R03).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BroadcastCheck {
-    /// Events that were resolved.
+    /// Resolved events.
     pub events: i64,
     /// Those without a subscriber.
     pub broadcasts: i64,
-    /// Their share.
+    /// Their percentage.
     pub percent: f64,
     /// Whether this call emitted the warning.
     pub warned: bool,
@@ -25,14 +24,14 @@ pub struct BroadcastCheck {
     pub event_id: Option<EventId>,
 }
 
-/// The report of the W-checks (E10).
+/// The report of the W checks (E10).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Verified {
-    /// Whether every check held.
+    /// Whether every check passed.
     pub passed: bool,
-    /// Whether everything stored was looked at, or the newest part.
+    /// Whether every stored event was checked, or only the newest.
     pub full: bool,
-    /// The highest position there is.
+    /// The highest position.
     pub last_position: i64,
     /// The checks.
     pub checks: Vec<Check>,
@@ -43,11 +42,11 @@ pub struct Verified {
 pub struct Check {
     /// Its name: `W1_gates` to `W9_lag`.
     pub check: String,
-    /// Whether it held.
+    /// Whether it passed.
     pub ok: bool,
     /// What it found.
     pub text: String,
-    /// What else belongs to it: cursors, who holds a lock.
+    /// Further data: cursors, lock holders.
     #[serde(flatten)]
     pub more: Map<String, Value>,
 }
@@ -97,27 +96,27 @@ pub struct BroadcastUsed {
 }
 
 impl Database {
-    /// Makes the partitions of today and the days ahead, and of the next positions.
+    /// Creates the partitions of today and the days ahead, and of the next positions.
     pub async fn event_partition_tick(&self) -> Result<Pass, Error> {
         read(self.call("select towpath.fn_event_partition_tick()", &[]).await?)
     }
 
-    /// Drops one old partition of events, never past a cursor or an open dead letter.
+    /// Drops one old partition of events, unless a cursor or an open dead letter needs it.
     pub async fn event_retention_tick(&self) -> Result<Pass, Error> {
         read(self.call("select towpath.fn_event_retention_tick()", &[]).await?)
     }
 
-    /// Counts up to `limit` events that have not been counted.
+    /// Counts up to `limit` uncounted events.
     pub async fn event_counter_fold(&self, limit: i32) -> Result<Pass, Error> {
         read(self.call("select towpath.fn_event_counter_fold($1)", &[&limit]).await?)
     }
 
-    /// Emits a warning event if too many events had to be broadcast, once a day.
+    /// Emits a warning event if too many events were broadcast, once a day.
     pub async fn event_broadcast_check(&self) -> Result<BroadcastCheck, Error> {
         read(self.call("select towpath.fn_event_broadcast_check()", &[]).await?)
     }
 
-    /// The W-checks (E10).
+    /// Runs the W checks (E10).
     pub async fn event_verify(&self, extent: Extent) -> Result<Verified, Error> {
         let full = extent == Extent::Everything;
         read(self.call("select towpath.fn_event_verify($1)", &[&full]).await?)

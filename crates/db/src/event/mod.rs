@@ -2,7 +2,7 @@
 //! route role asks for again and again.
 //!
 //! One typed call per public function of `sql/functions/{event_*,sequencer,recipient,route*,
-//! delivery*}.sql`. `docs/guides/events.md` is the way in.
+//! delivery*}.sql`. Start with `docs/guides/events.md`.
 
 mod dead_letter;
 mod delivery;

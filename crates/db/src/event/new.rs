@@ -1,4 +1,4 @@
-//! What a producer says about an event.
+//! An event to emit.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -6,10 +6,9 @@ use towpath_model::id::EventId;
 
 use crate::Error;
 
-/// An event to be emitted. Domain and type are needed; the database checks all of it.
+/// An event to emit. Domain and type are required; the database validates all fields.
 ///
-/// The fields are named like the parameters of `fn_event_emit`, because a batch goes there as
-/// an array of these.
+/// The fields have the names of the parameters of `fn_event_emit`, because a batch is an array of these.
 #[derive(Debug, Clone, Serialize)]
 pub struct NewEvent {
     pub(super) event_domain: String,
@@ -46,7 +45,7 @@ impl NewEvent {
         }
     }
 
-    /// What receivers get: references, never secrets (E01).
+    /// The payload for receivers: references, never secrets (E01).
     pub fn payload(mut self, payload: &impl Serialize) -> Result<NewEvent, Error> {
         let payload = serde_json::value::to_raw_value(payload).map_err(|error| {
             let NewEvent { event_domain, event_type, .. } = &self;
@@ -62,7 +61,7 @@ impl NewEvent {
         self
     }
 
-    /// The row it is about. Unless there is an ordering key, events about one row keep their order.
+    /// Its subject. Without an ordering key, events with the same subject keep their order.
     pub fn subject(self, table: impl Into<String>, reference: impl Into<String>) -> NewEvent {
         self.subject_table(table).subject_ref(reference)
     }
@@ -79,19 +78,19 @@ impl NewEvent {
         self
     }
 
-    /// Events with one key are routed in their order.
+    /// Events with the same key are routed in order.
     pub fn ordering_key(mut self, key: impl Into<String>) -> NewEvent {
         self.ordering_key = Some(key.into());
         self
     }
 
-    /// Who caused it; the login role if not said.
+    /// The actor; the login role if not given.
     pub fn actor(mut self, actor: impl Into<String>) -> NewEvent {
         self.actor = Some(actor.into());
         self
     }
 
-    /// The producer's own id, a uuid v7 of about now: emitting it again is answered as a duplicate.
+    /// The producer's own id, a UUID v7 of about now: emitting it again returns a duplicate.
     pub fn event_id(mut self, event_id: EventId) -> NewEvent {
         self.event_id = Some(event_id);
         self

@@ -1,5 +1,5 @@
-//! Reading events: one whole, a page of them, what a consumer may see, and why an event went
-//! where it went (`sql/functions/event_read.sql`, `route_decide.sql`).
+//! Reading events: one in full, a page, a consumer's events, and explanations (`sql/functions/event_read.sql`,
+//! `route_decide.sql`).
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ use crate::{Database, Error};
 #[expect(missing_docs, reason = "the columns of event_outbox; 0004_event.sql says what each holds")]
 pub struct Event {
     pub event_id: EventId,
-    /// None while the sequencer has not seen it.
+    /// None until the sequencer has processed it.
     pub position: Option<i64>,
     pub event_domain: String,
     pub event_type: String,
@@ -30,19 +30,19 @@ pub struct Event {
     pub actor: String,
     pub created_at: Timestamp,
     pub payload: Value,
-    /// The login that named another actor than itself; told to operators only.
+    /// The login, if it named another actor; shown to operators only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub login: Option<String>,
 }
 
 impl Event {
-    /// The actor, and the login behind it if it is another.
+    /// The actor, and the login if it differs.
     pub fn who(&self) -> String {
         actor::in_words(&self.actor, self.login.as_deref())
     }
 }
 
-/// Which events are meant. What is none does not narrow.
+/// A filter of events; absent fields match everything.
 #[derive(Debug, Clone, Default, Serialize)]
 #[expect(missing_docs, reason = "the columns of the same name; the payload by containment")]
 pub struct EventFilter {
@@ -62,7 +62,7 @@ pub struct EventFilter {
     pub payload: Option<Value>,
 }
 
-/// Where a page of events begins.
+/// Where a page of events starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum From {
     /// The newest ones, newest first.
@@ -81,14 +81,14 @@ pub struct EventPage {
     pub consumer: Option<String>,
     /// The events.
     pub events: Vec<Event>,
-    /// Where to go on; an empty page that says `more` is not the end.
+    /// Where to continue; an empty page with `more` is not the end.
     pub position: i64,
-    /// The highest position there is.
+    /// The highest position.
     pub last_position: i64,
-    /// Retention dropped what lies before this position; consumers are not told.
+    /// Retention dropped everything before this position; absent for consumers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_from: Option<i64>,
-    /// Whether there is more now.
+    /// Whether there are more.
     pub more: bool,
 }
 
@@ -99,11 +99,11 @@ pub struct EventWhole {
     pub event: Event,
     /// Who gets it, by the present subscriptions.
     pub recipients: Recipients,
-    /// What workers decided.
+    /// The routing decisions.
     pub attempts: Vec<RouteAttempt>,
-    /// What failed.
+    /// Its dead letters.
     pub dead_letters: Vec<RouteDeadLetter>,
-    /// What was sent, and what still waits to be.
+    /// Sent and waiting deliveries.
     pub deliveries: DeliveryHistory,
 }
 
@@ -114,11 +114,11 @@ pub struct Recipients {
     pub step: Step,
     /// Whether no recipient gets it by its own subscription.
     pub broadcast: bool,
-    /// Whether subscriptions decide at all (R04).
+    /// Whether subscriptions are resolved (R04).
     pub resolution_enabled: bool,
     /// Who gets it.
     pub recipients: Vec<Recipient>,
-    /// Whose most specific row is muted.
+    /// Recipients whose most specific subscription is muted.
     pub suppressed: Vec<Recipient>,
 }
 
@@ -133,7 +133,7 @@ pub struct Recipient {
     pub subscription_id: SubscriptionId,
 }
 
-/// What a worker decided about an event and a route, or about no route.
+/// A worker's decision about an event and a route, or no route.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the columns of route_attempt; 0004_event.sql says what each holds")]
 pub struct RouteAttempt {
@@ -151,22 +151,22 @@ pub struct RouteAttempt {
     pub attempted_at: Timestamp,
 }
 
-/// How deliveries ended, and which have not.
+/// Finished and unfinished deliveries.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct DeliveryHistory {
-    /// Ended attempts, oldest first.
+    /// Finished attempts, oldest first.
     pub attempts: Vec<Value>,
-    /// Deliveries that are not finished.
+    /// Unfinished deliveries.
     pub waiting: Vec<Value>,
 }
 
-/// What a worker would do with an event, and why.
+/// What a worker would decide about an event, and why.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Explained {
     /// Who gets it.
     #[serde(flatten)]
     pub recipients: Recipients,
-    /// The worker that was asked.
+    /// The worker.
     pub worker_name: String,
     /// Its decisions.
     pub decisions: Vec<WouldDecide>,
@@ -175,21 +175,21 @@ pub struct Explained {
 /// One decision that would be made.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct WouldDecide {
-    /// The route; none if no route takes the event.
+    /// The route; none if no route matches.
     pub route_name: Option<String>,
-    /// How far the route goes.
+    /// The route's mode.
     #[serde(default)]
     pub mode: Option<Mode>,
     /// The decision.
     pub decision: Decision,
-    /// Why, if the mode does not say it.
+    /// The reason, if it is not the mode.
     pub reason: Option<String>,
-    /// What the route delivers to.
+    /// The target kind.
     #[serde(default)]
     pub target_kind: Option<String>,
 }
 
-/// An event to ask about: a stored one, or one only thought of.
+/// A stored event, or a hypothetical one.
 #[derive(Debug, Clone, Serialize)]
 #[serde(untagged)]
 pub enum Question {
@@ -243,21 +243,21 @@ impl Database {
         read(self.call("select towpath.fn_resolve_recipients($1)", &[&event]).await?)
     }
 
-    /// What a worker would decide about an event. Nothing is written.
+    /// What a worker would decide about an event. Changes nothing.
     pub async fn route_explain(&self, question: &Question, worker_name: &str) -> Result<Explained, Error> {
         let event = serde_json::to_value(question).expect("a question is plain data");
         let answer = self.call("select towpath.fn_route_explain($1, $2)", &[&event, &worker_name]).await?;
         let no_worker = answer["worker_name"].is_string();
         read(answer).map_err(|error| match (error, question) {
-            (Error::NotFound(_), _) if no_worker => {
-                Error::NotFound(format!("there is no route worker {worker_name}; see: towpath routes worker"))
-            }
+            (Error::NotFound(_), _) if no_worker => Error::NotFound(format!(
+                "there is no route worker {worker_name}; list them with: towpath routes worker"
+            )),
             (error, Question::Stored { event_id }) => no_such_event(error, *event_id),
             (error, _) => error,
         })
     }
 
-    /// How the attempts of one delivery ended.
+    /// The attempts of one delivery.
     pub async fn delivery_history(&self, delivery_id: DeliveryId) -> Result<DeliveryHistory, Error> {
         read(self.call("select towpath.fn_delivery_history($1)", &[&delivery_id.uuid()]).await?)
     }
@@ -266,7 +266,7 @@ impl Database {
 pub(super) fn no_such_event(error: Error, event_id: EventId) -> Error {
     match error {
         Error::NotFound(_) => {
-            Error::NotFound(format!("there is no event {event_id}, or retention has dropped it"))
+            Error::NotFound(format!("there is no event {event_id}, or retention dropped it"))
         }
         other => other,
     }

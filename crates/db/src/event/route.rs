@@ -1,4 +1,4 @@
-//! Routes: which events go where, in which mode (`sql/functions/route.sql`, `route_replay.sql`).
+//! Routes: events, target and mode (`sql/functions/route.sql`, `route_replay.sql`).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -35,30 +35,30 @@ pub struct Route {
     pub changed_by: String,
     pub changed_at: Timestamp,
     pub retired_at: Option<Timestamp>,
-    /// The scheme, host and port that webhooks go to.
+    /// The scheme, host and port of the webhook target.
     pub target_key: Option<String>,
     /// `closed`, `open` or `half_open`.
     pub circuit: Option<String>,
-    /// Nothing is sent before this moment.
+    /// Deliveries are paused until this time.
     pub blocked_until: Option<Timestamp>,
     /// Whether it has a signing key.
     pub signed: bool,
-    /// Until when the previous key signs too.
+    /// Until when the previous key also signs.
     pub previous_key_until: Option<Timestamp>,
-    /// Why the last delivery failed, until one works again.
+    /// Why the last delivery failed, until one succeeds.
     pub last_error: Option<String>,
     pub deliveries_waiting: i64,
     pub dead_letters_open: i64,
 }
 
-/// A route to be made or changed.
+/// A route to create or change.
 #[derive(Debug, Clone)]
 pub struct RouteSpec<'a> {
-    /// Its name, for ever.
+    /// Its name, which cannot change.
     pub route_name: &'a str,
     /// `job`, `stream` or `webhook`.
     pub target_kind: &'a str,
-    /// What the kind needs: a `job_kind`, a `url`.
+    /// The target's parameters: a `job_kind`, a `url`.
     pub target: Value,
     /// Of which domain; none for any.
     pub event_domain: Option<&'a str>,
@@ -70,70 +70,70 @@ pub struct RouteSpec<'a> {
     pub recipient_filter: Option<&'a str>,
     /// What the payload must contain.
     pub payload_filter: Value,
-    /// `none`, or `key`: one at a time and in order for each ordering key.
+    /// `none`, or `key`: in order, one at a time per ordering key.
     pub ordering: &'a str,
-    /// The waits between attempts; none for the usual ones over a day.
+    /// The retry delays; none for the default ones over a day.
     pub retry_seconds: Option<&'a [i32]>,
-    /// At most this many a second; none for no limit.
+    /// Rate limit per second; none for no limit.
     pub rate_limit_per_second: Option<f64>,
     /// The worker it belongs to.
     pub worker_name: &'a str,
-    /// What people should know.
+    /// Notes for operators.
     pub notes: Option<&'a str>,
-    /// Who makes it.
+    /// The actor.
     pub actor: &'a str,
 }
 
-/// The outcome of making or changing a route.
+/// The outcome of creating or changing a route.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RoutePut {
     /// Its name.
     pub route_name: String,
-    /// How far it goes; a new one is off.
+    /// Its mode; a new route is off.
     pub mode: Mode,
     /// Whether it is new.
     pub created: bool,
 }
 
-/// The outcome of a change of mode.
+/// The outcome of a mode change.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ModeSet {
     /// The route.
     pub route_name: String,
-    /// How far it goes now.
+    /// Its mode now.
     pub mode: Mode,
-    /// How far it went before.
+    /// Its previous mode.
     pub old_mode: Mode,
 }
 
-/// The outcome of ending a route.
+/// The outcome of retiring a route.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RouteRetired {
     /// The route.
     pub route_name: String,
-    /// Deliveries that will not be sent.
+    /// Cancelled deliveries.
     pub cancelled: i64,
 }
 
-/// A new signing key. It is in no other answer.
+/// A new signing key, returned only once.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct SecretRotated {
     /// The route.
     pub route_name: String,
-    /// What receivers check signatures with.
+    /// The key for verifying signatures.
     pub signing_key: String,
-    /// Until when the previous key signs too.
+    /// Until when the previous key also signs.
     pub previous_until: Option<Timestamp>,
 }
 
-/// By hand, so that the key does not end up in a log.
+/// Not derived, so that the key does not end up in a log.
 impl fmt::Debug for SecretRotated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SecretRotated({})", self.route_name)
     }
 }
 
-/// What a replay is to do.
+/// What a replay does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Replay {
     /// Only count.
@@ -142,12 +142,12 @@ pub enum Replay {
     Send,
 }
 
-/// Positions after the first, up to and with the second.
+/// Positions after the first, up to and including the second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// Not this one.
+    /// Exclusive.
     pub after: i64,
-    /// This one too.
+    /// Inclusive.
     pub to: i64,
 }
 
@@ -156,15 +156,15 @@ pub struct Span {
 pub struct Replayed {
     /// The route.
     pub route_name: String,
-    /// Events it takes.
+    /// Matching events.
     pub matched: i64,
-    /// Jobs and deliveries made.
+    /// Jobs and deliveries created.
     pub sent: i64,
-    /// Noted only, because the route is in a dry run.
+    /// Only recorded, because the route is in dry run.
     pub dry_run: i64,
-    /// Dead letters made.
+    /// Dead letters created.
     pub failed: i64,
-    /// Where to go on.
+    /// Where to continue.
     pub position: i64,
     /// Whether there is more.
     pub more: bool,
@@ -185,44 +185,44 @@ pub struct RouteSent {
     pub detail: Option<String>,
 }
 
-/// A made-up webhook and everything needed to send it.
+/// A test webhook and everything needed to send it.
 #[derive(Clone, Deserialize)]
 pub struct RouteTest {
     /// The route.
     pub route_name: String,
-    /// Where to.
+    /// The URL.
     pub url: String,
-    /// The id receivers see.
+    /// The webhook id.
     pub webhook_id: String,
     /// The route's own headers.
     pub headers: BTreeMap<String, String>,
-    /// How long the receiver may take.
+    /// The timeout.
     pub timeout_seconds: u32,
-    /// What to send.
+    /// The body.
     pub body: String,
-    /// Every one of them signs.
+    /// The signing keys, all of which sign.
     pub signing_keys: Vec<String>,
 }
 
-/// By hand, so that the keys do not end up in a log.
+/// Not derived, so that the keys do not end up in a log.
 impl fmt::Debug for RouteTest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "RouteTest({} to {})", self.route_name, self.url)
     }
 }
 
-/// A worker to register or to change.
+/// A route worker to register or change.
 #[derive(Debug, Clone, Copy)]
 pub struct RouteWorkerSpec<'a> {
     /// Its name.
     pub worker_name: &'a str,
-    /// Into how many slices its work is cut.
+    /// Its number of slices.
     pub slices: i32,
-    /// Where it starts; none: where it is, or for a new one at now.
+    /// Its start position; none keeps the current one, or for a new worker the end.
     pub from_position: Option<i64>,
-    /// The only domain a new one reads; none: every domain, or as it was registered.
+    /// The only domain it handles; none for every domain, or as registered.
     pub event_domain: Option<&'a str>,
-    /// Who, for the record.
+    /// The actor.
     pub actor: &'a str,
 }
 
@@ -231,11 +231,11 @@ pub struct RouteWorkerSpec<'a> {
 pub struct RouteWorkerPut {
     /// The worker.
     pub worker_name: String,
-    /// Into how many slices its work is cut.
+    /// Its number of slices.
     pub slices: i32,
-    /// The only domain it reads.
+    /// The only domain it handles.
     pub event_domain: Option<String>,
-    /// Where they start.
+    /// The start position.
     pub position: i64,
     /// Whether it is new.
     pub created: bool,
@@ -253,7 +253,7 @@ impl Database {
         read_field::<Vec<Route>>(answer, "routes")?.pop().ok_or_else(|| no_route(route_name))
     }
 
-    /// Makes a route, switched off, or changes one without touching its mode.
+    /// Creates a route, off at first, or changes one without changing its mode.
     pub async fn route_put(&self, spec: &RouteSpec<'_>) -> Result<RoutePut, Error> {
         let sql = "select towpath.fn_route_put($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, \
                    $11::double precision::numeric, $12, $13, $14)";
@@ -276,7 +276,7 @@ impl Database {
         read(self.call(sql, &parameters).await?)
     }
 
-    /// Sets how far a route goes.
+    /// Sets a route's mode.
     pub async fn route_mode_set(
         &self,
         route_name: &str,
@@ -288,14 +288,14 @@ impl Database {
         read(answer).map_err(|error| no_such_route(error, route_name))
     }
 
-    /// Ends a route for good.
+    /// Retires a route permanently.
     pub async fn route_retire(&self, route_name: &str, by: Attribution<'_>) -> Result<RouteRetired, Error> {
         let sql = "select towpath.fn_route_retire($1, $2, $3)";
         let answer = self.call(sql, &[&route_name, &by.actor, &by.reason]).await?;
         read(answer).map_err(|error| no_such_route(error, route_name))
     }
 
-    /// Gives a webhook route a new signing key; the old one signs beside it for the overlap.
+    /// Rotates a webhook route's signing key; both keys sign during the overlap.
     pub async fn route_secret_rotate(
         &self,
         route_name: &str,
@@ -307,14 +307,13 @@ impl Database {
         read(self.call(sql, &[&route_name, &signing_key, &overlap_seconds, &actor]).await?)
     }
 
-    /// A made-up webhook for a route's receiver, whatever the route's mode; the caller sends it.
+    /// A test webhook for a route's receiver, whatever its mode; the caller sends it.
     pub async fn route_test(&self, route_name: &str) -> Result<RouteTest, Error> {
         let answer = self.call("select towpath.fn_route_test($1)", &[&route_name]).await?;
         read(answer).map_err(|error| no_such_route(error, route_name))
     }
 
-    /// Sends stored events through a route, as a new generation; at most `limit`, and at most 1,000, in
-    /// one call.
+    /// Replays stored events through a route, as a new generation; at most `limit`, and at most 1,000, per call.
     pub async fn route_replay(
         &self,
         route_name: &str,
@@ -329,7 +328,7 @@ impl Database {
         read(answer).map_err(|error| no_such_route(error, route_name))
     }
 
-    /// One stored event through one route, whether or not the route would take it.
+    /// Sends one stored event through a route, whether or not it matches.
     pub async fn route_send(
         &self,
         route_name: &str,
@@ -345,8 +344,7 @@ impl Database {
         })
     }
 
-    /// Registers a worker, or cuts its work into another number of slices (E09). A new one
-    /// starts at a position, or at now.
+    /// Registers a route worker, or changes its slices (E09). A new one starts at the given position or at the end.
     pub async fn route_worker_put(&self, worker: &RouteWorkerSpec<'_>) -> Result<RouteWorkerPut, Error> {
         let sql = "select towpath.fn_route_worker_put($1, $2, $3, $4, $5)";
         let RouteWorkerSpec { worker_name, slices, from_position, event_domain, actor } = worker;
@@ -355,7 +353,7 @@ impl Database {
 }
 
 fn no_route(route_name: &str) -> Error {
-    Error::NotFound(format!("there is no route {route_name}; see: towpath routes list"))
+    Error::NotFound(format!("there is no route {route_name}; list them with: towpath routes list"))
 }
 
 fn no_such_route(error: Error, route_name: &str) -> Error {

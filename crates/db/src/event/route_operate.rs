@@ -10,18 +10,18 @@ use uuid::Uuid;
 use crate::answer::read;
 use crate::{Attribution, Database, Error};
 
-/// What a route did last, newest first.
+/// A route's latest activity, newest first.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RouteAttempts {
     /// The route.
     pub route_name: String,
-    /// What it decided about events.
+    /// Its decisions.
     pub decisions: Vec<RouteDecision>,
-    /// Webhooks it sent.
+    /// Its webhook attempts.
     pub deliveries: Vec<DeliveryAttempt>,
 }
 
-/// What one route decided about one event.
+/// A route's decision about one event.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the columns of route_attempt; 0004_event.sql says what each holds")]
 pub struct RouteDecision {
@@ -37,7 +37,7 @@ pub struct RouteDecision {
     pub attempted_at: Timestamp,
 }
 
-/// One ended attempt to send a webhook.
+/// One finished webhook attempt.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the columns of delivery_attempt; 0004_event.sql says what each holds")]
 pub struct DeliveryAttempt {
@@ -55,7 +55,7 @@ pub struct DeliveryAttempt {
     pub address: Option<String>,
     pub error: Option<String>,
     pub answer: Option<String>,
-    /// When it is tried again.
+    /// When it is retried.
     pub next_at: Option<Timestamp>,
 }
 
@@ -64,16 +64,16 @@ pub struct DeliveryAttempt {
 pub struct CircuitClosed {
     /// The route.
     pub route_name: String,
-    /// The scheme, host and port it is the circuit of.
+    /// The scheme, host and port of the circuit.
     pub target_key: String,
-    /// Where it stood.
+    /// Its previous state.
     pub old_circuit: String,
-    /// False if there was nothing to forget.
+    /// False if it was already closed.
     pub changed: bool,
 }
 
 impl Database {
-    /// What a route decided and sent last.
+    /// A route's latest decisions and deliveries.
     pub async fn route_attempts(&self, route_name: &str, limit: i32) -> Result<RouteAttempts, Error> {
         let answer = self.call("select towpath.fn_route_attempts($1, $2)", &[&route_name, &limit]).await?;
         read(answer).map_err(|error| no_route(error, route_name))
@@ -94,7 +94,7 @@ impl Database {
 fn no_route(error: Error, route_name: &str) -> Error {
     match error {
         Error::NotFound(_) => {
-            Error::NotFound(format!("there is no route {route_name}; see: towpath routes list"))
+            Error::NotFound(format!("there is no route {route_name}; list them with: towpath routes list"))
         }
         other => other,
     }

@@ -1,4 +1,4 @@
-//! The route worker's pass: decisions about the events after a cursor, all or nothing (E02).
+//! A route worker's pass: decides about the events after a cursor in one transaction (E02).
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -6,57 +6,57 @@ use serde::{Deserialize, Serialize};
 use crate::answer::read;
 use crate::{Database, Error};
 
-/// One slice of a worker, out of so many.
+/// One slice of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slice {
     /// From 0.
     pub slice: i32,
-    /// How many the caller believes there are; another number is refused.
+    /// The expected number of slices; a different number is refused.
     pub slices: i32,
 }
 
 /// What one pass did.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct RoutePass {
-    /// The slice it worked on; none if it found nothing to do in any.
+    /// The slice it processed; none if no slice had work.
     pub slice: Option<i32>,
     /// The slices of the worker.
     pub slices: i32,
-    /// How far the cursor is now; none if it did not move.
+    /// The cursor's position; none if it did not move.
     #[serde(default)]
     pub position: Option<i64>,
-    /// The highest position there is.
+    /// The highest position.
     pub last_position: i64,
-    /// Events it decided about.
+    /// Events it routed.
     pub events: i64,
-    /// And how.
+    /// Its decisions.
     #[serde(default)]
     pub decisions: Decisions,
     /// There is more to do now.
     pub more: bool,
-    /// Others hold every slice with something to do.
+    /// Other workers hold every slice with work.
     pub busy: bool,
 }
 
 /// How many decisions of each kind (E05).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decisions {
-    /// Jobs and deliveries made.
+    /// Jobs and deliveries created.
     pub sent: i64,
-    /// Noted only, because the route is in a dry run.
+    /// Only recorded, because the route is in dry run.
     pub dry_run: i64,
     /// The route is off.
     pub disabled: i64,
     /// No recipient gets it, or no route takes it.
     pub skipped: i64,
-    /// The target refused: a dead letter each.
+    /// The target refused it: a dead letter each.
     pub failed: i64,
 }
 
-/// The workers there are, and the end of the events.
+/// All route workers, and the last position.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RouteWorkers {
-    /// The highest position there is.
+    /// The highest position.
     pub last_position: i64,
     /// By name.
     pub workers: Vec<RouteWorker>,
@@ -67,24 +67,24 @@ pub struct RouteWorkers {
 pub struct RouteWorker {
     /// Its name.
     pub worker_name: String,
-    /// Into how many slices its work is cut.
+    /// Its number of slices.
     pub slices: i32,
-    /// The only domain it reads.
+    /// The only domain it handles.
     pub event_domain: Option<String>,
     /// One cursor per slice.
     pub cursors: Vec<RouteCursor>,
 }
 
-/// How far one slice is.
+/// The cursor of one slice.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RouteCursor {
     /// From 0.
     pub slice: i32,
-    /// The last position it has decided about.
+    /// The last position it has routed.
     pub position: i64,
-    /// Positions to go.
+    /// Events it is behind.
     pub lag: i64,
-    /// The session that holds its lock now, as PostgreSQL describes it.
+    /// The database session that holds its lock, if any.
     pub held_by: Option<serde_json::Value>,
     /// Passes so far.
     pub runs: i64,
@@ -92,7 +92,7 @@ pub struct RouteCursor {
     pub events: i64,
     /// When it last moved.
     pub last_run_at: Timestamp,
-    /// What the last pass did, in the words of the SQL function.
+    /// The summary of the last pass.
     pub last_summary: serde_json::Value,
 }
 
@@ -110,7 +110,7 @@ impl Database {
         read(self.call(sql, &[&worker_name, &batch, &number, &slices]).await?)
     }
 
-    /// The workers, their slices, and how far each lags.
+    /// The route workers with their slices and lag.
     pub async fn route_worker_list(&self) -> Result<RouteWorkers, Error> {
         read(self.call("select towpath.fn_route_worker_list()", &[]).await?)
     }

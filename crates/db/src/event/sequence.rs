@@ -1,4 +1,4 @@
-//! The sequencer's pass: positions for events that have none (E03).
+//! The sequencer's pass: gives positions to events (E03).
 
 use serde::Deserialize;
 
@@ -8,19 +8,18 @@ use crate::{Database, Error};
 /// What one pass of the sequencer did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub struct Sequenced {
-    /// Events that got a position now.
+    /// Events that got a position.
     pub numbered: i64,
     /// The highest position there is.
     pub last_position: i64,
-    /// There is more to number now.
+    /// More events need a position.
     pub more: bool,
-    /// Another sequencer is at it.
+    /// Another sequencer is running.
     pub busy: bool,
 }
 
 impl Database {
-    /// Gives the next positions to up to `limit` events. Any number of callers may ask: one
-    /// works, the others hear `busy`.
+    /// Gives the next positions to up to `limit` events. With several callers one works, the others get `busy`.
     pub async fn event_sequence(&self, limit: i32) -> Result<Sequenced, Error> {
         read(self.call("select towpath.fn_event_sequence($1)", &[&limit]).await?)
     }

@@ -1,4 +1,4 @@
-//! Emitting inside a transaction of sqlx (E01).
+//! Emitting inside an sqlx transaction (E01).
 
 use sqlx::PgExecutor;
 use sqlx::types::Json;
@@ -9,7 +9,7 @@ use super::{Emitted, NewEvent};
 use crate::answer::refusal;
 use crate::job::sqlx::{Failed, as_text};
 
-/// Like [`super::emit`], for a connection or transaction of sqlx: `emit(&mut *tx, &event)`.
+/// Like [`super::emit`], for an sqlx connection or transaction: `emit(&mut *tx, &event)`.
 pub async fn emit<'c>(executor: impl PgExecutor<'c>, event: &NewEvent) -> Result<Emitted, Failed> {
     let (answer,): (String,) = sqlx::query_as(sqlx::AssertSqlSafe(as_text(EMIT)))
         .bind(&event.event_domain)
@@ -26,7 +26,7 @@ pub async fn emit<'c>(executor: impl PgExecutor<'c>, event: &NewEvent) -> Result
     Ok(read_row(&answer)?)
 }
 
-/// Like [`super::emit_many`], for sqlx. Answers the ids; the first refused row is the error.
+/// Like [`super::emit_many`], for sqlx. Returns the ids; the first refused row is the error.
 pub async fn emit_many<'c>(
     executor: impl PgExecutor<'c>,
     events: &[NewEvent],

@@ -1,4 +1,4 @@
-//! Deliveries to streams: a stream at a time, in order, under one lease (E08).
+//! Deliveries to streams: one lease per stream, in order (E08).
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use crate::answer::{read, read_field};
 use crate::job::{LeaseOwner, whole_seconds};
 use crate::{Database, Error};
 
-/// A stream that is owed events, and proof of being the one who appends them.
+/// A stream with waiting events, and proof of owning its lease.
 ///
-/// Only a claim creates one, and its end consumes it. Not `Clone` for that reason.
+/// Only a claim creates one, and finishing consumes it. Not `Clone` for that reason.
 #[derive(Debug)]
 pub struct StreamDelivery {
     route_stream_no: i32,
@@ -24,9 +24,9 @@ pub struct StreamDelivery {
     pub project: String,
     /// The stream's id.
     pub stream: String,
-    /// The name to append under.
+    /// The producer id for appends.
     pub producer: Uuid,
-    /// The highest number there is; a stream that knows a higher one has outlived a restore.
+    /// The highest assigned number; a stream with a higher one survived a restore of the database.
     pub last_number: i64,
     /// What to append, in this order.
     pub events: Vec<StreamEvent>,
@@ -37,40 +37,40 @@ pub struct StreamDelivery {
 pub struct StreamEvent {
     /// Its number among the route's deliveries to this stream, from 1.
     pub number: i64,
-    /// JSON, byte for byte the same at every attempt.
+    /// JSON, identical bytes for every attempt.
     pub body: String,
 }
 
-/// What a claim found.
+/// The result of a claim.
 #[derive(Debug)]
 pub struct ClaimedStreams {
-    /// To be appended to now.
+    /// The claimed streams.
     pub streams: Vec<StreamDelivery>,
-    /// When another one may be claimed.
+    /// When the next one becomes due.
     pub next_at: Option<Timestamp>,
 }
 
-/// How far an append came.
+/// The progress of an append.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StreamOutcome {
-    /// The highest number the stream has now.
+    /// The highest number in the stream.
     pub appended: Option<i64>,
-    /// Why the one after it is not.
+    /// Why the next one failed.
     pub failure: Option<StreamFailure>,
 }
 
 /// Why an event could not be appended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamFailure {
-    /// In words.
+    /// The error message.
     pub error: String,
-    /// Whether trying again is pointless.
+    /// Whether a retry cannot succeed.
     pub permanent: bool,
-    /// Whether the stream knows numbers that the database has forgotten.
+    /// Whether the stream has numbers that the database lost.
     pub restored: bool,
 }
 
-/// A lease whose end could not be recorded, given back; asking again is right.
+/// A lease whose outcome could not be recorded; retry it.
 #[derive(Debug)]
 pub struct UnendedStream {
     /// What went wrong.
@@ -98,7 +98,7 @@ struct Row {
 }
 
 impl Database {
-    /// Takes up to `limit` streams that are owed events, each under a lease.
+    /// Claims up to `limit` streams with waiting events.
     pub async fn stream_delivery_claim(
         &self,
         owner: &LeaseOwner,
@@ -126,12 +126,12 @@ impl Database {
 }
 
 impl StreamDelivery {
-    /// The number by which the database knows the route's stream.
+    /// The database's number of the route's stream.
     pub fn route_stream_no(&self) -> i32 {
         self.route_stream_no
     }
 
-    /// Ends the lease and says how far it came.
+    /// Finishes the lease and records the progress.
     pub async fn end(self, database: &Database, outcome: &StreamOutcome) -> Result<(), UnendedStream> {
         let sql = "select towpath.fn_stream_delivery_end($1, $2, $3, $4, $5, $6, $7)";
         let failure = outcome.failure.as_ref();

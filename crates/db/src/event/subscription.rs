@@ -26,7 +26,7 @@ pub struct EventSubscription {
     pub registered_at: Timestamp,
 }
 
-/// A subscription to be made or changed.
+/// A subscription to create or change.
 #[derive(Debug, Clone)]
 pub struct EventSubscriptionSpec<'a> {
     /// `role:`, `agency:`, `user:` or `agent:` and a name.
@@ -41,11 +41,11 @@ pub struct EventSubscriptionSpec<'a> {
     pub scope_subject_table: Option<&'a str>,
     /// What the payload must contain.
     pub scope_filter: Value,
-    /// Whether it says no.
+    /// Whether it excludes the recipient.
     pub mute: bool,
-    /// What people should know.
+    /// Notes for operators.
     pub notes: Option<&'a str>,
-    /// Who makes it.
+    /// The actor.
     pub actor: &'a str,
 }
 
@@ -62,7 +62,7 @@ pub struct EventActor {
     pub subscriptions: i64,
 }
 
-/// A recipient to be registered, and who reads events as it.
+/// A recipient to register, and who may read as it.
 #[derive(Debug, Clone, Default)]
 pub struct EventActorSpec<'a> {
     /// The recipient.
@@ -71,13 +71,13 @@ pub struct EventActorSpec<'a> {
     pub login_role: Option<&'a str>,
     /// The executor whose tokens read as it over HTTP.
     pub executor_id: Option<&'a str>,
-    /// What people should know.
+    /// Notes for operators.
     pub notes: Option<&'a str>,
     /// Who registers it.
     pub actor: &'a str,
 }
 
-/// What one producer may emit; none is any.
+/// What one producer may emit; none means any.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the columns of event_grant; 0004_event.sql says what each holds")]
 pub struct EventGrant {
@@ -94,7 +94,7 @@ pub struct EventGrant {
 pub struct EventGranted {
     /// Its id.
     pub grant_id: GrantId,
-    /// False if it was there before.
+    /// False if it already existed.
     pub created: bool,
 }
 
@@ -108,7 +108,7 @@ impl Database {
         read_field(self.call(sql, &[&recipient_ref]).await?, "subscriptions")
     }
 
-    /// Makes a subscription, or changes whether it is muted and its notes.
+    /// Creates a subscription, or changes its mute flag and notes.
     pub async fn event_subscription_put(
         &self,
         spec: &EventSubscriptionSpec<'_>,
@@ -130,12 +130,12 @@ impl Database {
         read(self.call(sql, &parameters).await?)
     }
 
-    /// Lets a subscription say no: it stays the one that decides.
+    /// Mutes a subscription, which then excludes its recipient.
     pub async fn event_subscription_mute(&self, id: SubscriptionId, actor: &str) -> Result<(), Error> {
         self.set_mute(id, true, actor).await
     }
 
-    /// Lets a subscription speak again.
+    /// Unmutes a subscription.
     pub async fn event_subscription_unmute(&self, id: SubscriptionId, actor: &str) -> Result<(), Error> {
         self.set_mute(id, false, actor).await
     }
@@ -146,7 +146,7 @@ impl Database {
         read_field::<bool>(answer, "mute").map(drop).map_err(|error| no_such_subscription(error, id))
     }
 
-    /// Forgets a subscription; broader rows of the recipient decide then.
+    /// Deletes a subscription; the recipient's broader ones then apply.
     pub async fn event_subscription_delete(&self, id: SubscriptionId) -> Result<(), Error> {
         let answer = self.call("select towpath.fn_event_subscription_delete($1)", &[&id.uuid()]).await?;
         let gone = read_field::<SubscriptionId>(answer, "subscription_id");
@@ -158,7 +158,7 @@ impl Database {
         read_field(self.call("select towpath.fn_event_actor_list()", &[]).await?, "actors")
     }
 
-    /// Registers a recipient, and who reads events as it.
+    /// Registers a recipient, and who may read as it.
     pub async fn event_actor_put(&self, spec: &EventActorSpec<'_>) -> Result<(), Error> {
         let sql = "select towpath.fn_event_actor_put($1, $2, $3, $4, $5)";
         let EventActorSpec { recipient_ref, login_role, executor_id, notes, actor } = spec;
@@ -177,7 +177,7 @@ impl Database {
         read_field(self.call("select towpath.fn_event_grant_list($1)", &[&producer]).await?, "grants")
     }
 
-    /// Lets a login emit events of a domain and a type; none is any.
+    /// Allows a login to emit events of a domain and a type; none means any.
     pub async fn event_grant_put(
         &self,
         producer: &str,
@@ -189,7 +189,7 @@ impl Database {
         read(self.call(sql, &[&producer, &event_domain, &event_type, &actor]).await?)
     }
 
-    /// Takes one grant back.
+    /// Revokes one grant.
     pub async fn event_grant_revoke(&self, id: GrantId) -> Result<(), Error> {
         let answer = self.call("select towpath.fn_event_grant_revoke($1)", &[&id.uuid()]).await?;
         read_field::<GrantId>(answer, "grant_id").map(drop)
@@ -198,9 +198,9 @@ impl Database {
 
 fn no_such_subscription(error: Error, id: SubscriptionId) -> Error {
     match error {
-        Error::NotFound(_) => {
-            Error::NotFound(format!("there is no subscription {id}; see: towpath subscriptions list"))
-        }
+        Error::NotFound(_) => Error::NotFound(format!(
+            "there is no subscription {id}; list them with: towpath subscriptions list"
+        )),
         other => other,
     }
 }

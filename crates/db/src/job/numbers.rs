@@ -56,18 +56,18 @@ impl Numbers {
     pub fn register(&self, registry: &mut Register<'_>) {
         registry.register(
             "job_claims",
-            "Claims of this process, by whether they found jobs (some, nothing)",
+            "Claims by this process, by whether they returned jobs (some, nothing)",
             self.claims.clone(),
         );
         registry.register("jobs_claimed", "Jobs claimed by this process, by kind", self.claimed.clone());
         registry.register(
             "job_wait_seconds",
-            "From the moment a job was due until this process claimed it, by kind",
+            "Time from when a job was due until this process claimed it, by kind",
             self.wait.clone(),
         );
         registry.register(
             "stale_finish_rejected",
-            "Ends of attempts that this process brought too late: the lease was lost",
+            "Results that this process reported too late, after the lease was lost",
             self.rejected.clone(),
         );
     }

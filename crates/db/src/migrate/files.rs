@@ -1,4 +1,4 @@
-//! The SQL this binary carries, in the order in which it is run.
+//! The SQL in this binary, in the order of execution.
 //!
 //! A test compares these lists with the files under `sql/`.
 
@@ -11,7 +11,7 @@ use super::template::{CHANNEL, PROCESS, Template};
 pub struct Migration {
     /// Its number; one more than the one before.
     pub version: i32,
-    /// The file's name without number and ending.
+    /// The file's name without number and extension.
     pub name: &'static str,
     /// The statements.
     pub sql: &'static str,
@@ -41,7 +41,7 @@ macro_rules! sources {
     };
 }
 
-/// Roles, the schema, default privileges and the ledger; written to be run every time.
+/// Roles, the schema, default privileges and the schema ledger; idempotent.
 pub const INSTALL: &str = include_str!("../../../../sql/install.sql");
 
 /// Every migration, oldest first.

@@ -1,9 +1,8 @@
-//! Brings a database to the schema this binary carries.
+//! Migrates a database to this binary's schema.
 //!
-//! Everything happens in one transaction under one advisory lock: tables by numbered
-//! migrations that run once, functions and views by files that are reinstalled whole
-//! whenever their text changed. What runs is the text that [`script`] prints, so that
-//! `towpath migrate --dump-sql | psql` gives the same database.
+//! Everything runs in one transaction under one advisory lock: numbered migrations run once, and files of functions and
+//! views are reinstalled whenever their text changes. It executes the text that [`script`] prints, so that `towpath
+//! migrate --dump-sql | psql` gives the same database.
 
 mod files;
 mod template;
@@ -24,14 +23,14 @@ const LOCK_KEY: i64 = 0x74_6f77_7061_7468;
 /// The release that installs; recorded with everything it installs.
 const RELEASE: &str = env!("CARGO_PKG_VERSION");
 
-/// What the database has, against what this binary carries.
+/// The installed schema compared with this binary's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Status {
     /// The newest migration applied, 0 for none.
     pub applied: i32,
     /// The newest migration this binary knows.
     pub known: i32,
-    /// Names of migrations that are still to run.
+    /// Names of pending migrations.
     pub pending: Vec<String>,
     /// Whether any functions are installed.
     pub functions_installed: bool,
@@ -42,20 +41,20 @@ pub struct Status {
 }
 
 impl Status {
-    /// Whether there is nothing to do.
+    /// Whether the schema is up to date.
     pub fn is_current(&self) -> bool {
         self.applied == self.known && self.functions_current
     }
 }
 
-/// How far a migration goes.
+/// The mode of a migration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Do what is missing.
+    /// Apply what is missing.
     Apply,
-    /// Do what is missing, then roll it back: proof that it would work.
+    /// Apply what is missing, then roll it back.
     DryRun,
-    /// Reinstall functions, views, roles and grants even where nothing seems to be missing.
+    /// Reinstall functions, views, roles and grants even if they look complete.
     Reinstall,
 }
 
@@ -70,14 +69,14 @@ pub struct Report {
     pub migrations: Vec<String>,
     /// Whether functions and views were reinstalled.
     pub reinstalled: bool,
-    /// Functions that no file has any more.
+    /// Functions that are no longer in any file.
     pub retired: Vec<String>,
-    /// A newer release installed the functions; this one left them alone.
+    /// A newer release installed the functions, so they were kept.
     pub kept_newer_release: Option<String>,
 }
 
 impl Report {
-    /// Whether the run found anything to do.
+    /// Whether the run changed anything.
     pub fn changed(&self) -> bool {
         !self.migrations.is_empty() || self.reinstalled
     }
@@ -107,7 +106,7 @@ pub async fn run(url: &str, mode: Mode) -> Result<Report, Error> {
     Ok(Report { retired, ..report })
 }
 
-/// What the database has; any of our roles may ask.
+/// The installed schema; every Towpath role may read it.
 pub async fn status(client: &Object) -> Result<Status, Error> {
     let sql = "select to_regprocedure('towpath.fn_schema_status()') is not null, \
                       to_regclass('towpath.schema_migration') is not null";
@@ -133,12 +132,12 @@ pub async fn status(client: &Object) -> Result<Status, Error> {
 }
 
 impl Database {
-    /// What the database has, against what this binary carries.
+    /// The installed schema compared with this binary's.
     pub async fn schema_status(&self) -> Result<Status, Error> {
         status(&self.client().await?).await
     }
 
-    /// Refuses a schema this binary does not work with. Roles call it before they start.
+    /// Refuses a schema that this binary does not support. Programs call it at startup.
     pub async fn require_schema(&self) -> Result<(), Error> {
         let status = self.schema_status().await?;
         if status.applied > status.known {
@@ -146,7 +145,7 @@ impl Database {
         }
         if status.applied < status.known {
             return Err(Error::Unsupported(format!(
-                "the schema is at {}, this binary needs {}; run: towpath migrate",
+                "the schema is at version {}, but this binary needs {}; run: towpath migrate",
                 status.applied, status.known
             )));
         }
@@ -154,8 +153,7 @@ impl Database {
     }
 }
 
-/// The whole installation after migration `from` as one SQL text, for people who run
-/// their own. It is what [`run`] executes.
+/// The whole installation after migration `from` as one SQL text, to run by other means. [`run`] executes the same.
 pub fn script(from: i32) -> String {
     let mut sql = format!("-- Towpath {RELEASE}: schema {from} to {}\nbegin;\n{}\n", newest(), lock_sql());
     sql.push_str(&steps_sql(from));
@@ -164,7 +162,7 @@ pub fn script(from: i32) -> String {
     sql
 }
 
-/// What the ledger tables say, read under the lock.
+/// The content of the ledger tables, read under the lock.
 struct Ledger {
     applied: Vec<(i32, String, String)>,
     release: Option<String>,
@@ -191,7 +189,7 @@ impl Ledger {
         self.applied.last().map_or(0, |(version, ..)| *version)
     }
 
-    /// A schema from the future, or a migration whose text is not the one that ran.
+    /// A newer schema, or a migration whose text has changed since it ran.
     fn refuse_unknown(&self) -> Result<(), Error> {
         for (version, name, checksum) in &self.applied {
             let Some(ours) = MIGRATIONS.iter().find(|ours| ours.version == *version) else {
@@ -252,8 +250,7 @@ fn steps_sql(from: i32) -> String {
              values ({version}, '{name}', '{checksum}', '{RELEASE}');\n"
         ));
     }
-    // Views cannot change their columns in place, and nothing of ours leans on them but
-    // other views, so they go together and come back.
+    // Views cannot change their columns in place, and only other views depend on them, so all are dropped and recreated.
     sql.push_str(DROP_VIEWS);
     sql.push_str(REVOKE_GRANTS);
     for source in SOURCES.iter() {
@@ -262,7 +259,7 @@ fn steps_sql(from: i32) -> String {
     sql
 }
 
-/// Drops what no file has any more, then remembers everything as it is.
+/// Drops functions that are no longer in any file, then records the installed objects.
 fn record_sql() -> String {
     format!(
         "do $$\ndeclare\n    _function text;\nbegin\n    for _function in {} loop\n        \
@@ -309,8 +306,8 @@ $$;
 release savepoint revoked;
 ";
 
-/// Our functions that this transaction did not write and that no migration makes: a file
-/// has lost them. Reinstalling writes every row of `pg_proc` that a file has.
+/// Functions that this transaction did not write and no migration creates: they were removed from their file.
+/// Reinstalling writes the `pg_proc` row of every function in a file.
 fn retired_sql() -> String {
     let made = |migration: &Migration| -> Vec<String> {
         let lines = migration.sql.lines().filter_map(|line| line.strip_prefix("create function towpath."));
@@ -341,7 +338,7 @@ fn checksum_of<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Of everything this binary would install: equal checksums, equal schemas.
+/// The checksum of everything this binary installs.
 pub fn checksum() -> String {
     let migrations = MIGRATIONS.iter().map(|migration| migration.sql);
     checksum_of(migrations.chain([checksum_of_sources().as_str()]))
@@ -352,7 +349,7 @@ fn checksum_of_sources() -> String {
     checksum_of([INSTALL].into_iter().chain(files))
 }
 
-/// Whether a release is newer than this binary's. Both are plain `major.minor.patch`.
+/// Whether a release is newer than this binary's. Both have the form `major.minor.patch`.
 fn is_newer(release: &str) -> bool {
     let numbers = |text: &str| -> Vec<u64> {
         text.split(['.', '-', '+']).map_while(|part| part.parse().ok()).collect()
@@ -362,22 +359,22 @@ fn is_newer(release: &str) -> bool {
 
 fn newer(status: &Status) -> Error {
     Error::Unsupported(format!(
-        "the schema is at {} (installed by towpath {}), this binary knows {}; upgrade towpath",
+        "the schema is at version {} (installed by towpath {}), but this binary knows only {}; upgrade towpath",
         status.applied,
         status.release.as_deref().unwrap_or("of a newer release"),
         status.known
     ))
 }
 
-/// The two refusals an operator can do something about.
+/// Adds the fix to the two errors that an operator can fix.
 fn explain(error: Error) -> Error {
     let Error::Postgres(cause) = &error else { return error };
     match cause.code() {
         Some(&SqlState::INSUFFICIENT_PRIVILEGE) => Error::Unsupported(format!(
-            "{error}; migrating needs a user that may create roles and schemas, or a member of towpath_owner"
+            "{error}; migrating requires a user who may create roles and schemas, or a member of towpath_owner"
         )),
         Some(&SqlState::DEPENDENT_OBJECTS_STILL_EXIST) => Error::Unsupported(format!(
-            "{error}; drop your own objects that use Towpath's views or functions, migrate, and create them again"
+            "{error}; drop your own objects that use Towpath's views or functions, migrate, and recreate them"
         )),
         _ => error,
     }
