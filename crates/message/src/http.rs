@@ -1,4 +1,4 @@
-//! What the HTTP providers share: a client that leaks nothing, and the reading of answers.
+//! Shared by the HTTP providers: the client, and the parsing of responses.
 
 use std::time::Duration;
 
@@ -11,8 +11,7 @@ use towpath_model::message::{HttpAnswer, Keys, Outcome, classify_http, retry_aft
 use crate::limits;
 use crate::transport::Trouble;
 
-/// A client without redirects, which could carry credentials elsewhere, and without the
-/// environment's proxies, which nobody named here.
+/// A client without redirects, which could leak credentials, and without the environment's proxies.
 pub(crate) fn client(timeout: Duration) -> Result<Client, reqwest::Error> {
     Client::builder()
         .redirect(Policy::none())
@@ -23,10 +22,10 @@ pub(crate) fn client(timeout: Duration) -> Result<Client, reqwest::Error> {
         .build()
 }
 
-/// Sends, and answers the provider's JSON if it accepted.
+/// Sends, and returns the provider's JSON if it accepted.
 ///
-/// A request that never got a connection was not sent. Anything else that goes wrong without
-/// an answer is uncertain: the bytes were on their way.
+/// A request without a connection was not sent. Any other failure without a response is uncertain: the bytes may have
+/// been sent.
 pub(crate) async fn ask(request: RequestBuilder, keys: Keys) -> Result<Value, Trouble> {
     let response = match request.send().await {
         Ok(response) => response,
@@ -47,7 +46,7 @@ pub(crate) async fn ask(request: RequestBuilder, keys: Keys) -> Result<Value, Tr
     let text = read(response).await;
     let answer: Value = serde_json::from_str(&text).unwrap_or(Value::Null);
     if status.is_success() {
-        // Accepted is accepted, whatever became of the rest of the answer.
+        // It was accepted, even if the rest of the response is lost.
         return Ok(answer);
     }
     let name = name(&answer);
@@ -82,12 +81,12 @@ async fn read(mut response: reqwest::Response) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// reqwest keeps the cause below, and the address, which may hold a secret, in the words.
+/// reqwest has the cause in its source, and the URL, which may contain a secret, in its message.
 fn in_words(error: &reqwest::Error) -> String {
     let mut words = match error {
         error if error.is_builder() => "the request cannot be built".to_owned(),
         error if error.is_connect() => "cannot connect".to_owned(),
-        error if error.is_timeout() => "no answer within the time limit".to_owned(),
+        error if error.is_timeout() => "timeout".to_owned(),
         _ => "the connection failed".to_owned(),
     };
     let mut source = std::error::Error::source(error);

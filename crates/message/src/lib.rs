@@ -1,10 +1,10 @@
-//! Messages: e-mail and SMS leave through here.
+//! Sends e-mail and SMS.
 //!
-//! [`Transport`] is the one small trait; SMTP, Resend, Twilio and `log` are behind it. Each tells
-//! the four outcomes of a send apart: accepted, transient, permanent, uncertain. The task types
-//! `email` and `sms` put them on the job substrate: [`register`] adds their handlers to a worker.
+//! SMTP, Resend, Twilio and `log` implement the [`Transport`] trait. Each distinguishes four outcomes of a send: accepted,
+//! transient, permanent, uncertain. The task types `email` and `sms` are job kinds: [`register`] adds their handlers to
+//! a worker.
 //!
-//! Nothing here decides whether a message is sent again: that is the process's supervisor.
+//! Nothing here decides about a retry: the process's supervisor does.
 
 mod http;
 mod limits;

@@ -1,4 +1,4 @@
-//! The transport that sends nothing: for development, and for measuring everything else.
+//! The log transport, which sends nothing: for development and benchmarks.
 
 use futures_util::future::{BoxFuture, FutureExt};
 use towpath_model::message::{Email, Keys, NotSent, Sms};
@@ -6,7 +6,7 @@ use towpath_model::message::{Email, Keys, NotSent, Sms};
 use crate::Transport;
 use crate::transport::Receipt;
 
-/// Writes a line to the log and accepts. The text of a message is logged at `debug` only.
+/// Logs a line and accepts. The text of a message is logged at `debug` only.
 #[derive(Debug, Clone, Default)]
 pub struct Log {
     from: Option<String>,
@@ -23,7 +23,7 @@ fn receipt(key: &str) -> Receipt {
     Receipt {
         transport: "log",
         provider_id: None,
-        response: "written to the log, sent to nobody".into(),
+        response: "logged, not sent".into(),
         idempotency_key: key.to_owned(),
     }
 }
@@ -33,7 +33,7 @@ impl Transport<Email> for Log {
         "log"
     }
 
-    /// Nobody gets it twice, because nobody gets it.
+    /// Nothing is sent, so nothing is sent twice.
     fn keys(&self) -> Keys {
         Keys::Honoured
     }
@@ -44,7 +44,7 @@ impl Transport<Email> for Log {
 
     fn send<'a>(&'a self, email: &'a Email) -> BoxFuture<'a, Result<Receipt, NotSent>> {
         tracing::info!(to = ?email.to, subject = email.subject, key = email.idempotency_key, "e-mail");
-        tracing::debug!(text = email.text, html = email.html, "the e-mail's text");
+        tracing::debug!(text = email.text, html = email.html, "e-mail text");
         std::future::ready(Ok(receipt(&email.idempotency_key))).boxed()
     }
 }
@@ -63,8 +63,8 @@ impl Transport<Sms> for Log {
     }
 
     fn send<'a>(&'a self, sms: &'a Sms) -> BoxFuture<'a, Result<Receipt, NotSent>> {
-        tracing::info!(to = sms.to, key = sms.idempotency_key, "sms");
-        tracing::debug!(text = sms.text, "the sms's text");
+        tracing::info!(to = sms.to, key = sms.idempotency_key, "SMS");
+        tracing::debug!(text = sms.text, "SMS text");
         std::future::ready(Ok(receipt(&sms.idempotency_key))).boxed()
     }
 }

@@ -11,7 +11,7 @@ use towpath_model::redact::Secret;
 use crate::transport::{Receipt, Trouble};
 use crate::{Error, Transport, http, limits};
 
-/// Resend keeps a key for a day and sends nothing twice under it.
+/// Resend stores an idempotency key for a day and sends nothing twice under it.
 #[derive(Debug)]
 pub struct Resend {
     client: Client,
@@ -21,7 +21,7 @@ pub struct Resend {
 }
 
 impl Resend {
-    /// Mails through the API at this address.
+    /// Sends through the API at this address.
     pub fn new(url: &str, key: Secret, from: Option<String>, timeout: Duration) -> Result<Resend, Error> {
         let emails = http_url(url, "resend_url")?;
         let emails = emails.join("emails").map_err(|error| Error::invalid("resend_url", error))?;
@@ -32,11 +32,12 @@ impl Resend {
     async fn ask(&self, email: &Email) -> Result<Receipt, Trouble> {
         let key = &email.idempotency_key;
         if key.is_empty() || key.len() > limits::RESEND_KEY_MAX {
-            return Err(Trouble::permanent("Resend takes idempotency keys of 1 to 256 characters"));
+            return Err(Trouble::permanent("Resend requires idempotency keys of 1 to 256 characters"));
         }
         let from = email.from.as_deref().or(self.from.as_deref());
-        let from = from
-            .ok_or_else(|| Trouble::permanent("the e-mail names no sender; give it one, or set mail_from"))?;
+        let from = from.ok_or_else(|| {
+            Trouble::permanent("the e-mail has no sender; set from, or the setting mail_from")
+        })?;
         let request = self
             .client
             .post(self.emails.clone())
@@ -54,7 +55,7 @@ impl Resend {
     }
 }
 
-/// The same e-mail gives the same bytes, or a retry would be another request to Resend.
+/// The same e-mail gives the same bytes; otherwise Resend would treat a retry as another request.
 fn body(email: &Email, from: &str) -> Value {
     let mut body = Map::new();
     body.insert("from".into(), json!(from));
@@ -94,15 +95,15 @@ impl Transport<Email> for Resend {
     }
 }
 
-/// An address that may carry credentials: https, or http on this machine.
+/// A URL that may carry credentials: https, or http on this machine.
 pub(crate) fn http_url(text: &str, setting: &'static str) -> Result<Url, Error> {
-    // A base without a slash at its end would lose its last part in a join.
+    // A base URL without a trailing slash would lose its last part in a join.
     let text = if text.ends_with('/') { text.to_owned() } else { format!("{text}/") };
     let url: Url = text.parse().map_err(|error| Error::invalid(setting, error))?;
     let local = matches!(url.host_str(), Some("127.0.0.1" | "localhost" | "[::1]"));
     match url.scheme() {
         "https" => Ok(url),
         "http" if local => Ok(url),
-        _ => Err(Error::invalid(setting, "it carries credentials: use https, or http on this machine")),
+        _ => Err(Error::invalid(setting, "it is sent credentials: use https, or http on this machine")),
     }
 }

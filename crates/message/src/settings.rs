@@ -1,4 +1,4 @@
-//! How messages leave, as flags, variables or a file say it.
+//! Settings of the transports.
 
 use std::fmt::{self, Display};
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use towpath_model::redact::Secret;
 
 use crate::{Log, Resend, Smtp, Transport, Twilio};
 
-/// The ways out for e-mail.
+/// The e-mail transports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MailTransport {
     /// An SMTP server.
@@ -22,7 +22,7 @@ pub enum MailTransport {
     Log,
 }
 
-/// The ways out for SMS.
+/// The SMS transports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SmsTransport {
     /// Twilio's HTTP API.
@@ -31,37 +31,36 @@ pub enum SmsTransport {
     Log,
 }
 
-/// Everything that can be set about messages. What a chosen transport needs and nobody set is
-/// an error that names the setting.
+/// All settings of messages. A missing setting of a chosen transport is an error that names it.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// How e-mails leave; without one this process takes no e-mail tasks.
+    /// The e-mail transport; without one this process runs no e-mail tasks.
     pub mail_transport: Option<MailTransport>,
-    /// The sender of e-mails that name none.
+    /// The default sender of e-mails.
     pub mail_from: Option<String>,
-    /// How SMS leave; without one this process takes no SMS tasks.
+    /// The SMS transport; without one this process runs no SMS tasks.
     pub sms_transport: Option<SmsTransport>,
-    /// The sender of SMS that name none.
+    /// The default sender of SMS.
     pub sms_from: Option<String>,
     /// The SMTP server, with user and password.
     pub smtp_url: Option<Secret>,
-    /// Authorities to believe besides the system's, as a PEM file.
+    /// Additional CA certificates, as a PEM file.
     pub smtp_ca: Option<PathBuf>,
-    /// The key of Resend's API.
+    /// The Resend API key.
     pub resend_api_key: Option<Secret>,
-    /// Where that API is.
+    /// The address of that API.
     pub resend_url: String,
-    /// The account at Twilio.
+    /// The Twilio account.
     pub twilio_account: Option<String>,
-    /// Its secret.
+    /// Its auth token.
     pub twilio_auth_token: Option<Secret>,
-    /// Where Twilio's API is.
+    /// The address of Twilio's API.
     pub twilio_url: String,
-    /// How long one send may take, from connecting to the answer.
+    /// Timeout of one send, from connecting to the response.
     pub timeout: Duration,
 }
 
-/// The ways out that are configured.
+/// The configured transports.
 #[derive(Clone, Default)]
 pub struct Transports {
     /// For e-mail.
@@ -70,23 +69,23 @@ pub struct Transports {
     pub sms: Option<Arc<dyn Transport<Sms>>>,
 }
 
-/// A setting that is missing or senseless.
+/// A missing or invalid setting.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum Error {
-    /// The chosen transport cannot do without it.
-    #[error("{transport} needs the setting {setting}; see docs/settings.md")]
+    /// The chosen transport requires it.
+    #[error("{transport} requires the setting {setting}; see: towpath settings")]
     Missing {
         /// The setting.
         setting: &'static str,
         /// The transport that was chosen.
         transport: &'static str,
     },
-    /// It is there and cannot be used.
+    /// It is invalid.
     #[error("{setting}: {why}")]
     Invalid {
         /// The setting.
         setting: &'static str,
-        /// Why not.
+        /// Why.
         why: String,
     },
 }
@@ -117,7 +116,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The transports, ready to send. Nothing is connected to yet.
+    /// Builds the transports. Nothing is connected yet.
     pub fn transports(&self) -> Result<Transports, Error> {
         Ok(Transports {
             email: self.mail_transport.map(|chosen| self.email(chosen)).transpose()?,
@@ -157,7 +156,7 @@ fn need<T: Clone>(value: &Option<T>, setting: &'static str, transport: &'static 
     value.clone().ok_or(Error::Missing { setting, transport })
 }
 
-/// The words of an enum and back, once.
+/// The names of an enum, in both directions.
 macro_rules! words {
     ($name:ident: $($variant:ident = $word:literal),*) => {
         impl FromStr for $name {
@@ -166,7 +165,7 @@ macro_rules! words {
             fn from_str(text: &str) -> Result<$name, String> {
                 match text {
                     $($word => Ok($name::$variant),)*
-                    _ => Err(format!("{text} is none of {}", [$($word),*].join(", "))),
+                    _ => Err(format!("{text} is not one of {}", [$($word),*].join(", "))),
                 }
             }
         }
@@ -190,16 +189,16 @@ mod tests {
     fn a_transport_without_its_settings_says_which() {
         let error = |settings: Settings| settings.transports().map(|_| ()).unwrap_err().to_string();
         let smtp = Settings { mail_transport: Some(MailTransport::Smtp), ..Settings::default() };
-        assert_eq!(error(smtp), "smtp needs the setting smtp_url; see docs/settings.md");
+        assert_eq!(error(smtp), "smtp requires the setting smtp_url; see: towpath settings");
         let twilio = Settings {
             sms_transport: Some(SmsTransport::Twilio),
             twilio_account: Some("AC1".into()),
             ..Settings::default()
         };
-        assert_eq!(error(twilio), "twilio needs the setting twilio_auth_token; see docs/settings.md");
+        assert_eq!(error(twilio), "twilio requires the setting twilio_auth_token; see: towpath settings");
     }
 
-    /// Credentials never travel in the clear to another machine.
+    /// Credentials are never sent unencrypted to another machine.
     #[test]
     fn http_is_for_this_machine_only() {
         let mut settings = Settings {
@@ -209,10 +208,10 @@ mod tests {
             ..Settings::default()
         };
         let error = settings.transports().map(|_| ()).unwrap_err().to_string();
-        assert!(error.starts_with("resend_url: it carries credentials"), "{error}");
+        assert!(error.starts_with("resend_url: it is sent credentials"), "{error}");
         settings.resend_url = "http://127.0.0.1:9/api".into();
         assert!(settings.transports().is_ok());
-        assert!(!format!("{settings:?}").contains("re_123"), "no secret is shown");
+        assert!(!format!("{settings:?}").contains("re_123"), "no secret is printed");
     }
 
     #[test]

@@ -6,9 +6,9 @@
 //!       └──▶ task_error, nothing is sent
 //! ```
 //!
-//! Each handler gets the job's payload whole. Between the provider's answer and the handler that
-//! records it the worker can be killed: the attempt's lease runs out, the supervisor learns
-//! that it is lost, and the next attempt carries the same key and the same content.
+//! Each handler gets the whole payload of the job. If the worker is killed between the provider's response and the handler
+//! that records it, the attempt's lease expires, the supervisor counts it as lost, and the next attempt has the same key
+//! and content.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,8 +22,7 @@ use towpath_worker::{Builder, Context, Failure, Options, Result};
 
 use crate::{Transport, Transports, limits};
 
-/// Adds the task types for which there is a transport. The others are left in the queue, for a
-/// worker that can do them.
+/// Adds the task types with a transport. Others stay in the queue for a worker that has one.
 pub fn register(mut builder: Builder, transports: &Transports) -> Builder {
     if let Some(email) = transports.email.clone() {
         builder = builder.handle_kind("email", Options::default(), move |payload: Value, context| {
@@ -38,11 +37,11 @@ pub fn register(mut builder: Builder, transports: &Transports) -> Builder {
     builder
 }
 
-/// What a before-handler has to answer, for the people whose handler did not.
-const EMAIL_NEEDS: &str = "an email needs to, subject, and text or html";
-const SMS_NEEDS: &str = "an sms needs to and text";
+/// What a before-handler must return, for error messages.
+const EMAIL_NEEDS: &str = "an e-mail requires to, subject, and text or html";
+const SMS_NEEDS: &str = "an SMS requires to and text";
 
-/// One message on its way.
+/// One message being sent.
 struct Task<M> {
     transport: Arc<dyn Transport<M>>,
     needs: &'static str,
@@ -50,10 +49,10 @@ struct Task<M> {
     context: Context,
 }
 
-/// What there is to send.
+/// What to send.
 enum Rendered<M> {
     Message(M),
-    /// Nothing: the before-handler said why, and that is recorded.
+    /// Nothing: the before-handler refused, and the reason is recorded.
     Nothing,
     /// Not now: a gate is closed.
     Closed,
@@ -72,8 +71,8 @@ impl<M: DeserializeOwned + Send + Sync + 'static> Task<M> {
             Ok(receipt) => {
                 tracing::debug!(job_id = %self.context.job_id(), transport = receipt.transport, "accepted");
                 let Some(handler) = self.handler("success_handler") else { return Ok(()) };
-                let told = json!({ "original_payload": self.payload, "worker_payload": receipt });
-                self.tell(handler, told).await
+                let report = json!({ "original_payload": self.payload, "worker_payload": receipt });
+                self.tell(handler, report).await
             }
             Err(not_sent) => {
                 let words = format!("{}: {}", self.transport.name(), not_sent.message);
@@ -83,7 +82,7 @@ impl<M: DeserializeOwned + Send + Sync + 'static> Task<M> {
         }
     }
 
-    /// Asks the before-handler what to send; without one, the payload itself says it.
+    /// Gets the message from the before-handler, or from the payload if there is none.
     async fn rendered(&self) -> Rendered<M> {
         let mut rendered = match self.handler("before_handler") {
             None => self.payload.clone(),
@@ -105,8 +104,8 @@ impl<M: DeserializeOwned + Send + Sync + 'static> Task<M> {
             Ok(message) => Rendered::Message(message),
             Err(error) => {
                 let whose = match self.handler("before_handler") {
-                    Some(handler) => format!("the answer of the before handler {handler}"),
-                    None => "the payload, which names no before_handler,".to_owned(),
+                    Some(handler) => format!("the result of the before handler {handler}"),
+                    None => "the payload without a before_handler".to_owned(),
                 };
                 let words = format!("{whose} cannot be sent: {error}; {}", self.needs);
                 self.record("validation", &words, self.handler("before_handler")).await;
@@ -115,8 +114,8 @@ impl<M: DeserializeOwned + Send + Sync + 'static> Task<M> {
         }
     }
 
-    /// The key of a message whose before-handler gave none: the process's id, which all its attempts share; of
-    /// a task without a process the job's.
+    /// The idempotency key if the before-handler gave none: the process's id, which all its attempts share, or the job's id
+    /// if there is no process.
     fn key(&self) -> Value {
         match &self.payload["process_id"] {
             Value::String(process) => process.clone().into(),
@@ -124,7 +123,7 @@ impl<M: DeserializeOwned + Send + Sync + 'static> Task<M> {
         }
     }
 
-    /// The payload whole, and what the before-handler may want to know about this worker.
+    /// The payload, and the worker's name for the before-handler.
     fn asked(&self) -> Value {
         let mut asked = self.payload.clone();
         if let Value::Object(fields) = &mut asked {
@@ -150,13 +149,13 @@ impl<M: DeserializeOwned + Send + Sync + 'static> Task<M> {
         }
     }
 
-    /// Tells the error-handler, which takes over. Without one the job's own retries are all there
-    /// is, and they send nothing again that may have been sent.
+    /// Calls the error-handler. Without one only the job's own retries apply, and they never resend what may have been
+    /// sent.
     async fn not_sent(&self, not_sent: NotSent) -> Result {
         let not_sent = NotSent { message: masked(&not_sent.message).into_owned(), ..not_sent };
         if let Some(handler) = self.handler("error_handler") {
-            let told = json!({ "original_payload": self.payload, "error": not_sent });
-            return self.tell(handler, told).await;
+            let report = json!({ "original_payload": self.payload, "error": not_sent });
+            return self.tell(handler, report).await;
         }
         let NotSent { outcome, message, retry_after_seconds, key_honoured, .. } = not_sent;
         Err(match (outcome, retry_after_seconds) {
@@ -170,18 +169,17 @@ impl<M: DeserializeOwned + Send + Sync + 'static> Task<M> {
         })
     }
 
-    /// Gives an outcome to the handler that records it, again and again for a while: the message
-    /// has left or has not, and running the job again would not make that truer.
-    async fn tell(&self, handler: &str, told: Value) -> Result {
+    /// Calls the handler that records the outcome, with retries: running the job again would not change the outcome.
+    async fn tell(&self, handler: &str, report: Value) -> Result {
         let mut wait = limits::RECORD_WAIT_MIN;
         let mut tries = 1;
         loop {
-            match call(&self.context, handler, &told, &self.payload).await {
-                // A validation failure here: the outcome was known already, or nobody asks any more.
+            match call(&self.context, handler, &report, &self.payload).await {
+                // A validation failure: the outcome was already recorded, or is no longer needed.
                 Called::Done(_) | Called::Invalid(_) => return Ok(()),
                 Called::Refused(why) => return Err(Failure::permanent(why)),
                 Called::Failed(error) | Called::Closed(error) if tries == limits::RECORD_TRIES => {
-                    return Err(Failure::permanent(format!("the outcome could not be recorded: {error}")));
+                    return Err(Failure::permanent(format!("cannot record the outcome: {error}")));
                 }
                 Called::Failed(_) | Called::Closed(_) => {}
             }

@@ -1,43 +1,40 @@
-//! The one trait that every way out implements.
+//! The trait of all transports.
 
 use futures_util::future::BoxFuture;
 use serde::Serialize;
 use towpath_model::message::{Keys, NotSent, Outcome};
 
-/// What a provider said when it took a message. Its serialised form is the `worker_payload`
-/// that a success-handler gets.
+/// A provider's acceptance of a message. Success-handlers get its serialised form as `worker_payload`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Receipt {
-    /// Which transport sent it.
+    /// The transport.
     pub transport: &'static str,
-    /// The provider's name for the message.
+    /// The provider's id of the message.
     pub provider_id: Option<String>,
-    /// What the provider said.
+    /// The provider's response.
     pub response: String,
-    /// The key under which it was sent.
+    /// The idempotency key.
     pub idempotency_key: String,
 }
 
-/// A way out for messages of one kind, [`towpath_model::message::Email`] or
-/// [`towpath_model::message::Sms`].
+/// A transport for [`towpath_model::message::Email`] or [`towpath_model::message::Sms`].
 ///
-/// A send is bounded in time by the transport itself, because only it knows whether it ran out
-/// of time before or after the message was on its way.
+/// The transport applies the timeout itself, because only it knows whether the message had been sent by then.
 pub trait Transport<M>: Send + Sync + 'static {
     /// Its name, in facts and logs.
     fn name(&self) -> &'static str;
 
-    /// Whether the provider sends nothing twice under one key.
+    /// Whether the provider honours idempotency keys.
     fn keys(&self) -> Keys;
 
-    /// The sender of messages that name none.
+    /// The default sender.
     fn from(&self) -> Option<&str>;
 
     /// Sends one message once.
     fn send<'a>(&'a self, message: &'a M) -> BoxFuture<'a, Result<Receipt, NotSent>>;
 }
 
-/// A failure in the making, before it is known which transport it belongs to.
+/// A failure, before the transport's name is added.
 #[derive(Debug)]
 pub(crate) struct Trouble {
     pub(crate) outcome: Outcome,
@@ -51,7 +48,7 @@ impl Trouble {
         Trouble { outcome, message: message.into(), code: None, retry_after_seconds: None }
     }
 
-    /// The message itself cannot be sent.
+    /// The message itself is invalid.
     pub(crate) fn permanent(message: impl Into<String>) -> Trouble {
         Trouble::new(Outcome::Permanent, message)
     }
@@ -73,7 +70,7 @@ impl Trouble {
     }
 }
 
-/// A provider's words, cut to what anybody reads.
+/// A provider's message, shortened.
 pub(crate) fn first_words(text: &str) -> String {
     let end = text.floor_char_boundary(crate::limits::WORDS_MAX);
     text[..end].replace('\0', "")

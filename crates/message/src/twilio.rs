@@ -11,8 +11,8 @@ use crate::resend::http_url;
 use crate::transport::{Receipt, Trouble};
 use crate::{Error, Transport, http};
 
-/// Twilio documents no idempotency keys for messages, so an answer that never came is an
-/// uncertain outcome. The key is sent all the same, in the header its own libraries use.
+/// Twilio documents no idempotency keys for messages, so a missing response is an uncertain outcome. The key is sent
+/// anyway, in the header that its own libraries use.
 #[derive(Debug)]
 pub struct Twilio {
     client: Client,
@@ -23,7 +23,7 @@ pub struct Twilio {
 }
 
 impl Twilio {
-    /// SMS through the API at this address, as this account.
+    /// Sends through the API at this address, with this account.
     pub fn new(
         url: &str,
         account: String,
@@ -33,7 +33,7 @@ impl Twilio {
     ) -> Result<Twilio, Error> {
         let plain = !account.is_empty() && account.chars().all(|c| c.is_ascii_alphanumeric());
         if !plain {
-            return Err(Error::invalid("twilio_account", "it is an account SID, letters and digits"));
+            return Err(Error::invalid("twilio_account", "expected an account SID of letters and digits"));
         }
         let messages = http_url(url, "twilio_url")?;
         let messages = messages
@@ -45,9 +45,9 @@ impl Twilio {
 
     async fn ask(&self, sms: &Sms) -> Result<Receipt, Trouble> {
         let from = sms.from.as_deref().or(self.from.as_deref());
-        let from =
-            from.ok_or_else(|| Trouble::permanent("the SMS names no sender; give it one, or set sms_from"))?;
-        // A sender is a number, a name, or a service that chooses one.
+        let from = from
+            .ok_or_else(|| Trouble::permanent("the SMS has no sender; set from, or the setting sms_from"))?;
+        // A sender is a number, a name, or a messaging service.
         let sender = if from.starts_with("MG") { "MessagingServiceSid" } else { "From" };
         let form = [("To", sms.to.as_str()), (sender, from), ("Body", sms.text.as_str())];
         let request = self

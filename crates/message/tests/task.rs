@@ -165,12 +165,13 @@ async fn a_message_has_a_key_and_what_it_lacks_is_named() {
     let bare = shop.enqueue("email", &json!({"subject": "hi", "text": "hello"})).await;
     shop.run().await;
     let errors = shop.place.errors().await.join("\n");
-    for words in
-        ["the before handler shop.before cannot be sent: missing field `to`", "names no before_handler"]
-    {
+    for words in [
+        "the before handler shop.before cannot be sent: missing field `to`",
+        "the payload without a before_handler",
+    ] {
         assert!(errors.contains(words), "{words}: {errors}");
     }
-    assert!(errors.contains("an email needs to, subject, and text or html"), "{errors}");
+    assert!(errors.contains("an e-mail requires to, subject, and text or html"), "{errors}");
     assert_eq!(shop.state(bare).await, "dead_letter");
 }
 

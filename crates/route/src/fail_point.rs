@@ -1,7 +1,7 @@
-//! Places where a test lets the process die.
+//! Places where a test kills the process.
 //!
-//! `TOWPATH_TEST_FAIL_POINT=name` or `name:3` (the third time) ends this process there as
-//! `kill -9` does. Built into debug builds alone: a release has no such switch.
+//! `TOWPATH_TEST_FAIL_POINT=name` or `name:3` (the third time) ends this process there like `kill -9`. Only in debug
+//! builds.
 
 /// Dies here if a test asked for it.
 #[cfg(debug_assertions)]

@@ -1,11 +1,9 @@
 //! The route role: what happens to an event after its commit.
 //!
-//! Four loops, each safe on any number of nodes, none of which keeps a truth of its own:
-//! the sequencer gives events their positions, route workers carry out what
-//! routes make of them, and two senders deliver outside of any transaction: webhooks, and
-//! appends to streams. Kill
-//! it anywhere: positions and cursors move in the database's own transactions, and leases
-//! of deliveries run out.
+//! Four loops, each safe on any number of nodes and without state of its own: the sequencer gives events their
+//! positions, route workers apply routes, and two senders deliver webhooks and stream appends outside of any
+//! transaction. It can be killed at any point: positions and cursors move in database transactions, and delivery leases
+//! expire.
 
 mod fail_point;
 mod limits;
@@ -21,7 +19,7 @@ mod webhook_sender;
 
 pub use role::{Config, Role};
 
-/// Registers what the role counts, without one: to know what there is.
+/// Registers the role's metrics without running it, for the list of metrics.
 pub fn describe(registry: &mut towpath_model::metrics::Register<'_>) {
     numbers::Numbers::default().register(registry);
 }

@@ -1,4 +1,4 @@
-//! What the route role counts.
+//! Metrics of the route role.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use towpath_db::event::RoutePass;
 use towpath_model::metrics::Register;
 
-/// The numbers. Clones are one.
+/// The metrics. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Numbers {
     events: Counter,
@@ -46,16 +46,17 @@ impl Default for Numbers {
 
 impl Numbers {
     pub(crate) fn register(&self, to: &mut Register<'_>) {
-        to.register("events_routed", "Events this process has decided about", self.events.clone());
-        let help = "Decisions about events by this process (sent, dry_run, disabled, skipped, failed)";
+        to.register("events_routed", "Events routed by this process", self.events.clone());
+        let help =
+            "Routing decisions by this process, by decision (sent, dry_run, disabled, skipped, failed)";
         to.register("route_decisions", help, self.decisions.clone());
-        let help = "Attempts of this process to send a webhook, by outcome (delivered, failed)";
+        let help = "Webhook attempts by this process, by outcome (delivered, failed)";
         to.register("webhooks", help, self.webhooks.clone());
-        let help = "How long receivers of webhooks took to answer";
+        let help = "Response time of webhook receivers";
         to.register("webhook_seconds", help, self.webhook_seconds.clone());
-        let help = "Deliveries whose sender lost its lease: they are sent again";
+        let help = "Deliveries whose sender lost its lease; they are retried";
         to.register("delivery_leases_lost", help, self.leases_lost.clone());
-        let help = "Appends of routes to streams by this process, by outcome (appended, failed)";
+        let help = "Stream appends of routes by this process, by outcome (appended, failed)";
         to.register("route_stream_appends", help, self.stream_appends.clone());
     }
 

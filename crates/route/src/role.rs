@@ -1,4 +1,4 @@
-//! The role as a whole: its settings, its loops, its end.
+//! The route role: configuration, loops and shutdown.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,22 +19,22 @@ use crate::wake::Wake;
 use crate::webhook_sender::WebhookSender;
 use crate::{limits, webhook};
 
-/// How the role runs. The defaults work.
+/// Configuration of the role. The defaults work.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The workers to run for; none: all that are registered.
+    /// The route workers to run; none means all registered ones.
     pub workers: Option<Vec<String>>,
     /// Passes in parallel; more than there are slices is of no use.
     pub passes: usize,
     /// Webhooks in flight at once.
     pub deliveries: usize,
-    /// Between two looks for events that have no position.
+    /// Poll interval for events without a position.
     pub poll: Duration,
-    /// Whether to listen for notifications; without, everything is found by looking.
+    /// Whether to listen for notifications; otherwise it only polls.
     pub listen: bool,
-    /// How long webhooks under way get after a stop.
+    /// How long webhooks in flight may take after a stop.
     pub drain: Duration,
-    /// Where webhooks may go.
+    /// Which addresses webhooks may reach.
     pub reach: webhook::Reach,
 }
 
@@ -52,7 +52,7 @@ impl Default for Config {
     }
 }
 
-/// Numbers events, routes them and delivers webhooks.
+/// Sequences and routes events, and delivers webhooks.
 pub struct Role {
     database: Database,
     config: Config,
@@ -74,7 +74,7 @@ impl Role {
         let wake = Arc::new(Wake::new());
         let numbers = Numbers::default();
         let host = nix::unistd::gethostname().unwrap_or_default();
-        // Unique per start: an owner that comes back must not pass for its predecessor.
+        // Unique per start, so that a restarted owner is not mistaken for its predecessor.
         let owner = format!("route@{}#{}", host.to_string_lossy(), uuid::Uuid::now_v7().simple());
         let webhooks = Arc::new(WebhookSender {
             database: database.clone(),
@@ -87,20 +87,20 @@ impl Role {
         Role { database, config, wake, webhooks, streams: None, numbers }
     }
 
-    /// Also delivers to these streams. Without, what routes have for streams waits.
+    /// Also delivers to streams. Without it, stream deliveries wait.
     pub fn streams(mut self, streams: Arc<dyn Streams>) -> Role {
         self.streams = Some(streams);
         self
     }
 
-    /// Adds what it counts to a registry, for `/metrics`.
+    /// Registers its metrics, for `/metrics`.
     pub fn register(&self, registry: &mut Register<'_>) {
         self.numbers.register(registry);
     }
 
-    /// Works until `shutdown`, then ends its passes and lets webhooks under way finish.
+    /// Runs until `shutdown`, then finishes its passes and the webhooks in flight.
     pub async fn run(self, shutdown: CancellationToken) {
-        tracing::info!(passes = self.config.passes, deliveries = self.config.deliveries, "routing events");
+        tracing::info!(passes = self.config.passes, deliveries = self.config.deliveries, "routing started");
         let sequencer = Sequencer { database: &self.database, wake: &self.wake, poll: self.config.poll };
         let worker = || RouteWorker {
             database: &self.database,
@@ -121,7 +121,7 @@ impl Role {
                 listening,
             );
         };
-        // A pass under way may finish; a database that does not answer keeps nobody from ending.
+        // A running pass may finish; a database that does not respond must not block the shutdown.
         let passes = async {
             tokio::select! {
                 () = passes => {}
@@ -143,6 +143,6 @@ impl Role {
         };
         let deliveries = self.webhooks.clone().run(&shutdown, self.config.drain);
         tokio::join!(passes, appends, deliveries);
-        tracing::info!("routed");
+        tracing::info!("routing stopped");
     }
 }

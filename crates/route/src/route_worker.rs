@@ -1,7 +1,7 @@
-//! The route worker's loop: pass after pass over whatever slice lags most.
+//! The route worker's loop: repeated passes over the slice that lags most.
 //!
-//! Any number of these run, here and on other nodes. The cursor's lock decides who works on a
-//! slice, so none of them owns anything.
+//! Any number of these run, here and on other nodes. The cursor's lock decides which one processes a slice, so none of
+//! them owns anything.
 
 use std::time::Instant;
 
@@ -17,12 +17,12 @@ use crate::{fail_point, limits};
 pub(crate) struct RouteWorker<'a> {
     pub(crate) database: &'a Database,
     pub(crate) wake: &'a Wake,
-    /// The workers to run for; none: all there are.
+    /// The route workers to run; none means all.
     pub(crate) only: Option<&'a [String]>,
     pub(crate) numbers: &'a Numbers,
 }
 
-/// What a round over all workers found.
+/// The result of a round over all workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Found {
     Nothing,
@@ -36,7 +36,7 @@ impl RouteWorker<'_> {
         let mut heard = self.wake.hear_events();
         let mut workers = Workers::default();
         while !shutdown.is_cancelled() {
-            // What is heard from here on belongs to the next round.
+            // Notifications from here on belong to the next round.
             heard.mark_unchanged();
             let wait = match self.round(&mut workers).await {
                 Ok(found) => {
@@ -72,7 +72,7 @@ impl RouteWorker<'_> {
         for worker in &workers.list {
             let slices: Vec<Option<Slice>> = match workers.careful {
                 false => vec![None],
-                // One slice that cannot be worked on must not keep the others waiting.
+                // A failing slice must not block the others.
                 true => {
                     (0..worker.slices).map(|slice| Some(Slice { slice, slices: worker.slices })).collect()
                 }
@@ -85,7 +85,7 @@ impl RouteWorker<'_> {
             }
         }
         match failed {
-            // The slices may have been cut anew; the list is looked at again.
+            // The number of slices may have changed; read the list again.
             Some(error) => {
                 workers.listed_at = None;
                 Err(error)
@@ -122,18 +122,18 @@ fn look(pass: &RoutePass) -> Found {
     match pass {
         RoutePass { more: true, .. } => Found::More,
         RoutePass { busy: true, .. } => Found::Busy,
-        // It may have been the last slice that lagged, or one of several.
+        // Other slices may lag too.
         RoutePass { events, slices, .. } if *events > 0 && *slices > 1 => Found::More,
         _ => Found::Nothing,
     }
 }
 
-/// The registered workers, as they were a moment ago.
+/// The registered workers, cached.
 #[derive(Default)]
 struct Workers {
     list: Vec<event::RouteWorker>,
     listed_at: Option<Instant>,
-    /// After an error: slices are named one by one until a round went well.
+    /// After an error, slices are processed one by one until a round succeeds.
     careful: bool,
 }
 
@@ -149,7 +149,7 @@ impl Workers {
             if let Some(missing) =
                 only.iter().find(|name| !self.list.iter().any(|worker| worker.worker_name == **name))
             {
-                return Err(Error::NotFound(format!("no route worker is registered as {missing}")));
+                return Err(Error::NotFound(format!("route worker {missing} is not registered")));
             }
         }
         self.listed_at = Some(Instant::now());

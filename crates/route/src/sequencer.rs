@@ -1,9 +1,8 @@
-//! The sequencer's loop: looks for events without a position, all the time.
+//! The sequencer's loop: polls for events without a position.
 //!
-//! Producers notify nobody, so looking is the only way; it is cheap, and the delay it adds is
-//! at most one wait between two looks. Of many nodes one numbers and the others hear `busy`.
-//! Every look answers the highest position, so it also tells this node's workers what another
-//! node numbered.
+//! Producers do not notify, so polling is the only way; it is cheap and adds at most one poll interval. Of many nodes
+//! one assigns positions, and the others get `busy`. Every poll returns the highest position, so this node's workers
+//! also learn of positions that another node assigned.
 
 use std::time::Duration;
 
@@ -22,7 +21,7 @@ pub(crate) struct Sequencer<'a> {
 
 impl Sequencer<'_> {
     pub(crate) async fn run(&self, shutdown: &CancellationToken) {
-        let mut retry = Retry::of("numbering events");
+        let mut retry = Retry::of("sequencing events");
         let (mut seen, mut idle_looks) = (0, 0);
         while !shutdown.is_cancelled() {
             let wait = match self.look(&mut seen).await {
@@ -61,7 +60,7 @@ impl Sequencer<'_> {
     }
 }
 
-/// What a look found.
+/// The result of a poll.
 #[derive(PartialEq, Eq)]
 enum Look {
     More,

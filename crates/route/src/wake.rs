@@ -1,6 +1,6 @@
-//! What the loops of one process tell each other, and what they hear from other processes.
+//! Wake-ups between the loops of this process, and from other processes.
 //!
-//! All of it is hints: a loop that misses one finds the work by looking.
+//! They are hints: a loop that misses one finds the work by polling.
 
 use std::time::Duration;
 
@@ -26,18 +26,18 @@ impl Wake {
         Wake { events: watch::Sender::new(0), deliveries: Notify::new(), streams: watch::Sender::new(0) }
     }
 
-    /// Events have been numbered.
+    /// Events got positions.
     pub(crate) fn events(&self) {
         self.events.send_modify(|count| *count += 1);
     }
 
-    /// Deliveries have been made.
+    /// Deliveries were created.
     pub(crate) fn deliveries(&self) {
         self.room();
         self.streams.send_modify(|count| *count += 1);
     }
 
-    /// There is room for another webhook.
+    /// Another webhook can be sent.
     pub(crate) fn room(&self) {
         self.deliveries.notify_one();
     }
@@ -52,12 +52,12 @@ impl Wake {
         self.events.subscribe()
     }
 
-    /// Waits for a delivery, or for so long.
+    /// Waits for a delivery, or for a timeout.
     pub(crate) async fn delivery_within(&self, time: Duration) {
         let _ = tokio::time::timeout(time, self.deliveries.notified()).await;
     }
 
-    /// Passes on what other processes notify of, until `shutdown`.
+    /// Forwards notifications of other processes until `shutdown`.
     pub(crate) async fn listen(&self, database: &Database, shutdown: &CancellationToken) {
         let listening = async {
             loop {
@@ -69,7 +69,7 @@ impl Wake {
                             self.deliveries();
                         }
                     }
-                    Err(error) => tracing::debug!(%error, "cannot listen for events; polling meanwhile"),
+                    Err(error) => tracing::debug!(%error, "cannot listen for events, polling instead"),
                 }
                 tokio::time::sleep(limits::LISTEN_REST).await;
             }

@@ -39,8 +39,8 @@ impl WebhookSender {
         let under_way = TaskTracker::new();
         let give_up = CancellationToken::new();
         while !shutdown.is_cancelled() {
-            // A claim is not dropped half-way, or its leases would have to run out; but a database
-            // that does not answer keeps nobody from ending.
+            // A claim is not cancelled half-way, or its leases would have to expire; but a database that does not respond must
+            // not block the shutdown.
             let round = tokio::select! {
                 round = self.round(&under_way, &give_up) => round,
                 () = grace_over(shutdown, limits::LAST_PASS_WAIT_MAX) => break,
@@ -65,14 +65,14 @@ impl WebhookSender {
         if tokio::time::timeout(drain, under_way.wait()).await.is_err() {
             tracing::warn!(
                 deliveries = under_way.len(),
-                "webhooks are still under way; their leases run out and they are sent again"
+                "webhooks are still in flight; they are retried when their leases expire"
             );
             give_up.cancel();
             under_way.wait().await;
         }
     }
 
-    /// Claims once and begins what it got; answers how long to sleep, or none for not at all.
+    /// Claims once and starts sending; returns how long to sleep, or none to continue at once.
     async fn round(
         self: &Arc<Self>,
         under_way: &TaskTracker,
@@ -80,7 +80,7 @@ impl WebhookSender {
     ) -> Result<Option<Duration>, Error> {
         let wanted = self.room.available_permits().min(limits::CLAIM_MAX);
         if wanted == 0 {
-            // Whoever ends wakes this loop.
+            // A finished delivery wakes this loop.
             return Ok(Some(limits::DELIVERY_POLL_MAX));
         }
         fail_point::hit("delivery.before_claim");
@@ -88,7 +88,7 @@ impl WebhookSender {
         let claimed = self.database.delivery_claim(&self.owner, limit).await?;
         if claimed.lost > 0 {
             self.numbers.lost(claimed.lost);
-            tracing::warn!(lost = claimed.lost, "leases of deliveries ran out; they are sent again");
+            tracing::warn!(lost = claimed.lost, "delivery leases expired; retrying");
         }
         let full = claimed.deliveries.len() + claimed.unreadable.len() == wanted;
         for UnreadableDelivery { lease, route_name, why } in claimed.unreadable {
@@ -114,7 +114,7 @@ impl WebhookSender {
         Ok(if full { None } else { Some(wait) })
     }
 
-    /// One attempt, from the claim to its end.
+    /// One attempt, from the claim to its outcome.
     async fn deliver(&self, delivery: Delivery, lease: Duration) {
         let request = Request {
             url: &delivery.url,
@@ -129,7 +129,7 @@ impl WebhookSender {
         let report = tokio::select! {
             report = webhook::send_once(&self.client, &request) => report,
             () = self.keep(&delivery.lease, lease) => {
-                tracing::info!(route = delivery.route_name, "a delivery took so long that another took over");
+                tracing::info!(route = delivery.route_name, "lost the lease of a slow delivery");
                 return;
             }
         };
@@ -139,7 +139,7 @@ impl WebhookSender {
         fail_point::hit("delivery.after_end");
     }
 
-    /// Renews the lease for as long as it can be; ends when it is lost.
+    /// Renews the lease until it is lost.
     async fn keep(&self, lease: &DeliveryLease, lasts: Duration) {
         loop {
             tokio::time::sleep(lasts / limits::LEASE_RENEWALS).await;
@@ -149,10 +149,9 @@ impl WebhookSender {
         }
     }
 
-    /// Tells the database how it ended, again and again until it heard, or until the lease has run out
-    /// and somebody else has the delivery.
+    /// Records the outcome, retrying until it is recorded or another sender has the delivery.
     async fn end(&self, mut lease: DeliveryLease, lasts: Duration, route: &str, report: &Report) {
-        let mut retry = Retry::of("recording how a webhook ended");
+        let mut retry = Retry::of("recording the outcome of a webhook");
         let began = Instant::now();
         loop {
             let told = match &report.failure {
@@ -162,11 +161,11 @@ impl WebhookSender {
                         route,
                         state = after.state,
                         circuit = after.circuit,
-                        "a webhook failed: {}",
+                        "webhook failed: {}",
                         failure.error
                     );
                     if after.route_disabled {
-                        tracing::warn!(route, "the route was switched off: {}", failure.error);
+                        tracing::warn!(route, "route disabled: {}", failure.error);
                     }
                 }),
             };
@@ -175,7 +174,7 @@ impl WebhookSender {
                 Err(unended) => unended,
             };
             match error {
-                // It was heard the first time, or somebody else has it by now.
+                // It was already recorded, or another sender has it.
                 Error::LeaseLost(_) => return,
                 error if !error.is_passing() => {
                     let item = again.delivery_id().to_string();

@@ -81,7 +81,7 @@ async fn gone_switches_the_route_off() {
     emit(&db, 1).await;
     until(&db, MODE, "off").await;
     let warning = "select payload ->> 'reason' from towpath.event_outbox where event_type = 'route.disabled'";
-    assert_eq!(db.text(warning).await, "the receiver answered 410 Gone");
+    assert_eq!(db.text(warning).await, "the receiver responded with 410 Gone");
     assert_eq!(
         db.text("select count(*) from towpath.route_dead_letter where resolved_at is null").await,
         "1"

@@ -100,7 +100,7 @@ pub async fn run(listener: TcpListener, config: Config, shutdown: CancellationTo
     let (streams, projects) = match opened {
         Ok(opened) => opened.unzip(),
         Err(error) => {
-            tracing::error!(%error, "streams are not served");
+            tracing::error!(%error, "cannot serve streams");
             (None, None)
         }
     };

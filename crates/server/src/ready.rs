@@ -23,7 +23,7 @@ pub(crate) async fn ready(State(config): State<Config>) -> impl IntoResponse {
     let problem = match check.await {
         Ok(Ok(())) => return (StatusCode::OK, Json(json!({ "status": "ready" }))),
         Ok(Err(error)) => error.to_string(),
-        Err(_) => "the database does not answer".to_owned(),
+        Err(_) => "the database does not respond".to_owned(),
     };
     (StatusCode::SERVICE_UNAVAILABLE, Json(json!({ "status": "not_ready", "reason": problem })))
 }

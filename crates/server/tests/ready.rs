@@ -45,7 +45,7 @@ async fn ready_survives_a_broken_network() {
     assert_eq!(get(&server, "/ready").await.0, 503);
     proxy.set(Fault::Stall);
     let (status, body) = get(&server, "/ready").await;
-    assert_eq!((status, &body["reason"]), (503, &"the database does not answer".into()));
+    assert_eq!((status, &body["reason"]), (503, &"the database does not respond".into()));
     proxy.reset();
     proxy.set(Fault::Pass);
     assert_eq!(get(&server, "/ready").await.0, 200, "and back");

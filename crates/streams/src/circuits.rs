@@ -48,7 +48,7 @@ impl Circuits {
             let before = circuit.state();
             circuit.record(deliveries, now, limits);
             if circuit.state() != before {
-                tracing::warn!(source = %source, state = ?circuit.state(), "the circuit of a fan-out changed");
+                tracing::warn!(source = %source, state = ?circuit.state(), "fan-out circuit changed");
             }
         });
     }
@@ -56,7 +56,7 @@ impl Circuits {
     /// The time until the next open circuit may be probed.
     pub fn next_probe(&self, limits: Limits) -> Option<Duration> {
         let now = self.0.began.elapsed();
-        self.with(|all| all.values().filter_map(|circuit| circuit.rests_for(now, limits)).min())
+        self.with(|all| all.values().filter_map(|circuit| circuit.time_to_probe(now, limits)).min())
     }
 
     /// How many are not closed.

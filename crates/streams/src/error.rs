@@ -13,7 +13,7 @@ pub enum Error {
     #[error("there is no stream {0}")]
     NotFound(StreamName),
     /// The stream was deleted and its name is kept, because forks read through it.
-    #[error("stream {0} was deleted; its name is free again when its forks are gone")]
+    #[error("stream {0} was deleted; its name can be reused once its forks are deleted")]
     Deleted(StreamName),
     /// The stream exists and differs from what was asked for.
     #[error("stream {name} exists with another {what}")]
@@ -44,9 +44,7 @@ pub enum Error {
         closed: bool,
     },
     /// The stream belongs to a session: only its subscriptions write to it.
-    #[error(
-        "stream {0} is a session's and written by its subscriptions alone; publish to one of its sources"
-    )]
+    #[error("stream {0} belongs to a session and cannot be written to; publish to one of its sources")]
     ReadOnly(StreamName),
     /// The session cannot follow that stream.
     #[error("session {session} cannot follow {source_name}: {why}")]
@@ -59,7 +57,7 @@ pub enum Error {
         why: &'static str,
     },
     /// The data was dropped by retention.
-    #[error("stream {name} begins at {start}; what was before is gone")]
+    #[error("stream {name} starts at {start}; earlier data was dropped")]
     Trimmed {
         /// The stream.
         name: StreamName,
@@ -73,10 +71,10 @@ pub enum Error {
     #[error("{0}")]
     TooLarge(String),
     /// The disk is full. Reads work; writes resume when there is room.
-    #[error("no room on the disk for streams; free some space and writes resume")]
+    #[error("the disk for streams is full; free some space and writes resume")]
     DiskFull,
     /// The disk did not confirm a write, so what it holds is unknown until a restart.
-    #[error("the stream store stopped taking writes after a failed sync ({0}); check the disk and restart")]
+    #[error("the stream store refuses writes after a failed fsync ({0}); check the disk and restart")]
     Poisoned(String),
     /// Stored bytes do not match their checksum.
     #[error("{0}")]

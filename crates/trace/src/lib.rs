@@ -1,7 +1,7 @@
-//! Spans: what happened to a request on its way through jobs, told to a collector by OTLP.
+//! Spans of requests and jobs, exported to a collector over OTLP.
 //!
-//! Off, a [`Tracer`] is a null pointer and a [`Span`] another: nothing is measured, allocated or
-//! sent. Parents travel as [`TraceParent`], with the job, whether or not anybody exports here.
+//! Without a collector a [`Tracer`] and a [`Span`] are null pointers: nothing is measured, allocated or sent. Jobs carry
+//! their parent as [`TraceParent`], whether or not this process exports.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
 use towpath_model::trace::TraceParent;
 
-/// How long the last spans may take at the end of the process.
+/// How long exporting the last spans may take at shutdown.
 const LAST_EXPORT_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// Makes spans, or none. Cheap to clone.
+/// Creates spans, if there is a collector. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Tracer(Option<Arc<Inner>>);
 
@@ -30,27 +30,27 @@ struct Inner {
 
 /// Why spans cannot be exported.
 #[derive(Debug, thiserror::Error)]
-#[error("traces cannot be exported: {0}; see otlp_endpoint and OTEL_EXPORTER_OTLP_ENDPOINT")]
+#[error("cannot export traces: {0}; check otlp_endpoint and OTEL_EXPORTER_OTLP_ENDPOINT")]
 pub struct Error(String);
 
-/// Which side of an exchange a span is.
+/// The kind of a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// Answers a request.
+    /// Handles a request.
     Server,
-    /// Hands work to somebody later.
+    /// Enqueues work.
     Producer,
-    /// Does that work.
+    /// Runs that work.
     Consumer,
 }
 
-/// Something that takes time. It ends when it is dropped.
+/// A span. It ends when dropped.
 #[derive(Default)]
 pub struct Span(Option<Box<opentelemetry_sdk::trace::Span>>);
 
 impl Tracer {
-    /// Exports to a collector: by `endpoint` (`http://host:4318`), or as the variables that
-    /// OpenTelemetry names say. In batches, from a thread of its own.
+    /// Exports to a collector at `endpoint` (`http://host:4318`), or as OpenTelemetry's variables say. In batches, from its
+    /// own thread.
     pub fn start(endpoint: Option<&str>) -> Result<Tracer, Error> {
         let exporter = SpanExporter::builder().with_http();
         let exporter = match endpoint {
@@ -70,12 +70,12 @@ impl Tracer {
         Ok(Tracer(Some(Arc::new(Inner { provider, tracer }))))
     }
 
-    /// Whether spans go anywhere.
+    /// Whether spans are exported.
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// A span that begins now, below its parent if it has one. `name` is only asked for when on.
+    /// Starts a span below its parent, if any. `name` is called only if spans are exported.
     pub fn span(&self, side: Side, parent: Option<TraceParent>, name: impl FnOnce() -> String) -> Span {
         let Some(inner) = &self.0 else { return Span(None) };
         let kind = match side {
@@ -89,7 +89,7 @@ impl Tracer {
         Span(Some(Box::new(inner.tracer.build_with_context(builder, &context))))
     }
 
-    /// Sends what is left. Blocks, for a few seconds at most.
+    /// Exports the remaining spans. Blocks for a few seconds at most.
     pub fn shut_down(&self) -> Result<(), Error> {
         let Some(inner) = &self.0 else { return Ok(()) };
         inner.provider.shutdown_with_timeout(LAST_EXPORT_WAIT_MAX).map_err(|error| Error(error.to_string()))
@@ -97,7 +97,7 @@ impl Tracer {
 }
 
 impl Span {
-    /// What the children of this span name as their parent; none if nobody exports it.
+    /// The parent for children of this span; none if it is not exported.
     pub fn traceparent(&self) -> Option<TraceParent> {
         let context = self.0.as_ref()?.span_context();
         TraceParent::new(
@@ -107,21 +107,21 @@ impl Span {
         )
     }
 
-    /// Says something about it.
+    /// Sets an attribute.
     pub fn set(&mut self, key: &'static str, value: impl Into<Value>) {
         if let Some(span) = &mut self.0 {
             span.set_attribute(KeyValue::new(key, value));
         }
     }
 
-    /// It did not go well.
+    /// Marks it as failed.
     pub fn fail(&mut self, why: impl FnOnce() -> String) {
         if let Some(span) = &mut self.0 {
             span.set_status(Status::error(why()));
         }
     }
 
-    /// Whether anybody will see it.
+    /// Whether it is exported.
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }

@@ -228,11 +228,11 @@ impl Builder {
             return Err(Error::NoHandlers);
         }
         if self.concurrency == 0 || self.kinds.values().any(|(_, options)| options.concurrency == Some(0)) {
-            return Err(Error::Invalid("a worker with a concurrency of 0 would run nothing; use 1 or more"));
+            return Err(Error::Invalid("concurrency must be 1 or more"));
         }
         if self.kinds.values().any(|(_, options)| matches!(&options.retry, Retry::Delays(d) if d.is_empty()))
         {
-            return Err(Error::Invalid("an empty list of retry delays says nothing; leave it out"));
+            return Err(Error::Invalid("retry_delays must not be empty; omit it to use the default"));
         }
         Ok(())
     }

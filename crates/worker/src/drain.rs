@@ -17,7 +17,7 @@ pub(crate) async fn run(shared: &Arc<Shared>, patience: Duration) {
     shared.slots.close();
     if timeout(patience, shared.slots.wait()).await.is_err() {
         let left = shared.held.all();
-        tracing::warn!(jobs = left.len(), "jobs still run, asking them to end");
+        tracing::warn!(jobs = left.len(), "jobs are still running; asking them to stop");
         left.iter().for_each(|job| job.interrupt());
         if timeout(limits::CANCEL_GRACE, shared.slots.wait()).await.is_err() {
             // Handlers are dropped where they wait, and their jobs snoozed: no attempt is lost.
@@ -27,7 +27,7 @@ pub(crate) async fn run(shared: &Arc<Shared>, patience: Duration) {
     }
     let _ = timeout(limits::LAST_FLUSH_WAIT_MAX, recorded(shared)).await;
     if shared.held.len() > 0 {
-        tracing::warn!(jobs = shared.held.len(), "results could not be recorded, their leases will run out");
+        tracing::warn!(jobs = shared.held.len(), "results could not be recorded; their leases will expire");
         shared.held.forget(shared.held.all().iter().map(|job| job.key));
     }
     shared.abort.cancel();
@@ -43,11 +43,11 @@ pub(crate) async fn release(shared: &Shared, waiting: Vec<Work>) {
     }
     let count = leases.len();
     match timeout(limits::LAST_FLUSH_WAIT_MAX, shared.database.release(leases)).await {
-        Ok(Ok(_)) => tracing::info!(jobs = count, "gave back jobs that had not begun"),
+        Ok(Ok(_)) => tracing::info!(jobs = count, "released jobs that had not started"),
         Ok(Err(Unfinished { error, .. })) => {
-            tracing::warn!(jobs = count, "could not give jobs back, their leases will run out: {error}");
+            tracing::warn!(jobs = count, "cannot release jobs; their leases will expire: {error}");
         }
-        Err(_) => tracing::warn!(jobs = count, "could not give jobs back in time, their leases will run out"),
+        Err(_) => tracing::warn!(jobs = count, "cannot release jobs in time; their leases will expire"),
     }
     shared.held.forget(keys);
 }

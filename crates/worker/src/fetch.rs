@@ -199,7 +199,7 @@ impl Listening {
             match Listener::open(&worker.shared.database).await {
                 Ok(listener) => self.listener = Some(listener),
                 Err(error) => {
-                    tracing::warn!("not listening for new jobs, polling instead: {error}");
+                    tracing::warn!("cannot listen for new jobs, polling instead: {error}");
                     self.try_again_at = Instant::now() + limits::HEARTBEAT_EVERY;
                 }
             }

@@ -225,11 +225,11 @@ impl Shared {
         let Recorded { lost, refused, unfinished } = record_or_halve(attempts, record).await;
         for job_id in lost {
             // Cancelled, reaped, or recorded by an earlier call whose answer got lost.
-            tracing::debug!(%job_id, "the result came too late, the attempt had ended");
+            tracing::debug!(%job_id, "the result came too late: the attempt had ended");
         }
         for (one, error) in &refused {
             let job_id = lease_of(one).job_id();
-            tracing::error!(%job_id, "the database refuses the result, its lease will run out: {error}");
+            tracing::error!(%job_id, "the database refused the result; its lease will expire: {error}");
         }
         let done = match unfinished {
             None => Ok(()),

@@ -280,7 +280,8 @@ where
     Arc::new(move |payload, context| match serde_json::from_str(payload.get()) {
         Ok(payload) => Box::pin(handler(payload, context)),
         Err(error) => {
-            let failure = Failure::permanent(format!("the payload does not fit the handler: {error}"));
+            let failure =
+                Failure::permanent(format!("the payload does not match the handler's type: {error}"));
             Box::pin(std::future::ready(Err(failure)))
         }
     })

@@ -44,14 +44,10 @@ impl Numbers {
     pub(crate) fn register(&self, registry: &mut Register<'_>) {
         registry.register(
             "job_run_seconds",
-            "How long handlers of this process ran, by kind and outcome (succeeded, failed, permanent, snoozed)",
+            "Run time of handlers in this process, by kind and outcome (succeeded, failed, permanent, snoozed)",
             self.run.clone(),
         );
-        registry.register(
-            "jobs_running",
-            "Handlers of this process that run now, by kind",
-            self.running.clone(),
-        );
+        registry.register("jobs_running", "Handlers running in this process, by kind", self.running.clone());
     }
 
     /// A handler begins.

@@ -86,7 +86,7 @@ impl<D: Fn(&ProcessWhole) -> Decision> Supervisor<D> {
 
     /// The process is due again when its lease has run out; meanwhile the others go on.
     async fn set_aside(&self, process_id: ProcessId, why: &str) {
-        tracing::error!(%process_id, kind = self.process_kind, "a decision failed: {why}");
+        tracing::error!(%process_id, kind = self.process_kind, "decision failed: {why}");
         let error = NewTaskError {
             kind: "supervisor",
             message: why,
@@ -96,7 +96,7 @@ impl<D: Fn(&ProcessWhole) -> Decision> Supervisor<D> {
             context: &json!({ "process_id": process_id, "process_kind": self.process_kind }),
         };
         if let Err(error) = self.database.task_error_record(&error).await {
-            tracing::warn!(%process_id, "that a decision failed could not be recorded: {error}");
+            tracing::warn!(%process_id, "cannot record the failed decision: {error}");
         }
     }
 }
@@ -114,11 +114,11 @@ pub fn retry(whole: &ProcessWhole, backoff: Duration) -> Decision {
     match last.outcome.as_deref() {
         None => Decision::Wait { check_at: last.lease_until.unwrap_or(whole.process.deadline_at) },
         Some("accepted") => Decision::Succeed { detail: Value::Object(Map::new()) },
-        Some("permanent") => give_up("the last attempt failed for good"),
+        Some("permanent") => give_up("the last attempt failed permanently"),
         _ if uncertain && !last.key_honoured => {
-            Decision::Hold { why: "nobody knows whether the last attempt took effect".into() }
+            Decision::Hold { why: "the last attempt has an unknown outcome".into() }
         }
-        _ if tried >= whole.process.max_attempts => give_up("every attempt is used"),
+        _ if tried >= whole.process.max_attempts => give_up("all attempts are used"),
         _ => {
             let wait = backoff.saturating_mul(1 << tried.clamp(1, 11).saturating_sub(1));
             let from = last.ended_at.unwrap_or(last.scheduled_at);

@@ -46,7 +46,7 @@ pub(crate) async fn run(mut renewer: Renewer, stop: CancellationToken) {
             Err(error) => {
                 if renewer.shared.keeps_leases.swap(false, Ordering::Relaxed) {
                     tracing::warn!(
-                        "leases cannot be renewed, nothing more is claimed until they can: {error}"
+                        "cannot renew leases; claiming is paused until they can be renewed: {error}"
                     );
                 }
             }

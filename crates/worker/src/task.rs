@@ -53,7 +53,7 @@ pub fn register(builder: Builder) -> Builder {
 
 async fn db_function(payload: &Value, context: &Context) -> Result {
     let Some(name) = payload[DB_FUNCTION].as_str() else {
-        let message = "the payload names no function; set db_function to schema.function";
+        let message = "the payload has no db_function; set it to schema.function";
         record(context, payload, Trouble { kind: "validation", message, function: None }).await;
         return Err(Failure::permanent(message));
     };
@@ -114,7 +114,7 @@ pub async fn record(context: &Context, payload: &Value, trouble: Trouble<'_>) {
     };
     tracing::info!(job_id = %context.job_id(), task_type = context.kind(), function, kind, "task error: {message}");
     if let Err(error) = context.database().task_error_record(&error).await {
-        tracing::warn!(job_id = %context.job_id(), "the task error could not be recorded: {error}");
+        tracing::warn!(job_id = %context.job_id(), "cannot record the task error: {error}");
     }
 }
 

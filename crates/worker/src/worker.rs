@@ -72,7 +72,7 @@ impl Worker {
             executor = self.executor,
             owner = %self.shared.owner,
             kinds = self.shared.kinds.len(),
-            "working"
+            "worker started"
         );
         let helpers = CancellationToken::new();
         let finisher = tokio::spawn(self.shared.clone().record(helpers.clone()));
@@ -83,7 +83,7 @@ impl Worker {
         for mut helper in [finisher, renewer] {
             match tokio::time::timeout(limits::LAST_FLUSH_WAIT_MAX, &mut helper).await {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::error!("a part of the worker broke: {error}"),
+                Ok(Err(error)) => tracing::error!("a worker task panicked: {error}"),
                 // It waits for a database that does not answer.
                 Err(_) => helper.abort(),
             }
@@ -92,9 +92,9 @@ impl Worker {
         if let Ok(Err(error)) = tokio::time::timeout(limits::LAST_FLUSH_WAIT_MAX, last_word).await
             && !matches!(error, towpath_db::Error::GateClosed { .. })
         {
-            tracing::warn!("the heartbeat stays behind and will look stale: {error}");
+            tracing::warn!("cannot remove the heartbeat; it will become stale: {error}");
         }
-        tracing::info!(owner = %self.shared.owner, "worked");
+        tracing::info!(owner = %self.shared.owner, "worker stopped");
     }
 
     /// Claims once, runs what it got to the end, records it, and answers how many jobs that
@@ -235,7 +235,7 @@ impl Shared {
             ended = tokio::time::timeout(kind.timeout, caught) => match ended {
                 Ok(Ok(result)) => result,
                 Ok(Err(panic)) => Err(Failure::retry(format!("the handler panicked: {}", in_words(&*panic)))),
-                Err(_) => Err(Failure::retry(format!("the handler took longer than {:?}", kind.timeout))),
+                Err(_) => Err(Failure::retry(format!("the handler timed out after {:?}", kind.timeout))),
             },
             () = self.abort.cancelled() => Err(Failure::snooze(Duration::ZERO)),
         }

@@ -33,5 +33,5 @@ async fn a_handler_gets_the_data_its_job_names() {
     assert_eq!(run_until_drained(&worker).await.unwrap(), 3);
     assert_eq!(place.states().await, "dead_letter 1, succeeded 2");
     let error = place.db.text("select final_error from towpath.job_dead_letter").await;
-    assert!(error.contains("names no stored payload"), "{error}");
+    assert!(error.contains("references no stored payload"), "{error}");
 }

@@ -68,7 +68,10 @@ async fn answers_decide_what_follows() {
     assert_eq!(error(ids[1]).await, "the handler panicked: oh no");
     assert_eq!(error(ids[2]).await, "no such user");
     assert_eq!(place.states().await, "dead_letter 4, queued 1");
-    assert!(error(odd).await.contains("does not fit"), "a payload of another type is buried at once");
+    assert!(
+        error(odd).await.contains("does not match the handler's type"),
+        "a payload of another type is buried at once"
+    );
     place.db.advance(Duration::from_secs(61)).await;
     assert_eq!(run_until_drained(&worker).await.unwrap(), 1, "the snoozed attempt did not count");
     assert_eq!(place.state(ids[3]).await, "succeeded");

@@ -1,4 +1,4 @@
-//! Where the server is, who we are there, and how the line is encrypted.
+//! The SMTP server's address, credentials and encryption.
 
 use std::path::Path;
 
@@ -11,11 +11,11 @@ use reqwest::Url;
 use super::Cause;
 use crate::Error;
 
-/// Preferred first; a password goes over a line that is encrypted, or named as one without.
+/// Preferred first; a password is sent only over an encrypted connection, or one explicitly without encryption.
 const MECHANISMS: [Mechanism; 2] = [Mechanism::Plain, Mechanism::Login];
 const SETTING: &str = "smtp_url";
 
-/// One SMTP server as the settings name it.
+/// The configured SMTP server.
 pub(super) struct Address {
     host: String,
     port: u16,
@@ -27,9 +27,9 @@ pub(super) struct Address {
 enum Line {
     /// TLS from the first byte.
     Implicit(TlsParameters),
-    /// TLS after STARTTLS; a server that does not offer it gets no mail.
+    /// TLS after STARTTLS, which is required.
     StartTls(TlsParameters),
-    /// No encryption, asked for by name.
+    /// No encryption, explicitly requested.
     Plain,
 }
 
@@ -42,23 +42,22 @@ impl std::fmt::Debug for Address {
 impl Address {
     pub(super) fn read(text: &str, root: Option<&Path>) -> Result<Address, Error> {
         let invalid = |why: &str| Error::invalid(SETTING, why);
-        // The words of a parse error could repeat a password.
+        // A parse error could repeat a password.
         let url: Url = text.parse().map_err(|_| {
-            invalid("it is an address like smtps://user:password@host, with odd characters escaped as %40")
+            invalid("expected a URL such as smtps://user:password@host, with special characters escaped, as in %40")
         })?;
-        let host =
-            url.host_str().filter(|host| !host.is_empty()).ok_or_else(|| invalid("it names no host"))?;
+        let host = url.host_str().filter(|host| !host.is_empty()).ok_or_else(|| invalid("it has no host"))?;
         let host = host.trim_matches(['[', ']']).to_owned();
         let plain = match url.query() {
             None | Some("tls=required") => false,
             Some("tls=none") => true,
-            Some(_) => return Err(invalid("after the question mark stands tls=required or tls=none")),
+            Some(_) => return Err(invalid("the only query is tls=required or tls=none")),
         };
         let (line, port) = match (url.scheme(), plain) {
             ("smtps", false) => (Line::Implicit(tls(&host, root)?), 465),
             ("smtp", false) => (Line::StartTls(tls(&host, root)?), 587),
             ("smtp", true) => (Line::Plain, 25),
-            _ => return Err(invalid("it begins with smtps:// (TLS) or smtp:// (STARTTLS)")),
+            _ => return Err(invalid("it must start with smtps:// (TLS) or smtp:// (STARTTLS)")),
         };
         Ok(Address {
             port: url.port().unwrap_or(port),
@@ -69,7 +68,7 @@ impl Address {
         })
     }
 
-    /// A connection on which the next word is MAIL.
+    /// A connection that is ready for MAIL.
     pub(super) async fn connect(&self) -> Result<AsyncSmtpConnection, Cause> {
         let implicit = match &self.line {
             Line::Implicit(tls) => Some(tls.clone()),
@@ -98,7 +97,7 @@ fn credentials(url: &Url) -> Result<Option<Credentials>, Error> {
         (user, Some(password)) if !user.is_empty() => {
             Ok(Some(Credentials::new(decode(user)?, decode(password)?)))
         }
-        _ => Err(Error::invalid(SETTING, "user and password come together")),
+        _ => Err(Error::invalid(SETTING, "user and password must be given together")),
     }
 }
 

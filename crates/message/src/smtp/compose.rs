@@ -1,20 +1,20 @@
-//! From a rendered e-mail to the bytes of a mail.
+//! Composes a rendered e-mail into a mail.
 
 use lettre::Message;
 use lettre::message::header::{HeaderName, HeaderValue};
 use lettre::message::{Mailbox, MultiPart, SinglePart};
 use towpath_model::message::{Email, message_id};
 
-/// A mail, and the id it is known by.
+/// A mail and its Message-ID.
 pub(super) struct Composed {
     pub(super) mail: Message,
     pub(super) message_id: String,
 }
 
-/// Composes the mail, or says what is wrong with it: it will be wrong next time too.
+/// Composes the mail, or returns a permanent error.
 pub(super) fn compose(email: &Email, from: Option<&str>) -> Result<Composed, String> {
     let from = email.from.as_deref().or(from);
-    let from = mailbox(from.ok_or("the e-mail names no sender; give it one, or set mail_from")?)?;
+    let from = mailbox(from.ok_or("the e-mail has no sender; set from, or the setting mail_from")?)?;
     let message_id = message_id(&email.idempotency_key, from.email.domain());
     let mut builder =
         Message::builder().from(from).subject(&email.subject).message_id(Some(message_id.clone()));
@@ -34,8 +34,8 @@ pub(super) fn compose(email: &Email, from: Option<&str>) -> Result<Composed, Str
         builder = builder.reply_to(mailbox(reply_to)?);
     }
     for (name, value) in &email.headers {
-        let header = HeaderName::new_from_ascii(name.clone())
-            .map_err(|_| format!("{name:?} cannot be the name of a header"))?;
+        let header =
+            HeaderName::new_from_ascii(name.clone()).map_err(|_| format!("invalid header name {name:?}"))?;
         builder = builder.raw_header(HeaderValue::new(header, value.clone()));
     }
     let composed = match (&email.text, &email.html) {
@@ -45,12 +45,12 @@ pub(super) fn compose(email: &Email, from: Option<&str>) -> Result<Composed, Str
         (None, Some(html)) => builder.singlepart(SinglePart::html(html.clone())),
         (text, None) => builder.singlepart(SinglePart::plain(text.clone().unwrap_or_default())),
     };
-    let mail = composed.map_err(|error| format!("the e-mail cannot be composed: {error}"))?;
+    let mail = composed.map_err(|error| format!("cannot compose the e-mail: {error}"))?;
     Ok(Composed { mail, message_id })
 }
 
 fn mailbox(text: &str) -> Result<Mailbox, String> {
-    text.parse().map_err(|error| format!("{text:?} is no e-mail address: {error}"))
+    text.parse().map_err(|error| format!("{text:?} is not an e-mail address: {error}"))
 }
 
 #[cfg(test)]
@@ -67,14 +67,14 @@ mod tests {
         }
     }
 
-    /// P08: every attempt has the same Message-ID, made from the key.
+    /// P08: every attempt has the same Message-ID, derived from the key.
     #[test]
     fn the_key_makes_the_message_id() {
         let one = compose(&email(), Some("shop@example.com")).map(|composed| composed.message_id);
         assert_eq!(one.as_deref(), Ok("<k1@example.com>"));
     }
 
-    /// A line break in a header would begin another header, or the text.
+    /// A line break in a header would start another header, or the text.
     #[test]
     fn nothing_breaks_out_of_a_header() {
         let mut bad = email();
@@ -97,7 +97,7 @@ mod tests {
         assert!(why(&email(), None).contains("mail_from"));
         let mut bad = email();
         bad.to = vec!["nobody".into()];
-        assert!(why(&bad, Some("shop@example.com")).contains("\"nobody\" is no e-mail address"));
+        assert!(why(&bad, Some("shop@example.com")).contains("\"nobody\" is not an e-mail address"));
         bad.to = vec![];
         assert_eq!(why(&bad, Some("shop@example.com")), "the e-mail has no recipient");
     }

@@ -1,8 +1,8 @@
-//! SMTP, with each step of the dialogue in our own hands.
+//! SMTP, one step of the dialogue at a time.
 //!
-//! lettre composes the mail and speaks the protocol. Its own transport would do the whole
-//! dialogue in one call and answer a dead connection with the same error whether the mail was
-//! on its way or not; that difference is the one between "try again" and "nobody knows".
+//! lettre composes the mail and implements the protocol. Its own transport runs the whole dialogue in one call and returns
+//! the same error for a lost connection whether or not the mail had been sent; that is the difference between transient
+//! and uncertain.
 
 mod address;
 mod compose;
@@ -22,7 +22,7 @@ use crate::transport::{Receipt, Trouble};
 use crate::{Error, Transport};
 use pool::Pool;
 
-/// Mails through one SMTP server, over a few connections that are used again and again.
+/// Sends through one SMTP server, over a few pooled connections.
 #[derive(Debug)]
 pub struct Smtp {
     pool: Pool,
@@ -30,7 +30,7 @@ pub struct Smtp {
     timeout: Duration,
 }
 
-/// Why one command did not go through, and how far the dialogue had come.
+/// Why a command failed, and at which stage.
 struct Broken {
     stage: SmtpStage,
     reply: Option<u16>,
@@ -38,9 +38,8 @@ struct Broken {
 }
 
 impl Smtp {
-    /// The server of an address such as `smtps://user:password@host` (TLS from the start) or
-    /// `smtp://user:password@host` (STARTTLS, or no mail). `root` is a PEM file with
-    /// authorities to believe besides the system's.
+    /// The server of a URL such as `smtps://user:password@host` (TLS from the start) or `smtp://user:password@host` (STARTTLS
+    /// required). `root` is a PEM file with additional CA certificates.
     pub fn new(
         url: &str,
         root: Option<&std::path::Path>,
@@ -55,8 +54,8 @@ impl Smtp {
         let until = Instant::now() + self.timeout;
         let bytes = composed.mail.formatted();
         let mut sent = self.once(composed.mail.envelope(), &bytes, until).await;
-        // A connection from the pool may have died while it was idle. Nothing was said about this
-        // mail to anybody who heard it, so a fresh connection may say it.
+        // A pooled connection may have died while idle. The server has received nothing of this mail, so it is safe to use a
+        // new connection.
         if matches!(&sent, Err((Broken { stage: SmtpStage::Envelope, reply: None, .. }, true))) {
             self.pool.forget_idle();
             sent = self.once(composed.mail.envelope(), &bytes, until).await;
@@ -72,7 +71,7 @@ impl Smtp {
         }
     }
 
-    /// One dialogue; a failure says whether the connection had been used before.
+    /// One dialogue; a failure says whether the connection was reused.
     async fn once(
         &self,
         envelope: &Envelope,
@@ -86,8 +85,7 @@ impl Smtp {
         let response = match speak(connection, envelope, bytes, until).await {
             Ok(response) => response,
             Err(broken) => {
-                // After a reply the dialogue is in order, and a new one may begin by MAIL only
-                // once the old one is reset; closing is simpler and as polite.
+                // After an error reply a new mail would need a reset first; closing is simpler.
                 return Err((broken, used));
             }
         };
@@ -96,7 +94,7 @@ impl Smtp {
     }
 }
 
-/// From MAIL to the answer to the data.
+/// From MAIL to the reply to the data.
 async fn speak(
     connection: &mut AsyncSmtpConnection,
     envelope: &Envelope,
@@ -107,7 +105,7 @@ async fn speak(
     let options = options(connection, envelope, bytes)?;
     within(until, Asking, connection.command(Mail::new(envelope.from().cloned(), options))).await?;
     for recipient in envelope.to() {
-        // One refused recipient refuses the mail: half a delivery could not be tried again.
+        // One refused recipient refuses the mail: a partial delivery could not be retried.
         within(until, Asking, connection.command(Rcpt::new(recipient.clone(), vec![]))).await?;
     }
     within(until, Asking, connection.command(Data)).await?;
@@ -125,20 +123,20 @@ fn options(
     let mut addresses = envelope.from().into_iter().chain(envelope.to());
     if addresses.any(|address| !AsRef::<str>::as_ref(address).is_ascii()) {
         if !can(Extension::SmtpUtfEight) {
-            return Err(cannot("an address is not ASCII and the server does not take such (SMTPUTF8)"));
+            return Err(cannot("an address is not ASCII, and the server does not support SMTPUTF8"));
         }
         options.push(MailParameter::SmtpUtfEight);
     }
     if !bytes.is_ascii() {
         if !can(Extension::EightBitMime) {
-            return Err(cannot("the mail is not ASCII and the server does not take such (8BITMIME)"));
+            return Err(cannot("the mail is not ASCII, and the server does not support 8BITMIME"));
         }
         options.push(MailParameter::Body(MailBodyParameter::EightBitMime));
     }
     Ok(options)
 }
 
-/// A step, with the stage it belongs to and the time that is left.
+/// A step, with its stage and the remaining time.
 async fn within<T, E: Into<Cause>>(
     until: Instant,
     stage: SmtpStage,
@@ -150,11 +148,11 @@ async fn within<T, E: Into<Cause>>(
             let Cause { reply, words } = error.into();
             Err(Broken { stage, reply, words })
         }
-        Err(_) => Err(Broken { stage, reply: None, words: "no answer within the time limit".into() }),
+        Err(_) => Err(Broken { stage, reply: None, words: "timeout".into() }),
     }
 }
 
-/// What went wrong, without lettre's types.
+/// The error without lettre's types.
 struct Cause {
     reply: Option<u16>,
     words: String,
@@ -170,8 +168,8 @@ impl Broken {
     fn trouble(self) -> Trouble {
         let outcome = classify_smtp(self.stage, self.reply);
         let words = match (outcome, self.stage) {
-            (Outcome::Uncertain, _) => format!("the mail was on its way, then: {}", self.words),
-            (_, SmtpStage::Session) => format!("no session with the server: {}", self.words),
+            (Outcome::Uncertain, _) => format!("the mail may have been sent: {}", self.words),
+            (_, SmtpStage::Session) => format!("cannot start a session with the server: {}", self.words),
             _ => self.words,
         };
         Trouble::new(outcome, words).code(self.reply)
@@ -188,7 +186,7 @@ impl Transport<Email> for Smtp {
         "smtp"
     }
 
-    /// A Message-ID helps receivers, not senders: the server takes the same mail twice.
+    /// A Message-ID does not deduplicate: the server accepts the same mail twice.
     fn keys(&self) -> Keys {
         Keys::Ignored
     }

@@ -1,7 +1,7 @@
-//! Connections that are used again.
+//! A connection pool.
 //!
-//! lettre has a pool, for its own transport only. This one is small: a bound on connections, a
-//! stack of idle ones, and nothing that runs in the background.
+//! lettre's pool works only with its own transport. This one is small: a limit, a stack of idle connections, and no
+//! background task.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -19,10 +19,10 @@ pub(super) struct Pool {
     idle: Mutex<Vec<(AsyncSmtpConnection, Instant)>>,
 }
 
-/// A connection for one mail. Unless it is given back it is closed.
+/// A connection for one mail. Unless it is returned, it is closed.
 pub(super) struct Held<'a> {
     pub(super) connection: AsyncSmtpConnection,
-    /// Whether it has carried a mail before.
+    /// Whether it was used before.
     pub(super) used: bool,
     pool: &'a Pool,
     _room: SemaphorePermit<'a>,
@@ -33,7 +33,7 @@ impl Pool {
         Pool { address, room: Semaphore::new(limits::SMTP_CONNECTIONS_MAX), idle: Mutex::default() }
     }
 
-    /// An idle connection that is young enough, or a new one.
+    /// A recent idle connection, or a new one.
     pub(super) async fn get(&self) -> Result<Held<'_>, Cause> {
         let room = self.room.acquire().await.expect("the semaphore is never closed");
         let idle = self.idle().pop().filter(|(_, since)| since.elapsed() < limits::SMTP_IDLE_AGE_MAX);
@@ -44,13 +44,13 @@ impl Pool {
         Ok(Held { connection, used, pool: self, _room: room })
     }
 
-    /// Closes every idle connection: one of them was dead.
+    /// Closes every idle connection, after one of them was dead.
     pub(super) fn forget_idle(&self) {
         self.idle().clear();
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<(AsyncSmtpConnection, Instant)>> {
-        // A panic while pushing or popping leaves a whole list.
+        // A panic while pushing or popping leaves a valid list.
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

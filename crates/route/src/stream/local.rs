@@ -20,7 +20,7 @@ impl Streams for Local {
         Box::pin(async move {
             match self.publish(&append).await {
                 Err(Error::NotFound(name)) if name.is_sessions() => Err(Refused::Never(format!(
-                    "stream {name} has the name of a session's stream; give the route another target"
+                    "stream {name} is reserved for a session; change the route's target"
                 ))),
                 Err(Error::NotFound(_)) => {
                     self.create(&append).await.map_err(refused)?;

@@ -117,11 +117,11 @@ impl StreamSender<'_> {
             tracing::warn!(
                 route = delivery.route_name,
                 stream = delivery.stream,
-                "an append failed: {}",
+                "stream append failed: {}",
                 failure.error
             );
         }
-        let mut retry = Retry::of("recording how appends ended");
+        let mut retry = Retry::of("recording the outcome of appends");
         let began = Instant::now();
         loop {
             let Err(UnendedStream { error, delivery: again }) = delivery.end(self.database, &outcome).await
@@ -174,9 +174,9 @@ impl StreamSender<'_> {
 
 fn append(delivery: &StreamDelivery, number: u64, body: &str) -> Result<EventAppend, String> {
     let name = StreamName::new(&delivery.project, &delivery.stream)
-        .ok_or_else(|| format!("{}/{} cannot be the name of a stream", delivery.project, delivery.stream))?;
+        .ok_or_else(|| format!("{}/{} is not a valid stream name", delivery.project, delivery.stream))?;
     let producer = Producer::new(&format!("route:{}", delivery.producer), number, 0)
-        .map_err(|invalid| format!("the number {number} cannot be sent: {invalid:?}"))?;
+        .map_err(|invalid| format!("invalid number {number}: {invalid:?}"))?;
     Ok(EventAppend { name, producer, body: body.to_owned() })
 }
 
@@ -185,7 +185,9 @@ fn failure(refused: Refused, last_number: i64) -> StreamFailure {
         Refused::Never(words) => (words, true, false),
         Refused::Later(words) => (words, false, false),
         Refused::Seen { newest } => (
-            format!("the stream has number {newest} and the database only {last_number}: it was restored"),
+            format!(
+                "the stream has number {newest}, but the database only {last_number}: the database was restored from an older backup"
+            ),
             false,
             true,
         ),

@@ -70,17 +70,17 @@ impl Streams for Remote {
 }
 
 fn unreachable(error: reqwest::Error) -> Refused {
-    Refused::Later(format!("the stream server does not answer: {}", error.without_url()))
+    Refused::Later(format!("the stream server does not respond: {}", error.without_url()))
 }
 
 /// What an error status means. Only refusals of the protocol are permanent.
 fn judge(status: StatusCode, newest: Option<u64>) -> Refused {
     let words = match (status.as_u16(), newest) {
         (401 | 403, None) => format!(
-            "the stream server answered {status}: it wants a token that may write there; see the settings \
+            "the stream server responded with {status}: it requires a token with scope write; check the settings \
              token and token_file"
         ),
-        _ => format!("the stream server answered {status}"),
+        _ => format!("the stream server responded with {status}"),
     };
     match (status.as_u16(), newest) {
         (403, Some(newest)) => Refused::Seen { newest },

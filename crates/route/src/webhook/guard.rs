@@ -1,8 +1,7 @@
-//! Where a webhook may go.
+//! Which addresses a webhook may reach.
 //!
-//! A URL that names an address is judged as it stands; a name is judged by the addresses it
-//! leads to, each time it is looked up, and only those that passed are dialled. So a name that
-//! is public when the route is made and private later leads nowhere.
+//! An IP address in a URL is checked directly; a host name is checked by its addresses each time it is resolved, and
+//! only allowed addresses are connected to. A name that becomes private later is therefore rejected.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -14,12 +13,12 @@ use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use towpath_model::address::is_public;
 
-/// What may be dialled besides public addresses by https, which always may.
+/// What is allowed besides public addresses over https.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reach {
-    /// This machine, also by http: for development.
+    /// This machine, also over http, for development.
     pub local: bool,
-    /// These networks, also by http.
+    /// These networks, also over http.
     pub networks: Vec<IpNet>,
 }
 
@@ -35,17 +34,17 @@ impl Reach {
     }
 }
 
-/// An address that must not be dialled.
+/// A forbidden address.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{0}")]
 pub struct Forbidden(String);
 
-/// Why a URL is not even tried.
+/// Why a URL is rejected.
 #[derive(Debug)]
 pub(super) enum Refusal {
-    /// It cannot be called by anybody.
+    /// It is invalid.
     Unusable(String),
-    /// It must not be called by us.
+    /// It is forbidden.
     Forbidden(Forbidden),
 }
 
@@ -55,20 +54,22 @@ pub(super) enum Scheme {
     Http,
 }
 
-/// Reads a URL and refuses what can be refused without looking a name up. Reading turns every
-/// way to write an IPv4 address (decimal, octal, hexadecimal, short) into that address.
+/// Parses a URL and rejects what can be rejected without resolving its name. Parsing normalises every notation of an
+/// IPv4 address (decimal, octal, hexadecimal, short).
 pub(super) fn check(text: &str, reach: &Reach) -> Result<(Url, Scheme), Refusal> {
     let forbidden = |words: String| Refusal::Forbidden(Forbidden(words));
-    let url: Url =
-        text.parse().map_err(|error| Refusal::Unusable(format!("the url cannot be read: {error}")))?;
+    let url: Url = text.parse().map_err(|error| Refusal::Unusable(format!("invalid url: {error}")))?;
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(Refusal::Unusable("the url holds a user name; use a header of the route".to_owned()));
+        return Err(Refusal::Unusable(
+            "the url contains a user name; use a header of the route instead".to_owned(),
+        ));
     }
     let scheme = match url.scheme() {
         "https" => Scheme::Https,
         "http" if reach.is_public_only() => {
             return Err(forbidden(
-                "the url must use https; http is for webhook_local and webhook_networks".to_owned(),
+                "the url must use https; http is allowed only with webhook_local or webhook_networks"
+                    .to_owned(),
             ));
         }
         "http" => Scheme::Http,
@@ -88,20 +89,20 @@ pub(super) fn check(text: &str, reach: &Reach) -> Result<(Url, Scheme), Refusal>
 fn not_allowed(host: &str, scheme: Scheme) -> String {
     match scheme {
         Scheme::Https => format!("{host} is not a public address; allow its network with webhook_networks"),
-        Scheme::Http => format!("{host} may not be called by http; use https"),
+        Scheme::Http => format!("{host} cannot be called over http; use https"),
     }
 }
 
-/// The addresses of a name, when they come.
+/// A pending name resolution.
 pub type Found = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
 
-/// A way to look names up.
+/// Resolves names.
 pub trait Lookup: Send + Sync + 'static {
     /// The addresses of a name.
     fn lookup(&self, name: &str) -> Found;
 }
 
-/// The operating system's way.
+/// The operating system's resolver.
 #[derive(Debug, Clone, Copy)]
 pub struct SystemLookup;
 
@@ -115,7 +116,7 @@ impl Lookup for SystemLookup {
     }
 }
 
-/// Looks names up and forgets every address that must not be dialled.
+/// Resolves names and drops forbidden addresses.
 pub(super) struct Guarded {
     pub(super) lookup: Arc<dyn Lookup>,
     pub(super) reach: Arc<Reach>,

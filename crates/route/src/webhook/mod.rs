@@ -1,9 +1,7 @@
 //! Webhooks: one signed request to a receiver we do not trust, and its result.
 //!
-//! The form is Standard Webhooks. Where a request may go is decided twice: by what the URL
-//! says, and by the address that its name leads to at the moment of dialling. Redirects are
-//! not followed and proxies of the environment are not used, because both would go somewhere
-//! that nobody has checked.
+//! The format is Standard Webhooks. The target is checked twice: the URL itself, and the address of its name when it
+//! connects. Redirects are not followed and proxies of the environment are not used, because both would bypass the check.
 
 mod guard;
 mod retry_after;
@@ -40,28 +38,28 @@ pub struct Client {
 /// One webhook.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
-    /// Where to.
+    /// The URL.
     pub url: &'a str,
-    /// The same at every attempt.
+    /// The same for every attempt.
     pub webhook_id: &'a str,
     /// The route's own headers.
     pub headers: &'a BTreeMap<String, String>,
-    /// How long everything may take.
+    /// The total timeout.
     pub timeout: Duration,
-    /// Sent as it is.
+    /// The body, sent unchanged.
     pub body: &'a str,
-    /// Every one of them signs: two during a rotation.
+    /// The signing keys, all of which sign: two during a rotation.
     pub signing_keys: &'a [String],
-    /// Above 0 it is a replay, and says so.
+    /// Above 0 it is a replay, marked by a header.
     pub generation: i32,
 }
 
 /// The result of a webhook, as the database takes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// What is known about the attempt.
+    /// The attempt.
     pub outcome: DeliveryOutcome,
-    /// Why it failed; none if the receiver answered 2xx.
+    /// Why it failed; none if the receiver responded with 2xx.
     pub failure: Option<DeliveryFailure>,
 }
 
@@ -97,7 +95,7 @@ pub async fn send_once(client: &Client, request: &Request<'_>) -> Report {
     Report { outcome, failure }
 }
 
-/// Sends the made-up webhook of a route, as a real one would be sent.
+/// Sends a route's test webhook like a real one.
 pub async fn send_test(client: &Client, test: &RouteTest) -> Report {
     let request = Request {
         url: &test.url,
@@ -138,9 +136,9 @@ async fn attempt(
     }
     let words = match status.is_redirection() {
         true => format!(
-            "the receiver answered {status}; redirects are not followed, give the route its final address"
+            "the receiver responded with {status}; redirects are not followed, set the route's url to the final address"
         ),
-        false => format!("the receiver answered {status}"),
+        false => format!("the receiver responded with {status}"),
     };
     Err(DeliveryFailure { retry_after, ..failed(FailureClass::Status, words) })
 }
@@ -148,15 +146,14 @@ async fn attempt(
 fn headers(request: &Request<'_>) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::new();
     for (name, value) in request.headers {
-        let name: HeaderName = name.parse().map_err(|_| format!("{name:?} is not a header's name"))?;
-        let value: HeaderValue =
-            value.parse().map_err(|_| format!("the header {name} has an unusable value"))?;
+        let name: HeaderName = name.parse().map_err(|_| format!("invalid header name {name:?}"))?;
+        let value: HeaderValue = value.parse().map_err(|_| format!("invalid value of header {name}"))?;
         headers.insert(name, value);
     }
     let second = Timestamp::now().as_second();
     let signature = sign::signature(request.signing_keys, request.webhook_id, second, request.body)?;
     let mut set = |name: &'static str, value: String| {
-        let value = HeaderValue::try_from(value).map_err(|_| format!("{name} has an unusable value"))?;
+        let value = HeaderValue::try_from(value).map_err(|_| format!("invalid value of {name}"))?;
         headers.insert(HeaderName::from_static(name), value);
         Ok::<(), String>(())
     };
@@ -170,8 +167,8 @@ fn headers(request: &Request<'_>) -> Result<HeaderMap, String> {
     Ok(headers)
 }
 
-/// The beginning of an answer as text that PostgreSQL can keep. The rest is not read, so a
-/// receiver cannot keep us busy with an endless one.
+/// The start of a response as text that PostgreSQL can store. The rest is not read, so that an endless response cannot
+/// block the sender.
 async fn beginning(response: &mut reqwest::Response) -> String {
     let mut bytes = vec![];
     while let Ok(Some(chunk)) = response.chunk().await {
@@ -191,10 +188,10 @@ fn failed(class: FailureClass, words: impl Into<String>) -> DeliveryFailure {
 
 fn from_reqwest(error: reqwest::Error, wait_max: Duration) -> DeliveryFailure {
     let (timeout, builder) = (error.is_timeout(), error.is_builder());
-    // The URL may carry a key of the receiver's.
+    // The URL may contain a secret of the receiver.
     let error = error.without_url();
     if timeout {
-        return failed(FailureClass::Timeout, format!("no answer within {wait_max:?}"));
+        return failed(FailureClass::Timeout, format!("no response within {wait_max:?}"));
     }
     if builder {
         return failed(FailureClass::Setup, in_words(&error));
@@ -205,14 +202,14 @@ fn from_reqwest(error: reqwest::Error, wait_max: Duration) -> DeliveryFailure {
             return failed(FailureClass::Forbidden, forbidden.to_string());
         }
         if let Some(tls) = inner::<rustls::Error>(found) {
-            return failed(FailureClass::Tls, format!("no encrypted connection: {tls}"));
+            return failed(FailureClass::Tls, format!("TLS failed: {tls}"));
         }
         cause = found.source();
     }
     failed(FailureClass::Connect, in_words(&error))
 }
 
-/// The error as this type, also if it travels inside I/O errors, whose `source` skips what they carry.
+/// The error as this type, also inside I/O errors, whose `source` skips the inner error.
 fn inner<'a, T: std::error::Error + 'static>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a T> {
     if let Some(found) = error.downcast_ref::<T>() {
         return Some(found);
@@ -221,7 +218,7 @@ fn inner<'a, T: std::error::Error + 'static>(error: &'a (dyn std::error::Error +
     inner(carried)
 }
 
-/// The error and its causes, without what each repeats of the next.
+/// The error and its causes, without repetitions.
 fn in_words(error: &reqwest::Error) -> String {
     let mut words = vec![error.to_string()];
     let mut cause = error.source();

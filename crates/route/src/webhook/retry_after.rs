@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::limits;
 
-/// The wait a receiver asks for, at most a day. Something unreadable asks for nothing.
+/// The delay that a receiver requests, at most a day. An invalid value is ignored.
 pub(super) fn parse(text: &str, now: Timestamp) -> Option<Duration> {
     let text = text.trim();
     let wait = match text.parse::<f64>() {

@@ -5,17 +5,16 @@ use base64::Engine;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
-/// Keys come with and without padding.
+/// Keys may have padding or not.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// The value of `webhook-signature`. A receiver is content with one good signature, so during a
-/// rotation both keys sign.
+/// The value of `webhook-signature`. A receiver accepts one valid signature, so during a rotation both keys sign.
 pub(super) fn signature(keys: &[String], id: &str, second: i64, body: &str) -> Result<String, String> {
     if keys.is_empty() {
-        return Err("the route has no signing key; make one with: towpath routes rotate".to_owned());
+        return Err("the route has no signing key; create one with: towpath routes rotate".to_owned());
     }
     let signed = format!("{id}.{second}.{body}");
     let one = |key: &String| {

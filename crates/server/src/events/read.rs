@@ -117,6 +117,6 @@ async fn look(
 
 /// Another method than GET.
 pub(crate) async fn method_not_allowed() -> impl IntoResponse {
-    let body = json!({ "error": "method_not_allowed", "detail": "events are read with GET" });
+    let body = json!({ "error": "method_not_allowed", "detail": "use GET to read events" });
     (StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, "GET, HEAD")], Json(body))
 }

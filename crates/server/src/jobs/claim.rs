@@ -189,7 +189,7 @@ impl Look {
             if let Err(Ok(unwanted)) = send.send(look.database.claim(&claim).await) {
                 let leases = unwanted.into_iter().map(|job| job.lease).collect();
                 if let Err(unfinished) = look.database.release(leases).await {
-                    tracing::warn!(error = %unfinished.error, "jobs of a client that hung up wait for the reaper");
+                    tracing::warn!(error = %unfinished.error, "cannot release the jobs of a disconnected client; the reaper will");
                 }
             }
         });

@@ -62,8 +62,7 @@ impl Error {
             Error::NotAuthorised(detail) => (StatusCode::FORBIDDEN, "not_authorised", detail),
             Error::Malformed(detail) => (StatusCode::BAD_REQUEST, "malformed", detail),
             Error::TooLarge(bytes_max) => {
-                let detail =
-                    format!("the body is larger than {bytes_max} bytes; send less, or a reference to it");
+                let detail = format!("the body is larger than {bytes_max} bytes; send less, or a reference");
                 (StatusCode::PAYLOAD_TOO_LARGE, "too_large", detail)
             }
             Error::TooSlow => {
@@ -85,12 +84,12 @@ impl Error {
                 (StatusCode::UNPROCESSABLE_ENTITY, "invalid", error.to_string())
             }
             Error::Database(error @ (Db::Unreachable(_) | Db::Postgres(_))) if is_passing(&error) => {
-                tracing::warn!(%error, "the database does not answer an executor");
+                tracing::warn!(%error, "the database is unavailable for an executor");
                 let detail = "the database is not answering; try again".into();
                 (StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail)
             }
             Error::Database(error) => {
-                tracing::error!(%error, "an executor's call failed");
+                tracing::error!(%error, "executor request failed");
                 let detail = "internal error; see the server's log".into();
                 (StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
             }

@@ -49,7 +49,7 @@ pub(crate) async fn put(
 
 /// One of the few slots for payloads in this server's memory.
 fn admitted(jobs: &Jobs) -> Result<SemaphorePermit<'_>, Error> {
-    let busy = "many payloads are on their way through this server; try again in a moment";
+    let busy = "too many payloads are being transferred; try again in a moment";
     jobs.payloads.try_acquire().map_err(|_| Error::Busy(busy.into()))
 }
 

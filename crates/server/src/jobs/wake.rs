@@ -57,7 +57,7 @@ async fn listen(what: For, database: Database, woken: watch::Sender<u64>, shutdo
                         woken.send_modify(|count| *count += 1);
                     }
                 }
-                Err(error) => tracing::debug!(%error, "cannot listen; those who wait poll meanwhile"),
+                Err(error) => tracing::debug!(%error, "cannot listen for notifications, polling instead"),
             }
             tokio::time::sleep(limits::LISTEN_REST).await;
         }

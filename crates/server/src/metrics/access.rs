@@ -35,7 +35,7 @@ impl Access {
         let given = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes).unwrap_or_default();
         let given = given.strip_prefix(b"Bearer ").unwrap_or_default();
         verify_slices_are_equal(given, token.as_bytes()).err().map(|_| {
-            let detail = "send the server's TOWPATH_METRICS_TOKEN: Authorization: Bearer …";
+            let detail = "send the server's TOWPATH_METRICS_TOKEN as Authorization: Bearer TOKEN";
             let body = Json(json!({ "error": "unauthorized", "detail": detail }));
             (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, "Bearer")], body).into_response()
         })

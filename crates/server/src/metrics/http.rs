@@ -40,15 +40,19 @@ pub(crate) struct ReaderNumbers {
 
 impl ReaderNumbers {
     fn register(&self, registry: &mut Register<'_>) {
-        registry.register("reader_bytes", "Bytes held in memory for readers", self.held.clone());
+        registry.register(
+            "reader_bytes",
+            "Memory held for readers that have not yet received it",
+            self.held.clone(),
+        );
         registry.register(
             "reader_waits",
-            "Reads that waited because readers held what they may (reader_bytes_max)",
+            "Reads that waited for memory (reader_bytes_max)",
             self.waits.clone(),
         );
         registry.register(
             "reader_refusals",
-            "Answers refused or ended because readers held what they may",
+            "Reads refused or ended for lack of memory (reader_bytes_max)",
             self.refusals.clone(),
         );
     }
@@ -91,14 +95,10 @@ impl Default for Numbers {
 
 impl Numbers {
     pub(super) fn register(&self, registry: &mut Register<'_>) {
-        registry.register(
-            "http_requests",
-            "Requests that were answered, by endpoint, method and status",
-            self.requests.clone(),
-        );
+        registry.register("http_requests", "Requests, by endpoint, method and status", self.requests.clone());
         registry.register(
             "http_request_seconds",
-            "Time until an answer began, by endpoint and method",
+            "Time until the response starts, by endpoint and method",
             self.seconds.clone(),
         );
         registry.register(
@@ -110,27 +110,27 @@ impl Numbers {
         let refused = self.connections_refused.clone();
         registry.register(
             "http_connections_refused",
-            "Connections beyond connections_max or connections_per_address_max",
+            "Connections refused by connections_max or connections_per_address_max",
             refused,
         );
         let floods = self.http2_floods.clone();
         registry.register(
             "http2_floods",
-            "HTTP/2 connections cut because of frames that ask for nothing",
+            "HTTP/2 connections closed because of a flood of control frames",
             floods,
         );
-        registry.register("sse_clients", "Readers that follow a stream by SSE", self.sse_clients.clone());
+        registry.register("sse_clients", "Readers following a stream over SSE", self.sse_clients.clone());
         self.readers.register(registry);
         let slow = self.slow_clients_dropped.clone();
-        registry.register("slow_clients_dropped", "Connections ended because the peer did not read", slow);
+        registry.register("slow_clients_dropped", "Connections closed because the client did not read", slow);
         registry.register(
             "quota_rejections",
-            "Requests to streams beyond a limit, by reason (too_many, too_large, busy, disk_full)",
+            "Stream requests rejected by a limit, by reason (too_many, too_large, busy, disk_full)",
             self.quota_rejections.clone(),
         );
         registry.register(
             "auth_failures",
-            "Requests without the right to what they asked, by reason",
+            "Requests rejected by authentication or authorisation, by reason",
             self.auth_failures.clone(),
         );
     }

@@ -153,7 +153,7 @@ async fn look(database: &Database, kinds: &[String]) -> Option<(Survey, Postgres
     match tokio::time::timeout(limits::SURVEY_WAIT_MAX, database.survey(kinds)).await {
         Ok(Ok(seen)) => Some(seen),
         Ok(Err(error)) => {
-            tracing::debug!(%error, "the database's numbers are not known");
+            tracing::debug!(%error, "cannot read metrics from the database");
             None
         }
         Err(_) => None,
@@ -297,77 +297,78 @@ impl Gauges {
     }
 
     fn register(&self, to: &mut Register<'_>) {
-        to.register("database_up", "Whether the last look at the database succeeded", self.up.clone());
-        to.register("database_survey_seconds", "How long the last look took", self.seconds.clone());
-        to.register("database_survey_failures", "Looks at the database that failed", self.failed.clone());
+        to.register("database_up", "1 if the last read of the database succeeded", self.up.clone());
+        to.register(
+            "database_survey_seconds",
+            "Duration of the last read of the database",
+            self.seconds.clone(),
+        );
+        to.register("database_survey_failures", "Failed reads of the database", self.failed.clone());
         self.register_jobs(to);
         self.register_events(to);
         self.register_postgres(to);
     }
 
     fn register_jobs(&self, to: &mut Register<'_>) {
-        let help = "Jobs written, by PostgreSQL's own count: with those whose transaction was rolled back";
+        let help = "Jobs written, as counted by PostgreSQL, including rolled-back transactions";
         to.register("jobs_enqueued", help, self.jobs_enqueued.clone());
-        let help = "Attempts that ended, wherever they ran, by kind and outcome";
+        let help = "Finished attempts in the whole system, by kind and outcome";
         to.register("jobs_finished", help, self.jobs_finished.clone());
-        let help = "Unfinished jobs by kind and state; an estimate beyond about 50000";
+        let help = "Unfinished jobs, by kind and state; estimated above about 50000";
         to.register("jobs_depth", help, self.jobs_depth.clone());
-        let help = "How long the oldest job that may be claimed has been due, by kind";
+        let help = "How long the oldest claimable job has been due, by kind";
         to.register("oldest_ready_age_seconds", help, self.oldest_ready.clone());
-        let help = "Dead letters that are not closed, by status; each counted to 100000";
+        let help = "Dead letters that are not closed, by status; each counted up to 100000";
         to.register("dead_letters_open", help, self.dead_letters.clone());
-        to.register("kinds_paused", "Kinds that nobody may claim", self.kinds_paused.clone());
-        to.register("schedules_paused", "Schedules that rest", self.schedules_paused.clone());
-        let help = "How long the most overdue tick of a schedule waits";
+        to.register("kinds_paused", "Paused job kinds", self.kinds_paused.clone());
+        to.register("schedules_paused", "Paused schedules", self.schedules_paused.clone());
+        let help = "How long the most overdue schedule tick has been due";
         to.register("schedule_late_seconds", help, self.schedule_late.clone());
-        let help = "Executors by the age of their heartbeat (fresh, warning, stale)";
+        let help = "Executors, by age of their heartbeat (fresh, warning, stale)";
         to.register("executors", help, self.executors.clone());
-        let help = "Whether a gate is open";
+        let help = "1 if the gate is open";
         to.register("gate_open", help, self.gates.clone());
-        let help = "Unfinished processes by kind and state; counted to 100000";
+        let help = "Unfinished processes, by kind and state; counted up to 100000";
         to.register("processes", help, self.processes.clone());
-        let help = "Processes whose next check should have happened, by kind";
+        let help = "Processes whose next check is overdue, by kind";
         to.register("processes_overdue", help, self.processes_overdue.clone());
-        let help =
-            "Items that a loop has set aside because processing them fails, by loop; see: towpath fault list";
+        let help = "Items that a loop set aside because they fail, by loop; see: towpath fault list";
         to.register("loop_faults", help, self.loop_faults.clone());
     }
 
     fn register_events(&self, to: &mut Register<'_>) {
         to.register("events_numbered", "Events that got a position", self.events_numbered.clone());
-        let help = "Age of the oldest event that is committed and has no position yet";
+        let help = "Age of the oldest committed event without a position";
         to.register("outbox_horizon_lag_seconds", help, self.horizon_lag.clone());
-        let help = "Positions that the slowest slice of a route worker has to go, by worker";
+        let help = "Events that the slowest slice of a route worker is behind, by worker";
         to.register("outbox_cursor_lag_events", help, self.cursor_lag.clone());
-        let help =
-            "Deliveries of routes that are not finished, by target (webhook, stream); each counted to 100000";
+        let help = "Unfinished route deliveries, by target (webhook, stream); each counted up to 100000";
         to.register("route_deliveries_open", help, self.deliveries.clone());
-        let help = "Dead letters of routes that are not resolved; counted to 100000";
+        let help = "Unresolved route dead letters; counted up to 100000";
         to.register("route_dead_letters_open", help, self.route_dead_letters.clone());
-        let help = "Targets of routes whose circuit is not closed";
+        let help = "Route targets whose circuit is open or half-open";
         to.register("route_circuits_open", help, self.circuits_open.clone());
     }
 
     fn register_postgres(&self, to: &mut Register<'_>) {
-        let help = "Connections of all clients to PostgreSQL, by state";
+        let help = "PostgreSQL connections of all clients, by state";
         to.register("postgres_connections", help, self.connections.clone());
         let help = "max_connections of PostgreSQL";
         to.register("postgres_connections_max", help, self.connections_max.clone());
-        let help = "Age of the oldest transaction in this database, as far as the login may see others'";
+        let help = "Age of the oldest transaction in this database that the login can see";
         to.register("postgres_oldest_transaction_seconds", help, self.oldest_transaction.clone());
         let help = "Transactions of this database, by outcome (commit, rollback)";
         to.register("postgres_transactions", help, self.transactions.clone());
         to.register("postgres_deadlocks", "Deadlocks in this database", self.deadlocks.clone());
         let help =
-            "Age of the oldest unfrozen transaction id of the cluster; PostgreSQL stops near 2 billion";
+            "Age of the oldest unfrozen transaction id in the cluster; PostgreSQL stops near 2 billion";
         to.register("postgres_transaction_id_age", help, self.transaction_id_age.clone());
         let help = "Dead rows that vacuum has not removed, by table";
         to.register("postgres_dead_rows", help, self.dead_rows.clone());
-        to.register("postgres_replicas", "Replicas that stream", self.replicas.clone());
+        to.register("postgres_replicas", "Streaming replicas", self.replicas.clone());
         let help = "Bytes that the slowest replica has not replayed";
         to.register("postgres_replica_lag_bytes", help, self.replica_lag.clone());
-        let help =
-            "Connections of this process to the database, by state (used, free), and callers waiting for one";
+        let help = "Database connections of this process, by state (used, free), and callers waiting for one";
         to.register("database_pool", help, self.pool.clone());
     }
 }

@@ -43,7 +43,7 @@ async fn guard(State(admin): State<Admin>, request: Request, next: Next) -> Resp
     match verify_slices_are_equal(given, admin.token.as_bytes()) {
         Ok(()) => next.run(request).await,
         Err(_) => {
-            let detail = "this needs the token from server.json in the server's data directory";
+            let detail = "this requires the token from server.json in the server's data directory";
             (StatusCode::UNAUTHORIZED, Json(json!({ "error": "unauthorized", "detail": detail })))
                 .into_response()
         }

@@ -29,11 +29,12 @@ impl Mint {
     /// Its claims.
     pub fn claims(&self, project: &str) -> Result<Claims, ChangeError> {
         let invalid = |text: String| ChangeError::Invalid(text);
-        Scope::parse(&self.scope).ok_or_else(|| {
-            invalid(format!("{} is no scope; there are read, write and manage", self.scope))
-        })?;
+        Scope::parse(&self.scope)
+            .ok_or_else(|| invalid(format!("unknown scope {}; use read, write or manage", self.scope)))?;
         if self.seconds == 0 || self.seconds > LIFETIME_SECONDS_MAX as u64 {
-            return Err(invalid("a token is good for a second to a year".to_owned()));
+            return Err(invalid(
+                "the lifetime of a token must be between one second and one year".to_owned(),
+            ));
         }
         let now = u64::try_from(Timestamp::now().as_second()).unwrap_or(0);
         Ok(Claims {

@@ -177,7 +177,7 @@ fn stamped(key: NewKey, others: &[Key], now: Timestamp) -> Result<Key, ChangeErr
         return invalid(format!("key {kid} already exists; choose another id"));
     }
     if others.len() >= KEYS_MAX {
-        return invalid(format!("a project has at most {KEYS_MAX} keys; revoke one first"));
+        return invalid(format!("a project can have at most {KEYS_MAX} keys; revoke one first"));
     }
     // Checked again, because it may come from a request.
     let material = match material {
@@ -191,7 +191,7 @@ fn stamped(key: NewKey, others: &[Key], now: Timestamp) -> Result<Key, ChangeErr
 /// `*`, or scheme and host without a path, as browsers send them.
 fn check_origins(origins: &[String]) -> Result<(), ChangeError> {
     if origins.len() > ORIGINS_MAX {
-        return Err(ChangeError::Invalid(format!("a project has at most {ORIGINS_MAX} origins")));
+        return Err(ChangeError::Invalid(format!("a project can have at most {ORIGINS_MAX} origins")));
     }
     for origin in origins {
         let host = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"));

@@ -189,7 +189,7 @@ fn with_body(append: Append, content_type: Option<&str>, body: Bytes) -> Result<
     if body.is_empty() {
         return match append.close {
             true => Ok(append),
-            false => Err(Refusal::invalid("the body is empty; an append needs data or Stream-Closed: true")),
+            false => Err(Refusal::invalid("the body is empty; send data, or Stream-Closed: true")),
         };
     }
     let content_type = refusal::content_type(content_type)?;

@@ -85,7 +85,7 @@ fn fork(name: &StreamName, headers: &HeaderMap) -> Result<Option<ForkPoint>, Ref
     let Some(from) = from else {
         return match offset.or(sub_offset) {
             None => Ok(None),
-            Some(_) => Err(Refusal::invalid("a fork needs Stream-Forked-From")),
+            Some(_) => Err(Refusal::invalid("a fork requires Stream-Forked-From")),
         };
     };
     let origin = StreamName::parse_reference(from)

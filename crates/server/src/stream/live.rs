@@ -149,7 +149,7 @@ impl Events {
             }
             Ok(Step::Gone) => None,
             Err(error) => {
-                tracing::warn!(%error, stream = %self.name, "a live reader must come back");
+                tracing::warn!(%error, stream = %self.name, "a live reader was disconnected and must reconnect");
                 None
             }
         })

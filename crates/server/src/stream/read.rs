@@ -50,7 +50,7 @@ impl Streams {
                 let start = start.unwrap_or(Start::Beginning);
                 self.catch_up(&name, start, keeping, request).await
             }
-            (Some("long-poll" | "sse"), None) => Err(Refusal::invalid("a live read needs an offset")),
+            (Some("long-poll" | "sse"), None) => Err(Refusal::invalid("a live read requires an offset")),
             (Some("long-poll"), Some(start)) => {
                 let cursor = query(text, "cursor")?;
                 let poll = self.long_poll(&name, start, cursor.as_deref(), keeping, request);

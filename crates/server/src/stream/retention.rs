@@ -18,7 +18,7 @@ impl Streams {
         let change = change(request.headers())?;
         if change == RetentionChange::default() {
             let words =
-                "name a limit to change: Stream-Retain-Seconds or Stream-Retain-Bytes, a number or none";
+                "send the limit to change: Stream-Retain-Seconds or Stream-Retain-Bytes, a number or none";
             return Err(Refusal::invalid(words));
         }
         let retention = self.store().retain(name, change).await?;

@@ -162,7 +162,7 @@ pub(super) fn read(disk: &dyn Disk, names: &[String], index: &mut Index) -> Resu
     file.read_at(&mut bytes, 0).map_err(failed)?;
     parse(bytes.into(), index).map(Some).ok_or_else(|| {
         Error::Corrupt(
-            "the checkpoint of the stream store is damaged: restore the directory from a backup".into(),
+            "the checkpoint of the stream store is damaged; restore the directory from a backup".into(),
         )
     })
 }

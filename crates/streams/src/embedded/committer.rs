@@ -104,7 +104,7 @@ impl Committer {
                 return Err(error);
             }
             Err(Failure::Unknown(why)) => {
-                tracing::error!(%why, "a sync failed: the stream store takes no more writes until it is restarted");
+                tracing::error!(%why, "fsync failed: the stream store refuses writes until it is restarted");
                 self.shared.poison(&why);
                 return Err(Error::Poisoned(why));
             }
@@ -129,7 +129,7 @@ impl Committer {
 impl Drop for Committer {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.shared.poison("the committer has panicked");
+            self.shared.poison("the committer panicked");
             self.shared.queue.abandon();
         }
     }

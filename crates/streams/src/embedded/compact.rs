@@ -228,7 +228,7 @@ impl<'a> Gatherer<'a> {
         if self.buffer.len() >= WRITE_BYTES {
             self.flush()?;
         }
-        u32::try_from(at).map_err(|_| Error::TooLarge("a gathered segment grew past 4 GiB".into()))
+        u32::try_from(at).map_err(|_| Error::TooLarge("a compacted segment exceeds 4 GiB".into()))
     }
 
     fn flush(&mut self) -> Result<(), Error> {
@@ -271,7 +271,7 @@ fn without_trimmed(start: u64, messages: Messages, needed_from: u64) -> (u64, Me
 }
 
 fn failed(error: &std::io::Error) -> Error {
-    Error::io("cannot gather segments", error)
+    Error::io("cannot compact segments", error)
 }
 
 fn missing(stream: &Stream, piece: &Piece) -> Error {

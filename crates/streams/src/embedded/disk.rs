@@ -143,7 +143,10 @@ impl Disk for Directory {
 fn close_to_others(directory: &Path) -> Result<(), Error> {
     let refused = |error: io::Error| {
         let shown = directory.display();
-        Error::io(format!("cannot close {shown} to other users; give it to the one who runs this"), &error)
+        Error::io(
+            format!("cannot restrict {shown} to its owner; change its owner to the user who runs towpath"),
+            &error,
+        )
     };
     let mut closed = 0;
     closed += usize::from(narrow(directory, PRIVATE_DIRECTORY).map_err(refused)?);
@@ -155,7 +158,10 @@ fn close_to_others(directory: &Path) -> Result<(), Error> {
     }
     if closed > 0 {
         let shown = directory.display();
-        tracing::warn!(closed, "others could read the stream store in {shown}; it is closed to them now");
+        tracing::warn!(
+            closed,
+            "the stream store in {shown} was readable by other users; restricted it to its owner"
+        );
     }
     Ok(())
 }

@@ -111,7 +111,7 @@ pub(super) fn all(segment: &Segment, first: u32, count: u32) -> Result<Vec<Exten
 fn page(segment: &Segment, number: u32) -> Result<Vec<Extent>, Error> {
     let damaged = || {
         Error::Corrupt(format!(
-            "the index of segment {} is missing or damaged at page {number}: restore it from a backup",
+            "the index of segment {} is missing or damaged at page {number}; restore it from a backup",
             segment.number
         ))
     };

@@ -241,7 +241,7 @@ impl Embedded {
             return Err(wrong("the offset is beyond its tail"));
         }
         if offset < head.start {
-            return Err(wrong("the offset is before what is kept of it"));
+            return Err(wrong("the offset is before the oldest data"));
         }
         if mode == Mode::Json && offset < head.tail {
             let (plan, active) = self.plan_read(head.id, offset, 1)?;
@@ -525,7 +525,7 @@ fn from_in(stream: &Stream, from: Start) -> Result<u64, Error> {
 
 fn check(messages: &Messages) -> Result<(), Error> {
     if messages.data.len() > APPEND_BYTES_MAX {
-        return Err(Error::TooLarge(format!("an append holds at most {APPEND_BYTES_MAX} bytes")));
+        return Err(Error::TooLarge(format!("an append can have at most {APPEND_BYTES_MAX} bytes")));
     }
     let end = messages.ends.last().copied().unwrap_or(0) as usize;
     assert!(
@@ -556,14 +556,14 @@ impl Inner {
         for thread in threads {
             // A thread that drops the last handle itself must not wait for itself.
             if thread.thread().id() != thread::current().id() && thread.join().is_err() {
-                tracing::error!("a thread of the stream store has panicked");
+                tracing::error!("a thread of the stream store panicked");
             }
         }
         if self.shared.config.background
             && self.shared.poisoned().is_none()
             && let Err(error) = super::maintain::checkpoint(&self.shared)
         {
-            tracing::warn!(%error, "no checkpoint at shutdown; the next start replays the log");
+            tracing::warn!(%error, "cannot write a checkpoint at shutdown; the next start replays the log");
         }
     }
 }

@@ -344,7 +344,7 @@ impl Index {
         let Some(stream) = self.get_mut(append.id) else { return };
         if append.start != stream.tail {
             if append.start > stream.tail {
-                tracing::error!(stream = %stream.name, tail = stream.tail, start = append.start, "a part of a stream is missing");
+                tracing::error!(stream = %stream.name, tail = stream.tail, start = append.start, "part of a stream is missing");
             }
             return;
         }

@@ -22,7 +22,7 @@ pub(super) fn run(shared: &Shared) {
     while shared.pause(KEEPER_EVERY) {
         match run_once(shared) {
             Ok(_) | Err(Error::ShutDown | Error::Poisoned(_) | Error::Busy(_) | Error::DiskFull) => {}
-            Err(error) => tracing::warn!(%error, "cannot look after the lives of streams; trying again"),
+            Err(error) => tracing::warn!(%error, "cannot expire streams, will retry"),
         }
     }
 }

@@ -48,7 +48,7 @@ pub(super) fn run(shared: &Shared) {
         match run_once(shared) {
             Ok(()) | Err(Error::ShutDown) => {}
             Err(error) => {
-                tracing::warn!(%error, "cannot look after the segments of streams; trying again");
+                tracing::warn!(%error, "cannot maintain the stream segments, will retry");
                 shared.pause(MAINTAIN_EVERY);
             }
         }
@@ -110,7 +110,7 @@ fn write_checkpoint(shared: &Shared, upkeep: &mut Upkeep, pace: &mut Pace) -> Re
             if let Err(error) = shared.disk.remove(&name)
                 && error.kind() != std::io::ErrorKind::NotFound
             {
-                tracing::warn!(%error, name, "cannot remove a replaced file; the next start does");
+                tracing::warn!(%error, name, "cannot remove a replaced file; the next start will");
             }
         }
     }

@@ -101,7 +101,7 @@ impl Queue {
             return Err(Error::ShutDown);
         }
         if waiting.changes.len() >= QUEUE_CHANGES_MAX || waiting.bytes >= self.bytes_max {
-            return Err(Error::Busy("too many changes wait for the disk; try again later"));
+            return Err(Error::Busy("too many changes are waiting for the disk; try again later"));
         }
         waiting.bytes += change.bytes();
         waiting.changes.push_back(change);

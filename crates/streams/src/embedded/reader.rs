@@ -219,7 +219,7 @@ fn block_of(segment: &Segment, begin: u32, bytes: &Bytes, extent: &Extent) -> Re
     parse_block(&bytes.slice(from..from + extent.bytes as usize)).ok_or_else(|| {
         let Segment { number, .. } = segment;
         tracing::error!(segment = number, at = extent.at, "stored bytes do not match their checksum");
-        Error::Corrupt(format!("segment {number} is damaged at byte {}: restore it from a backup", extent.at))
+        Error::Corrupt(format!("segment {number} is damaged at byte {}; restore it from a backup", extent.at))
     })
 }
 

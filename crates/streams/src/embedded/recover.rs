@@ -79,12 +79,12 @@ pub(super) fn open(disk: &Arc<dyn Disk>, config: &Config) -> Result<Opened, Erro
 fn report(recovery: &Recovery, index: &Index) {
     let Recovery { replayed_records, replayed_bytes, torn_bytes, damage } = recovery;
     if let Some(damage) = damage {
-        tracing::error!(%damage, "ACKNOWLEDGED STREAM DATA IS LOST: the disk did not keep what it had confirmed");
+        tracing::error!(%damage, "ACKNOWLEDGED STREAM DATA IS LOST: the disk lost data that it had confirmed");
     }
     if *torn_bytes > 0 {
-        tracing::warn!(torn_bytes, "cut off an unfinished commit; nothing of it had been acknowledged");
+        tracing::warn!(torn_bytes, "discarded an incomplete commit that had not been acknowledged");
     }
-    tracing::info!(streams = index.count, replayed_records, replayed_bytes, "the stream store is open");
+    tracing::info!(streams = index.count, replayed_records, replayed_bytes, "opened the stream store");
 }
 
 fn check_version(disk: &dyn Disk, names: &[String]) -> Result<(), Error> {
@@ -100,7 +100,7 @@ fn check_version(disk: &dyn Disk, names: &[String]) -> Result<(), Error> {
         if !unfinished {
             let text = String::from_utf8_lossy(&text);
             return Err(Error::Unsupported(format!(
-                "the stream store was written as {:?}; this version reads {:?}; use the version that wrote it",
+                "the stream store has format {:?}, but this version reads {:?}; use the version that wrote it",
                 text.trim(),
                 String::from_utf8_lossy(VERSION).trim()
             )));
@@ -235,7 +235,7 @@ impl Replay<'_> {
         has_next: bool,
         headers: &BTreeMap<u32, Header>,
     ) -> Result<(), Error> {
-        let failed = |error: std::io::Error| Error::io("cannot cut the end of the log", &error);
+        let failed = |error: std::io::Error| Error::io("cannot truncate the log", &error);
         let torn = stop.rest.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
         if torn == 0 && !has_next {
             return Ok(());
@@ -248,8 +248,10 @@ impl Replay<'_> {
                 let name = file_name(header.number);
                 self.disk.rename(&name, &format!("damaged-{name}")).map_err(failed)?;
             }
-            let lost =
-                format!("segment {} at byte {}; what follows is kept in {aside}", segment.number, stop.at);
+            let lost = format!(
+                "segment {} at byte {}; the data after it is saved in {aside}",
+                segment.number, stop.at
+            );
             self.recovery.damage = Some(lost);
         } else {
             self.recovery.torn_bytes = torn as u64;
@@ -318,7 +320,7 @@ fn keep_unreached(
     let mut kept = Vec::new();
     for name in names.iter().filter(|name| name.ends_with(".log")) {
         let Some(number) = number_of(name).filter(|number| !is_reached(*number)) else { continue };
-        let failed = |error: std::io::Error| Error::io(format!("cannot look at {name}"), &error);
+        let failed = |error: std::io::Error| Error::io(format!("cannot read {name}"), &error);
         // Renamed already.
         let Ok(file) = disk.open(name) else { continue };
         let mut bytes = vec![0; file.len().map_err(failed)? as usize];
@@ -341,7 +343,7 @@ fn keep_unreached(
     // One commit may never have been synced. Of two, the first was synced before the second.
     if lost.len() > 1 {
         let kept = kept.join(", ");
-        recovery.damage.get_or_insert(format!("what follows commit {commit}; it is kept in {kept}"));
+        recovery.damage.get_or_insert(format!("the data after commit {commit}; it is saved in {kept}"));
     }
     Ok(())
 }
@@ -366,7 +368,7 @@ fn remove_strays(disk: &dyn Disk, names: &[String], index: &Index) {
             None => name.ends_with(".new"),
         };
         if stray && let Err(error) = disk.remove(name) {
-            tracing::debug!(%error, name, "cannot remove a file nothing points to");
+            tracing::debug!(%error, name, "cannot remove an unreferenced file");
         }
     }
 }

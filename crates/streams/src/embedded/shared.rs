@@ -115,9 +115,9 @@ impl Shared {
     pub(super) fn full(&self, full: bool) {
         if self.full.load(Ordering::Relaxed) != full && self.full.swap(full, Ordering::Relaxed) != full {
             if full {
-                tracing::error!("the disk is full: appends to streams are refused until there is room");
+                tracing::error!("the disk is full: stream appends are refused until space is free");
             } else {
-                tracing::info!("there is room on the disk again: streams take appends");
+                tracing::info!("the disk has space again: stream appends resumed");
             }
         }
     }

@@ -74,7 +74,7 @@ impl Spares {
                 Ok(None) => return,
                 Err(error) => {
                     if !has_said {
-                        tracing::warn!(%error, "cannot prepare the next stream segment; trying again");
+                        tracing::warn!(%error, "cannot prepare the next stream segment, will retry");
                     }
                     has_said = true;
                     let state = self.lock();

@@ -168,7 +168,7 @@ impl Maintenance {
 
     /// Maintains until `shutdown`. A pass that fails is said once and tried again.
     pub async fn run(mut self, shutdown: CancellationToken) {
-        tracing::info!("maintaining");
+        tracing::info!("maintenance started");
         let start = Instant::now();
         let mut due = Task::ALL.map(|task| (task, start));
         let mut trouble = None;
@@ -238,7 +238,11 @@ impl Maintenance {
             Task::Reap => {
                 let reaped = database.job_reap(limits::REAP_ENTRIES).await?;
                 if reaped.retried + reaped.dead_letter > 0 {
-                    tracing::warn!(retried = reaped.retried, dead = reaped.dead_letter, "leases ran out");
+                    tracing::warn!(
+                        retried = reaped.retried,
+                        dead = reaped.dead_letter,
+                        "reaped expired leases"
+                    );
                 }
                 report.reaped += reaped.retried + reaped.dead_letter;
                 return Ok(reaped.more);
@@ -269,7 +273,7 @@ impl Maintenance {
                     tracing::warn!(
                         broadcasts,
                         events,
-                        "events nobody subscribed; see: towpath subscriptions broadcasts"
+                        "events without a subscriber; see: towpath subscriptions broadcasts"
                     );
                 }
                 report.warned |= check.warned;
@@ -289,7 +293,7 @@ impl Maintenance {
             scan => scan?,
         };
         if scan.failed > 0 {
-            tracing::warn!(failed = scan.failed, "supervisors failed; see: towpath process list");
+            tracing::warn!(failed = scan.failed, "supervisors failed; see: towpath process errors");
         }
         report.supervised += scan.checked;
         Ok(scan.more)
@@ -306,7 +310,7 @@ impl Maintenance {
             .and_then(serde_json::Value::as_i64)
             .unwrap_or(0);
         if stale > self.stale {
-            tracing::warn!(stale, "executors without a heartbeat; see: towpath executor list");
+            tracing::warn!(stale, "executors without a recent heartbeat; see: towpath executor list");
         }
         self.stale = stale;
         Ok(stale)
@@ -329,14 +333,14 @@ fn said_once(task: Task, error: Option<Error>, before: Option<(Task, String)>) -
             match &before {
                 Some((_, same)) if *same == words => return before,
                 _ if matches!(error, Error::GateClosed { .. }) => {
-                    tracing::info!("maintenance rests: {words}");
+                    tracing::info!("maintenance paused: {words}");
                 }
-                _ => tracing::warn!("{task:?} failed, trying again: {words}"),
+                _ => tracing::warn!("{task:?} failed, will retry: {words}"),
             }
             Some((task, words))
         }
         (None, Some((failed, words))) if failed == task => {
-            tracing::info!("{task:?} works again, after: {words}");
+            tracing::info!("{task:?} recovered from: {words}");
             None
         }
         (None, before) => before,

@@ -31,19 +31,18 @@ struct Which {
 
 impl Numbers {
     pub(super) fn register(&self, to: &mut Register<'_>) {
-        let help = "Passes of maintenance by task and outcome (done, busy: another node was at it, gate_closed, failed)";
+        let help = "Maintenance passes, by task and outcome (done, busy: another node was running it, gate_closed, failed)";
         to.register("maintenance_passes", help, self.passes.clone());
-        let help =
-            "When a task of maintenance last worked or found another node at it, in seconds since 1970";
+        let help = "When a maintenance task last ran, here or on another node, in seconds since 1970";
         to.register("maintenance_last_pass_timestamp_seconds", help, self.last.clone());
-        let help = "Jobs taken back because their lease had run out";
+        let help = "Jobs reaped because their lease expired";
         to.register("leases_expired", help, self.leases_expired.clone());
         to.register(
             "schedule_ticks",
-            "Ticks of schedules that became jobs here",
+            "Schedule ticks that this process enqueued",
             self.schedule_ticks.clone(),
         );
-        let help = "Processes that were looked at because their time had come";
+        let help = "Processes whose due check ran in this process";
         to.register("processes_supervised", help, self.processes_supervised.clone());
     }
 

@@ -66,7 +66,7 @@ async fn act(database: &Database, schedule: &DueSchedule, plan: Plan) -> Result<
 
 /// If the connection is lost, this fails too, and the pass with it.
 async fn set_aside(database: &Database, schedule: &DueSchedule, error: &str) -> Result<(), Error> {
-    tracing::error!("schedule {} does not tick: {error}; see: towpath fault list", schedule.name);
+    tracing::error!("schedule {} failed to tick: {error}; see: towpath fault list", schedule.name);
     database.loop_fault_record(LOOP, &schedule.name, error).await
 }
 

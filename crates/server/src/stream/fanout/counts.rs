@@ -59,28 +59,32 @@ impl Counts {
     pub(super) fn new(metrics: &Metrics) -> Counts {
         let counts = Counts::default();
         metrics.register(|registry| {
-            registry.register("fanout", "Publishes by how they went out", counts.fanout.clone());
+            registry.register("fanout", "Publishes, by fan-out mode", counts.fanout.clone());
             let deliveries = counts.deliveries.clone();
             registry.register("fanout_deliveries", "Deliveries to sessions", deliveries);
-            registry.register("subscription", "Subscriptions made and ended", counts.subscription.clone());
-            registry.register("session", "What happened to sessions", counts.session.clone());
-            registry.register("cleanup", "Runs of the cleaner", counts.cleanup.clone());
-            let sessions = counts.cleaned_sessions.clone();
-            registry.register("cleanup_sessions", "Sessions the cleaner reported as expired", sessions);
-            let subscriptions = counts.cleaned_subscriptions.clone();
-            registry.register("cleanup_subscriptions", "Subscriptions that ended with them", subscriptions);
             registry.register(
-                "publish",
-                "Publishes, and plain appends apart from them",
-                counts.publish.clone(),
+                "subscription",
+                "Subscriptions created and removed",
+                counts.subscription.clone(),
             );
-            registry.register("publish_error", "Publishes that were refused", counts.publish_error.clone());
-            registry.register("sessions", "Sessions there are", counts.sessions.clone());
-            registry.register("fanout_lag_bytes", "Bytes that wait in sources", counts.lag_bytes.clone());
+            registry.register("session", "Session events, by event", counts.session.clone());
+            registry.register("cleanup", "Session clean-up runs", counts.cleanup.clone());
+            let sessions = counts.cleaned_sessions.clone();
+            registry.register("cleanup_sessions", "Sessions removed because they expired", sessions);
+            let subscriptions = counts.cleaned_subscriptions.clone();
+            registry.register(
+                "cleanup_subscriptions",
+                "Subscriptions removed with expired sessions",
+                subscriptions,
+            );
+            registry.register("publish", "Publishes and plain appends, by event", counts.publish.clone());
+            registry.register("publish_error", "Refused publishes", counts.publish_error.clone());
+            registry.register("sessions", "Current sessions", counts.sessions.clone());
+            registry.register("fanout_lag_bytes", "Bytes waiting in sources", counts.lag_bytes.clone());
             let lagging = counts.lagging_sources.clone();
-            registry.register("fanout_lagging_sources", "Sources with something that waits", lagging);
+            registry.register("fanout_lagging_sources", "Sources with waiting messages", lagging);
             let open = counts.open_circuits.clone();
-            registry.register("fanout_open_circuits", "Sources whose circuit is open", open);
+            registry.register("fanout_open_circuits", "Sources with an open circuit", open);
         });
         // Every label exists from the start, at zero.
         for mode in Mode::ALL {

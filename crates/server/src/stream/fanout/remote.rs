@@ -137,7 +137,7 @@ impl Remote {
                 Reply::Fine => reached = end,
                 Reply::Gone => return (session, Reached::Gone),
                 Reply::Failed(why) => {
-                    tracing::debug!(session = %session, why, "a session could not be reached");
+                    tracing::debug!(session = %session, why, "cannot reach a session");
                     return (session, Reached::Only(reached));
                 }
             }
@@ -264,7 +264,7 @@ impl Remote {
     /// Delivers everything that waits in a source, or answers that it cannot.
     async fn deliver_all(&self, source: &StreamName) -> Result<(), Error> {
         const WAITS: Error = Error::Busy(
-            "sessions on another server have not got all of this stream yet; try again when they are reachable",
+            "sessions on another server have not received all of this stream yet; try again when they are reachable",
         );
         loop {
             let delivered = self.deliver_page(source).await?;

@@ -138,7 +138,7 @@ impl Journal {
             let page = store.read(name, from, 1 << 20).await?;
             for message in page.batch.messages() {
                 let change: Change = serde_json::from_slice(&message)
-                    .map_err(|error| Error::Corrupt(format!("a change of {name} cannot be read: {error}")))?;
+                    .map_err(|error| Error::Corrupt(format!("cannot parse a change of {name}: {error}")))?;
                 journal.since += message.len() as u64;
                 match (&mut subscription, change) {
                     (there, Change::Is(is)) => {

@@ -58,7 +58,7 @@ impl Keys {
         let create = Create { shape, messages: Messages::one(text), retention: Retention::default() };
         store.create(name.clone(), create).await?;
         let page = store.read(&name, Start::Beginning, usize::MAX).await?;
-        let unreadable = || Error::Corrupt("the keys of the subscription API cannot be read".to_owned());
+        let unreadable = || Error::Corrupt("cannot read the keys of the subscription API".to_owned());
         let stored: Stored = serde_json::from_slice(page.batch.data()).map_err(|_| unreadable())?;
         Keys::new(&stored).ok_or_else(unreadable)
     }

@@ -75,7 +75,7 @@ impl Subscriptions {
     ) -> Result<Subscriptions, Error> {
         let reach = if settings.webhook_local { Reach::AndLocal } else { Reach::Public };
         let sender = Sender::new(reach).map_err(|error| Error::Io {
-            context: "cannot prepare for webhooks".to_owned(),
+            context: "cannot create a webhook client".to_owned(),
             message: error.to_string(),
             kind: std::io::ErrorKind::Other,
         })?;

@@ -93,7 +93,7 @@ impl Subscriptions {
             }
             Kind::PullWake { wake_stream } => {
                 if StreamName::new(&key.project, wake_stream).is_none() {
-                    return Ok(invalid("wake_stream is not the name of a stream"));
+                    return Ok(invalid("wake_stream is not a valid stream name"));
                 }
             }
         }
@@ -230,12 +230,12 @@ impl Subscriptions {
     fn fence(&self, entry: &Entry, parts: &Parts, body: &Value) -> Result<Fence, Box<Response<Body>>> {
         let unauthorized = |code, why| Box::new(failure(StatusCode::UNAUTHORIZED, code, why));
         let header = parts.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let token = header
-            .and_then(|text| text.strip_prefix("Bearer "))
-            .ok_or_else(|| unauthorized("TOKEN_INVALID", "a token is needed: Authorization: Bearer …"))?;
+        let token = header.and_then(|text| text.strip_prefix("Bearer ")).ok_or_else(|| {
+            unauthorized("TOKEN_INVALID", "a token is required: send Authorization: Bearer TOKEN")
+        })?;
         let token_generation =
             self.0.keys.verify(token, &entry.subject(), now()).map_err(|bad| match bad {
-                BadToken::Invalid => unauthorized("TOKEN_INVALID", "the token is not valid"),
+                BadToken::Invalid => unauthorized("TOKEN_INVALID", "the token is invalid"),
                 BadToken::Expired => unauthorized("TOKEN_EXPIRED", "the token has expired"),
             })?;
         Ok(Fence {
@@ -327,12 +327,14 @@ fn not_found() -> Response<Body> {
 
 fn refused(refusal: Refusal) -> Response<Body> {
     match refusal {
-        Refusal::Fenced => failure(StatusCode::CONFLICT, "FENCED", "another wake counts now"),
-        Refusal::NothingPending => failure(StatusCode::CONFLICT, "NO_PENDING_WORK", "nothing waits"),
+        Refusal::Fenced => failure(StatusCode::CONFLICT, "FENCED", "a newer wake-up replaced this one"),
+        Refusal::NothingPending => {
+            failure(StatusCode::CONFLICT, "NO_PENDING_WORK", "there is no pending work")
+        }
         Refusal::NotPullWake => invalid("the subscription is not pull-wake"),
         Refusal::Offset(why) => failure(StatusCode::CONFLICT, "INVALID_OFFSET", why),
         Refusal::Claimed { holder, generation } => {
-            let message = "somebody else works on it";
+            let message = "another worker has claimed it";
             let error = json!({ "code": "ALREADY_CLAIMED", "message": message,
                 "current_holder": holder, "generation": generation });
             reply(StatusCode::CONFLICT, &json!({ "error": error }))
@@ -366,5 +368,5 @@ pub(crate) fn template(rest: &str) -> Option<&'static str> {
 
 /// The reserved API when it could not be opened.
 pub(crate) fn unavailable() -> Refused {
-    Refused::from(Error::Busy("subscriptions could not be read when the server started"))
+    Refused::from(Error::Busy("the server could not load subscriptions at startup"))
 }

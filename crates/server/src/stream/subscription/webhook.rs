@@ -58,7 +58,7 @@ impl Sender {
         let sent = request.header("webhook-signature", signature).body(body).send().await;
         let mut response = sent.map_err(|error| error.without_url().to_string())?;
         if !response.status().is_success() {
-            return Err(format!("it answered {}", response.status()));
+            return Err(format!("the receiver responded with {}", response.status()));
         }
         let mut answer = vec![];
         while let Ok(Some(chunk)) = response.chunk().await {

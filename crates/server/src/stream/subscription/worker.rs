@@ -44,7 +44,7 @@ impl Subscriptions {
             let mine = grown.iter().filter(|name| *name.project == *entry.key.project);
             let names: Vec<&StreamName> = mine.collect();
             if let Err(error) = self.look(&entry, &mut state, &names).await {
-                tracing::warn!(%error, subscription = entry.key.id, "a subscription could not be looked after");
+                tracing::warn!(%error, subscription = entry.key.id, "cannot process a subscription");
             }
         }
     }
@@ -113,7 +113,7 @@ impl Subscriptions {
         };
         if let Err(error) = appended {
             // Workers can still claim without having been told.
-            tracing::warn!(%error, subscription = entry.key.id, "nobody could be told of a wake");
+            tracing::warn!(%error, subscription = entry.key.id, "cannot send a wake-up");
         }
     }
 
@@ -136,7 +136,7 @@ impl Subscriptions {
             let changes = match answer {
                 Ok(answer) => state.subscription.delivered(generation, answer.done, now()),
                 Err(reason) => {
-                    tracing::info!(reason, subscription = entry.key.id, "a webhook did not arrive");
+                    tracing::info!(reason, subscription = entry.key.id, "webhook failed");
                     state.subscription.failed(generation, now(), fastrand::f64()).into_iter().collect()
                 }
             };
@@ -145,7 +145,7 @@ impl Subscriptions {
                 this.wake(&entry, &mut state).await
             };
             if let Err(error) = written.await {
-                tracing::warn!(%error, subscription = entry.key.id, "a delivery could not be written down");
+                tracing::warn!(%error, subscription = entry.key.id, "cannot record a delivery");
             }
         });
     }
@@ -206,7 +206,7 @@ impl Subscriptions {
             self.wake(entry, &mut state).await
         };
         if let Err(error) = result.await {
-            tracing::warn!(%error, subscription = entry.key.id, "a subscription could not be caught up");
+            tracing::warn!(%error, subscription = entry.key.id, "cannot catch up a subscription");
         }
     }
 

@@ -19,7 +19,7 @@ use crate::{Beyond, Error, FanOut, FanOutMode, FannedOut, Head, Messages, Retent
 
 /// Why a change must wait for a fan-out: see [`Plan::deliver_rest`].
 pub(in crate::embedded) const TOO_FAR_BEHIND: &str =
-    "more waits to be delivered than fits into one commit; try again later";
+    "too many messages are waiting to be delivered in one commit; try again later";
 
 impl<'a> Plan<'a> {
     fn feed(&mut self, source: &Stream) -> &mut PlannedFeed {
@@ -145,7 +145,7 @@ impl<'a> Plan<'a> {
         }
         if let Err(error) = self.wrap_rest(source, feed.cursor) {
             // These bytes can never be read. They must not keep a session or a source alive.
-            tracing::error!(%error, source = %source.name, "messages that waited for sessions cannot be read");
+            tracing::error!(%error, source = %source.name, "cannot read messages waiting for sessions");
         }
         Ok(())
     }
@@ -324,14 +324,14 @@ impl<'a> Plan<'a> {
 /// Whether a session, which may not exist yet, can follow a source.
 fn can_follow(subscribe: &Subscribe, session: Option<&Stream>, source: &Stream) -> Result<(), &'static str> {
     if source.session().is_some() {
-        return Err("it is a session's stream itself; subscribe to that session's sources");
+        return Err("it is a session's stream; subscribe to that session's sources");
     }
     if subscribe.envelope && source.content_type.mode() != Mode::Json {
-        return Err("envelopes need a JSON source; subscribe without an envelope");
+        return Err("envelopes require a JSON source; subscribe without an envelope");
     }
     let Some(stream) = session else { return Ok(()) };
     let Some(session) = stream.session() else {
-        return Err("there is an ordinary stream of that name; choose another session id");
+        return Err("an ordinary stream has that name; choose another session id");
     };
     if stream.content_type != source.content_type {
         return Err("their content types differ; use another session for this source");
@@ -341,7 +341,7 @@ fn can_follow(subscribe: &Subscribe, session: Option<&Stream>, source: &Stream) 
             Err("it already follows it with the other envelope setting; unsubscribe first")
         }
         None if session.subs.len() >= SUBSCRIPTIONS_MAX => {
-            Err("it follows as many streams as a session may; use another session")
+            Err("the session has reached its limit of subscriptions; use another session")
         }
         _ => Ok(()),
     }

@@ -47,7 +47,7 @@ impl Client {
             .redirect(reqwest::redirect::Policy::none())
             .timeout(wait_max)
             .build()
-            .map_err(|error| failure("cannot prepare to reach the server of sessions", &error))?;
+            .map_err(|error| failure("cannot create a client for the session server", &error))?;
         Ok(Client { http, base: base.to_owned(), bearer })
     }
 
@@ -138,7 +138,7 @@ impl Client {
     }
 
     async fn send(&self, request: RequestBuilder) -> Result<Response, Error> {
-        request.send().await.map_err(|error| failure("cannot reach the server of sessions", &error))
+        request.send().await.map_err(|error| failure("cannot reach the session server", &error))
     }
 }
 
@@ -162,10 +162,10 @@ fn is_gone(status: StatusCode) -> bool {
 fn status(status: StatusCode) -> Error {
     if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         let context =
-            "the server of sessions wants a token that may write; see the setting sessions_token_file";
+            "the session server requires a token with scope write; check the setting sessions_token_file";
         return failure(context, &status);
     }
-    failure("the server of sessions refused", &status)
+    failure("the session server refused the request", &status)
 }
 
 fn failure(context: &str, why: &dyn std::fmt::Display) -> Error {
