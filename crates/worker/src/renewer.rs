@@ -40,7 +40,7 @@ pub(crate) async fn run(mut renewer: Renewer, stop: CancellationToken) {
         match renewer.pass().await {
             Ok(()) => {
                 if !renewer.shared.keeps_leases.swap(true, Ordering::Relaxed) {
-                    tracing::info!("leases are renewed again, claiming goes on");
+                    tracing::info!("leases are renewed again; claiming resumed");
                 }
             }
             Err(error) => {
