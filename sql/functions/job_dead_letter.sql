@@ -21,7 +21,7 @@ begin
             delete from towpath.job_ready r
              where r.lane = _live.lane and r.due_at = _live.due_at and r.job_id = p_job_id and r.job_ids is null;
             if not found then
-                -- It shares a row, or is not there any more: somebody has claimed it.
+                -- It shares a row, or is not there any more: it was claimed.
                 if not towpath._job_ready_free(p_job_id, _live.lane, _live.due_at) then
                     perform towpath._job_settle_ids(array[p_job_id], null);
                 end if;
@@ -228,9 +228,9 @@ as $$
      limit p_limit
 $$;
 
--- fn_job_dead_letter_replay_many: replays what a filter names and nobody has replayed, oldest first,
+-- fn_job_dead_letter_replay_many: replays the dead letters of a filter that were not replayed before, oldest first,
 -- at most p_limit (1,000) letters after p_cursor. Letters with the key of an unfinished job are
--- left and reported; the cursor goes past them, so that they keep nobody behind them.
+-- left and reported; the cursor goes past them, so that they do not block the rest.
 --
 -- Answers: {ok, replayed: [{dead_letter_id, job_id}], conflicts: [dead_letter_id], cursor: where to go
 -- on, null at the end}; gate_closed, invalid, unknown_key.

@@ -195,7 +195,7 @@ begin
             return _refusal;
         end if;
         _lane := towpath._job_lane(p_job_kind, _executor, _priority, p_event_domain);
-        _armed := true; -- nobody can have armed a lane that did not exist
+        _armed := true; -- no worker can have armed a lane that did not exist
     end if;
 
     _job_id := towpath._uuid7((date_part('epoch', _now) * 1000000)::bigint);

@@ -10,7 +10,7 @@
 -- its holder has finished by then, a batch raises TPX02 and wants to be run again whole.
 -- Jobs without a key go in by themselves: "on conflict" costs every row an extra record and a check.
 --
--- p_login is the login whose word the actors are, if they are somebody's; it is kept where it differs.
+-- p_login is the login that named the actors, null if Towpath did; it is stored where it differs.
 --
 -- Returns ids and duplicate flags in the order of p_jobs.
 create or replace function towpath._job_enqueue_rows(

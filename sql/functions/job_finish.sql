@@ -112,8 +112,8 @@ begin
     if _acked = '{}' then
         return '{}';
     end if;
-    -- Locked once it is known which: whoever acks a part of an entry waits for nobody. One that is gone by now was acked
-    -- or reaped.
+    -- Locked only now that it is known which: acks of parts of an entry do not wait for one another. An entry that is
+    -- gone by now was acked or reaped.
     perform 1 from towpath.lease_entry e where e.entry_id = any(_entries) order by e.entry_id for update;
     for _entry in
         select e.* from towpath.lease_entry e where e.entry_id = any(_entries)

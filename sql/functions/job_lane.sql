@@ -1,7 +1,7 @@
--- Lanes: made on first use, collected when nobody uses them any more (Q23).
+-- Lanes: made on first use, collected when they are unused (Q23).
 --
 -- A claim looks at every lane that is open, so lanes that were used once must not stay. The collector closes a lane
--- that is empty: claims pass it by, and whoever enqueues into it opens it again under a lock on its row. What the lock
+-- that is empty: claims skip it, and an enqueue into it opens it again under a lock on its row. What the lock
 -- does not cover is a transaction that found the lane open before it was closed and commits its job later. Such a
 -- transaction has read job_lane, and PostgreSQL keeps that lock until its end; so the collector notes who holds one
 -- after the lane was closed, and deletes the lane when all of them have ended and left nothing behind. Until then it
@@ -40,8 +40,8 @@ begin
 end;
 $$;
 
--- fn_job_lane_tick: closes lanes that nobody uses, opens closed ones that got a job after all, and deletes those that
--- nobody can use any more. Unused means without a job and without an end of an attempt for ten minutes, or for 15
+-- fn_job_lane_tick: closes unused lanes, opens closed ones that got a job after all, and deletes those that no
+-- transaction can use any more. Unused means without a job and without an end of an attempt for ten minutes, or for 15
 -- seconds while there are more than twenty lanes, which claims would feel.
 --
 -- Answers: {ok, closed, opened, collected, more, busy}; gate_closed.
@@ -118,7 +118,7 @@ begin
     if _tick.readers && _readers and not p_ask then
         return;
     end if;
-    -- After the readers, so that whoever has ended is seen; by one snapshot, because an attempt that ends is counted as
+    -- After the readers, so that what ended transactions wrote is seen; by one snapshot, because an attempt that ends is counted as
     -- its job goes.
     used := array(select v.lane from towpath.job_live v group by v.lane
                   union select d.lane from towpath.job_counter_delta d group by d.lane);

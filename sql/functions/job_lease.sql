@@ -1,10 +1,10 @@
 -- Lease: what the holder of an attempt may do with it before it ends.
 --
--- Owner and attempt together are the fence (Q08). Whoever lost the lease knows an old
--- attempt, matches no row and hears lease_lost. A lease that has run out but was not yet
+-- Owner and attempt together are the fence (Q08). A worker that lost its lease knows an old
+-- attempt, matches no row and gets lease_lost. A lease that has run out but was not yet
 -- reaped still counts, so that slow work is not thrown away for nothing.
 
--- _job_lost: the answer to somebody who does not hold the lease.
+-- _job_lost: the answer to a caller that does not hold the lease.
 create or replace function towpath._job_lost(p_job_id uuid) returns jsonb
     language sql immutable
 as $$

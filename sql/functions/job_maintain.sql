@@ -22,8 +22,8 @@ $$;
 -- on the last attempt (Q11). The lost attempt counts.
 --
 -- Takes up to p_limit lease entries whose time is up and looks at their jobs. A lease that was
--- extended has an entry of its own later on; for a row that somebody is just finishing there is
--- a new entry. Any number of nodes may reap at once.
+-- extended has an entry of its own later on; for a row that is locked because it is just being
+-- finished there is a new entry. Any number of nodes may reap at once.
 -- A job that cannot be reaped is set aside and stays leased; the others go on (Q22).
 --
 -- Answers: {ok, entries, retried, dead_letter, more: whether to come back at once}; gate_closed.

@@ -1,5 +1,5 @@
 -- Ready rows: one job's place in its lane, or that of several that were enqueued by one call and differ in nothing but
--- the id. Whoever takes some jobs out of a shared row splits it.
+-- the id. To take some jobs out of a shared row is to split it.
 
 -- _job_ready_split: takes ready rows apart: each of their jobs that is not taken gets a row of its own. Claimers pass by
 -- these rows until this transaction has committed and may sleep by then, so they are woken.

@@ -250,7 +250,7 @@ begin
                                    where n.graph_id = x.graph_id)
                 limit least(p_limit, 1000)));
     else
-        -- A process that was killed beat under a name that nobody will use again (executor@host-pid).
+        -- A process that was killed sent heartbeats under a name that is never used again (executor@host-pid).
         delete from towpath.queue_heartbeat h
          where h.executor_name ~ '@.+-[0-9]+$' and h.last_tick_at < p_now - interval '1 day';
         return 0;

@@ -7,7 +7,7 @@
 -- until next_due_at, or until its poll interval.
 
 -- _job_wake: notifies the sleepers of some lanes, if there are any, and takes their flags
--- down. It waits for nobody: until a flag's fall has committed, others notify as well.
+-- down. It takes no lock: until the flag's end has committed, others notify as well.
 create or replace function towpath._job_wake(p_lanes integer[]) returns void
     language plpgsql
     set plan_cache_mode = force_generic_plan

@@ -107,7 +107,7 @@ begin
                            _lane.executor, coalesce(_lane.event_domain, 'none')));
     end if;
     if _takers > 0 then
-        -- Somebody could take it, so the reasons of the others do not matter.
+        -- An executor could take it, so the reasons of the others do not matter.
         select coalesce(jsonb_agg(r), '[]') into _reasons from jsonb_array_elements(_reasons) r
          where r ->> 'code' not in ('subscription_disabled', 'not_registered', 'priority_floor', 'max_parallel');
     end if;

@@ -2,7 +2,7 @@
 --
 -- A claim deletes the ready rows of its jobs and writes lease entries: owner, attempt number, until when, which jobs,
 -- in the order of their ids. It does not touch job_live. An entry counts for a job while job_live has the job waiting,
--- unblocked and with one attempt less: every other way out of a lease raises attempts first, and an ack deletes the
+-- unblocked and with one attempt less: every other end of a lease raises attempts first, and an ack deletes the
 -- row. So a job leaves its entry without the entry being written again, and an attempt ends once.
 --
 -- Ack whole: an ack that names all jobs of an entry, next to one another and in the order of their ids, reads none of
@@ -17,7 +17,7 @@
 -- the view _job_now reads the entries into job_live.
 --
 -- An entry without an attempt number holds no lease. It only tells the reaper when to look at jobs whose leases are
--- settled: after an extension, or because somebody had them locked.
+-- settled: after an extension, or because they were locked when it came by.
 
 -- _lease_entries: the lease entries that have these jobs, newest first; of one owner, or
 -- of anybody. Stops when every job is found, which for a live worker is soon.

@@ -1,4 +1,4 @@
-//! The end of a worker: nothing is lost, and nobody waits for ever.
+//! The end of a worker: nothing is lost, and nothing waits forever.
 
 use std::sync::Arc;
 use std::time::Duration;

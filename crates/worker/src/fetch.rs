@@ -135,7 +135,7 @@ async fn arm(worker: &Worker, listening: &mut Listening, poll: &mut Duration) ->
             let armed = worker.shared.database.arm(&worker.executor, Some(&pool.kinds)).await?;
             next_due = [next_due, armed.next_due_at].into_iter().flatten().min();
         }
-        // A job that came between the last look and the flag notified nobody.
+        // A job that came between the last look and the flag did not notify.
         match round(worker).await? {
             Found::Nothing => {}
             Found::Full => return Ok(Wait::Full),

@@ -262,7 +262,7 @@ impl Shared {
 
 /// What became of attempts that were to be recorded.
 struct Recorded<T> {
-    /// Ended by somebody else.
+    /// Ended by another worker, the reaper or an operator.
     lost: Vec<JobId>,
     /// Refused for good.
     refused: Vec<(T, Error)>,
@@ -386,7 +386,7 @@ mod tests {
         let mut all = [some_of(1, 240, 240), some_of(2, 600, 599)].concat();
         assert!(hold_back(&mut all, 0, |one| Some(*one)).is_empty());
         assert_eq!(all.len(), 839);
-        // Leases from elsewhere have no entry and wait for nobody.
+        // Leases from elsewhere have no entry and are not held back.
         let mut all = vec![(); 900];
         assert!(hold_back(&mut all, 0, |()| None).is_empty());
     }

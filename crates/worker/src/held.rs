@@ -18,7 +18,7 @@ pub(crate) type Key = (JobId, Attempt);
 pub(crate) struct HeldJob {
     pub(crate) key: Key,
     pub(crate) cancelled: CancellationToken,
-    /// Taken by whoever ends the attempt: the slot that ran it, or a drain that gave up.
+    /// Taken by what ends the attempt: the slot that ran it, or a drain that gave up.
     lease: Mutex<Option<Lease>>,
     times: Mutex<Times>,
     pub(crate) shown_started: AtomicBool,
@@ -43,7 +43,7 @@ impl HeldJob {
         }
     }
 
-    /// The lease, for whoever comes first.
+    /// The lease, for the first caller.
     pub(crate) fn take_lease(&self) -> Option<Lease> {
         lock(&self.lease).take()
     }
@@ -90,7 +90,7 @@ impl Held {
         }
     }
 
-    /// Forgets attempts that somebody else has now, and tells their handlers to stop.
+    /// Forgets attempts that another worker has now, and tells their handlers to stop.
     pub(crate) fn lose(&self, asked: &[Key], lost: &[JobId]) {
         let mut jobs = lock(&self.jobs);
         for key in asked.iter().filter(|(job_id, _)| lost.contains(job_id)) {

@@ -44,7 +44,7 @@ pub(crate) const DRAIN_DEFAULT: Duration = Duration::from_secs(20);
 pub(crate) const CANCEL_GRACE: Duration = Duration::from_secs(2);
 /// At the end of a drain, how long results may take to be recorded.
 pub(crate) const LAST_FLUSH_WAIT_MAX: Duration = Duration::from_secs(5);
-/// After a stop, how long a claim under way may still take to answer.
+/// After a stop, how long a running claim may still take to answer.
 pub(crate) const LAST_CLAIM_WAIT_MAX: Duration = Duration::from_secs(3);
 /// After a claim that found fewer jobs than it wanted: time for the next ones to gather.
 pub(crate) const COOL_DOWN: Duration = Duration::from_millis(2);
@@ -55,7 +55,7 @@ pub(crate) const POLL_MIN: Duration = Duration::from_millis(10);
 pub(crate) const POLL_LISTENING_MAX: Duration = Duration::from_secs(1);
 /// The slowest polling without: an idle claim costs the database a tenth of a millisecond.
 pub(crate) const POLL_ALONE_MAX: Duration = Duration::from_millis(100);
-/// A job that found its gate closed asks again after this: soon enough for whoever opens the gate, and a
+/// A job that found its gate closed asks again after this: soon enough after the gate opens, and a
 /// thousand such jobs cost the database a hundred short calls a second.
 pub(crate) const GATE_WAIT: Duration = Duration::from_secs(10);
 /// Jobs a slot runs in a row before it lets other tasks of its thread in.
@@ -67,9 +67,9 @@ pub(crate) const ERROR_BYTES_MAX: usize = 8_000;
 pub(crate) const SUPERVISE_EVERY: Duration = Duration::from_millis(500);
 /// Processes per look: each is one decision and one short transaction.
 pub(crate) const SUPERVISE_PROCESSES: i32 = 50;
-/// Nobody else is given a process for this long after a look; a killed supervisor costs that.
+/// No other supervisor is given a process for this long after a look; a killed supervisor costs that.
 pub(crate) const SUPERVISE_LEASE_SECONDS: i32 = 30;
-/// The lease of an attempt under way is renewed at least this often, however long it is.
+/// The lease of a running attempt is renewed at least this often, however long it is.
 pub(crate) const ATTEMPT_RENEWAL_MAX: Duration = Duration::from_secs(60);
 
 /// Lease entries per call of the reaper.

@@ -94,10 +94,10 @@ impl Renewer {
         Ok(())
     }
 
-    /// A closed gate means that nobody wants heartbeats, not that something is wrong.
+    /// A closed gate means that heartbeats are not wanted, not that something is wrong.
     async fn heartbeat(&self) -> Result<(), Error> {
         let shared = &self.shared;
-        let beat = Heartbeat {
+        let heartbeat = Heartbeat {
             executor_name: &self.name,
             executor_kind: self.executor_kind.as_deref(),
             status: Status::Ok,
@@ -105,7 +105,7 @@ impl Renewer {
             owner: &shared.owner,
             metadata: json!({ "jobs_held": shared.held.len() }),
         };
-        match shared.database.heartbeat(&beat).await {
+        match shared.database.heartbeat(&heartbeat).await {
             Ok(_) | Err(Error::GateClosed { .. }) => Ok(()),
             Err(error) => Err(error),
         }

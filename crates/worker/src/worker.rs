@@ -58,7 +58,7 @@ pub(crate) struct Shared {
     /// A pool has room for more jobs.
     pub(crate) has_room: Notify,
     /// Whether the last renewal and heartbeat went through. While not, nothing is claimed:
-    /// whoever cannot keep a lease should not take one.
+    /// a worker that cannot keep a lease should not take one.
     pub(crate) keeps_leases: AtomicBool,
     /// Ends handlers that did not end when asked.
     pub(crate) abort: CancellationToken,
@@ -185,7 +185,7 @@ impl Shared {
     async fn run_one(&self, work: Work, began: Instant) {
         let Work { held, payload, about, .. } = work;
         if held.cancelled.is_cancelled() {
-            // Lost while it waited: somebody else has it.
+            // Lost while it waited: another worker has it.
             drop(held.take_lease());
             self.finisher.expect_less(1);
             return;

@@ -29,7 +29,7 @@ impl Failure {
         Failure { error: error.into(), permanent: false, retry_after: None }
     }
 
-    /// A failure that trying again cannot mend.
+    /// A failure that a retry cannot fix.
     pub fn permanent(error: impl Into<String>) -> Failure {
         Failure { error: error.into(), permanent: true, retry_after: None }
     }
@@ -62,7 +62,7 @@ pub struct FailedAttempt {
 pub struct Ended {
     /// Attempts that ended now.
     pub ended: usize,
-    /// Attempts that somebody else holds or that had ended already.
+    /// Attempts that another owner holds or that had ended already.
     pub lost: Vec<JobId>,
 }
 

@@ -104,7 +104,7 @@ impl Lease {
         self.entry
     }
 
-    /// When the reaper may give the job to somebody else.
+    /// When the reaper may give the job to another worker.
     pub fn expires_at(&self) -> Timestamp {
         self.expires_at
     }

@@ -45,7 +45,7 @@ impl Database {
         read(self.call("select towpath.fn_job_floor_tick()", &[]).await?)
     }
 
-    /// Collects lanes that nobody uses, up to `limit` (Q23).
+    /// Collects unused lanes, up to `limit` (Q23).
     pub async fn job_lane_tick(&self, limit: i32) -> Result<Pass, Error> {
         read(self.call("select towpath.fn_job_lane_tick($1)", &[&limit]).await?)
     }

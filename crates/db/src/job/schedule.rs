@@ -7,7 +7,7 @@ use towpath_model::job::JobId;
 use crate::answer::read;
 use crate::{Database, Error};
 
-/// What to do with ticks that were missed while nobody ran.
+/// What to do with ticks that were missed while no maintenance ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CatchUp {

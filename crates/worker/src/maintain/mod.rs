@@ -1,4 +1,4 @@
-//! Maintenance: what must happen again and again, whoever does it.
+//! Maintenance: what must happen again and again, on any node.
 //!
 //! Every node runs all of it. There is no leader to elect or to lose: each pass is one
 //! transaction that takes an advisory lock of its own and answers `busy` while another
