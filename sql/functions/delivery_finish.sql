@@ -135,7 +135,7 @@ begin
     end if;
     if p_class is null or p_class not in ('status', 'timeout', 'connect', 'tls', 'forbidden', 'setup') then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'class',
-                                  'detail', 'must be must be one of status, timeout, connect, tls, forbidden, setup');
+                                  'detail', 'must be one of status, timeout, connect, tls, forbidden, setup');
     end if;
     select * into _hold from towpath._delivery_hold(p_delivery_id, p_lease_owner, p_attempt);
     if (_hold.delivery).delivery_id is null then

@@ -120,7 +120,7 @@ begin
     end if;
     if p_status is null or p_status not in ('pending', 'acknowledged', 'manual_replay', 'escalated', 'closed') then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'status',
-            'detail', 'must be must be one of pending, acknowledged, manual_replay, escalated, closed');
+            'detail', 'must be one of pending, acknowledged, manual_replay, escalated, closed');
     end if;
     update towpath.job_dead_letter d
        set triage_status = p_status, triaged_at = towpath.fn_now(), triaged_by = p_actor,

@@ -269,7 +269,7 @@ declare
 begin
     if p_outcome is null or p_outcome not in ('accepted', 'transient', 'permanent', 'uncertain') then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'outcome',
-                                  'detail', 'must be must be one of accepted, transient, permanent, uncertain');
+                                  'detail', 'must be one of accepted, transient, permanent, uncertain');
     end if;
     if _refusal is not null then
         return _refusal;

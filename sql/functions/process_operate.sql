@@ -56,7 +56,7 @@ begin
     end if;
     if p_resolution is null or p_resolution not in ('succeeded', 'retry', 'gave_up') then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'resolution',
-                                  'detail', 'must be must be one of succeeded, retry, gave_up');
+                                  'detail', 'must be one of succeeded, retry, gave_up');
     end if;
     _process := towpath._process_lock(p_process_id);
     _now := towpath.fn_now();

@@ -89,7 +89,7 @@ begin
     end if;
     if _do is null or _do not in ('attempt', 'wait', 'succeed', 'give_up', 'invalid', 'hold') then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'do',
-                                  'detail', 'must be must be one of attempt, wait, succeed, give_up, invalid, hold');
+                                  'detail', 'must be one of attempt, wait, succeed, give_up, invalid, hold');
     end if;
     if _do = 'wait' and p_decision->>'check_at' is null then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'check_at', 'detail', 'check_at is required for wait');

@@ -55,7 +55,7 @@ begin
     end if;
     if _state is not null and _state not in ('open', 'held', 'succeeded', 'gave_up', 'cancelled', 'invalid') then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'state',
-                                  'detail', 'must be must be one of open, held, succeeded, gave_up, cancelled, invalid');
+                                  'detail', 'must be one of open, held, succeeded, gave_up, cancelled, invalid');
     end if;
     if _ref is not null then
         select coalesce(jsonb_agg(to_jsonb(p) order by p.process_id desc), '[]') into _rows

@@ -29,7 +29,7 @@ begin
         case when _kind <> _registered then towpath._invalid('executor_kind',
             format('%s is registered as %s, not as %s', p_executor_name, _registered, _kind)) end,
         case when coalesce(p_status, '') not in ('ok', 'warn', 'error') then
-            towpath._invalid('status', 'must be must be one of ok, warn, error') end,
+            towpath._invalid('status', 'must be one of ok, warn, error') end,
         towpath._key_refusal(p_lease_owner, 'lease_owner'),
         towpath._payload_refusal(coalesce(p_metadata, '{}'), 'metadata'));
     if _refusal is not null then

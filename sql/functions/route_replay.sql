@@ -196,7 +196,7 @@ begin
      where p.event_id = p_event_id;
     if not found then
         return jsonb_build_object('ok', false, 'error', 'not_found', 'event_id', p_event_id,
-                                  'detail', 'there is there is no such event, or it has no position yet');
+                                  'detail', 'there is no such event, or it has no position yet');
     end if;
     select * into _done from towpath._route_replay_one(_route, _event, null, _now);
     if _done.decision = 'failed' then

@@ -40,7 +40,7 @@ declare
 begin
     if p_kind is null or p_kind not in ('validation', 'operational', 'provider', 'refused', 'supervisor') then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'kind',
-            'detail', 'must be must be one of validation, operational, provider, refused, supervisor');
+            'detail', 'must be one of validation, operational, provider, refused, supervisor');
     end if;
     return jsonb_build_object('ok', true, 'task_error_id', towpath._task_error(
         p_kind, p_message, p_job_id, p_job_attempt, p_task_type, p_function_name,

@@ -185,7 +185,7 @@ async fn a_bad_value_raises() {
         ("enqueue('resize', actor => '')", "field: actor", "blank"),
         (denied, "index: 1, field: payload", "jobs[1]"),
         (unknown, "index: 0, field: executor", "jobs[0]"),
-        (absent, "index: 1, name: priorty", "unknown"),
+        (absent, "index: 1, name: priorty", "not a known field"),
         (r#"enqueue_many('[{"kind": "resize", "run_at": "soon"}]')"#, "index: 0", "soon"),
         (r#"enqueue_many('[{"kind": "resize"}, 7]')"#, "index: 1", "object"),
         ("enqueue_many('{}')", "field: jobs", "array"),
@@ -193,7 +193,7 @@ async fn a_bad_value_raises() {
         (r#"emit('orders', 'paid', '{"body": 1}')"#, "field: payload", "body"),
         ("emit('orders', 'paid', stream => ' ')", "field: stream", "stream"),
         (nameless.as_str(), "index: 1, field: actor", "events[1]"),
-        (misspelt, "index: 0, name: event_stream", "unknown"),
+        (misspelt, "index: 0, name: event_stream", "not a known field"),
         ("start_process('shop.invoice', ' ')", "field: ref", "blank"),
         ("start_process('shop.invoice', '7', max_attempts => 0)", "field: max_attempts", "max_attempts"),
     ] {

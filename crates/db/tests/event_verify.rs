@@ -151,7 +151,7 @@ async fn deliveries_to_streams_are_counted_and_a_dead_sender_of_them_is_found() 
     assert!(failing(&db).await.is_empty(), "its lease has only just ended");
     db.advance(Duration::from_secs(60)).await;
     assert_eq!(failing(&db).await, ["W9"]);
-    assert!(text().await.contains("1 with a lease that ran out"), "{}", text().await);
+    assert!(text().await.contains("1 with a lease that expired"), "{}", text().await);
     let again = call(&db, "fn_stream_delivery_claim('another')").await;
     let number = &again["streams"][0]["route_stream_no"];
     let end = format!("fn_stream_delivery_end({number}, 'another', 2, 1)");

@@ -126,7 +126,7 @@ async fn a_bad_graph_writes_nothing() {
         (graph(&["a", "b"], &[("a", "a", "cancel")]), "cycle"),
         (graph(&["a", "b"], &[("a", "c", "cancel")]), "unknown node"),
         (graph(&["a", "b"], &[("a", "b", "explode")]), "cancel or hold"),
-        (graph(&["a", "a"], &[]), "name of its own"),
+        (graph(&["a", "a"], &[]), "must be unique"),
         (graph(&[], &[]), "1 to 1000"),
         (with("/nodes/1/job_kind", json!(" ")), "blank"),
         (mot, "whitelist"),

@@ -261,7 +261,7 @@ async fn a_supervisor_that_takes_too_long_starves_nobody() {
     assert_eq!(place.facts(quick["process_id"].as_str().unwrap()).await, ["started", "scheduled 1"]);
     assert_eq!(place.facts(slow["process_id"].as_str().unwrap()).await, ["started"]);
     assert_eq!(
-        place.text("select count(*) from towpath.task_error where message like '%took too long'").await,
+        place.text("select count(*) from towpath.task_error where message like '%timed out'").await,
         "1"
     );
 }

@@ -46,7 +46,10 @@ async fn an_attempt_is_begun_once() {
     assert_eq!(place.begin(&send, 1, false).await["success"], true);
     let again = place.begin(&send, 1, false).await;
     assert_eq!(again["success"], false);
-    assert!(again["validation_failure_message"].as_str().unwrap().contains("begun already by w1"), "{again}");
+    assert!(
+        again["validation_failure_message"].as_str().unwrap().contains("already started by w1"),
+        "{again}"
+    );
     assert_eq!(again["payload"], Value::Null, "nothing to send");
     assert_eq!(place.facts(&send.process).await, ["started", "scheduled 1", "begun 1"]);
 }
@@ -68,7 +71,7 @@ async fn an_outcome_is_recorded_once() {
     assert_eq!(place.facts(&send.process).await, ["started", "scheduled 1", "begun 1", "succeeded 1"]);
     let never = place.send("email").await;
     let unbegun = place.succeed(&never, 1).await;
-    assert!(unbegun["validation_failure_message"].as_str().unwrap().contains("never begun"), "{unbegun}");
+    assert!(unbegun["validation_failure_message"].as_str().unwrap().contains("never started"), "{unbegun}");
     place.check().await;
 }
 

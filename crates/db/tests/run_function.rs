@@ -262,7 +262,10 @@ async fn every_call_answers_the_envelope() {
     for nonsense in [json!(null), json!(7), json!([]), json!({}), json!({ "success": "yes" })] {
         let answer = run_as(&worker, "biz.answers", &answers(nonsense.clone())).await;
         assert_eq!(answer["success"], false, "{nonsense}");
-        assert!(answer["error"].as_str().unwrap().contains("no envelope"), "{nonsense}: {answer}");
+        assert!(
+            answer["error"].as_str().unwrap().contains("did not return a result envelope"),
+            "{nonsense}: {answer}"
+        );
     }
     let raised = run_as(&worker, "biz.raises", &json!({})).await;
     assert_eq!(raised["sqlstate"], "P0042");
