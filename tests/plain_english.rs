@@ -129,7 +129,8 @@ fn words(text: &str) -> Vec<(usize, String)> {
         let prose = without_inline_code(line);
         for part in prose.split_inclusive(|c: char| !c.is_alphanumeric() && c != '\'') {
             let word = part.trim_end_matches(|c: char| !c.is_alphanumeric());
-            if !word.is_empty() && !(word.len() > 1 && word.chars().all(|c| c.is_ascii_uppercase())) {
+            let in_capitals = word.len() > 1 && word.chars().all(|c| c.is_ascii_uppercase());
+            if !word.is_empty() && !in_capitals {
                 words.push((index + 1, word.to_lowercase()));
             }
             if part.ends_with(['.', ';', ':', '!', '?', '|', '`', '{', '}', '(', ')', '"']) {

@@ -79,7 +79,7 @@ impl fmt::Debug for TokenCreated {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[expect(
     missing_docs,
-    reason = "the columns of executor_token; 0003_executor_token.sql says what each holds"
+    reason = "the columns of executor_token; 0003_executor.sql says what each holds"
 )]
 pub struct Token {
     pub token_id: TokenId,

@@ -48,7 +48,7 @@ pub const INSTALL: &str = include_str!("../../../../sql/install.sql");
 pub const MIGRATIONS: &[Migration] = migrations! {
     1 "0001_base",
     2 "0002_job",
-    3 "0003_executor_token",
+    3 "0003_executor",
     4 "0004_event",
     5 "0005_process",
     6 "0006_comms",
