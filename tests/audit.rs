@@ -4,7 +4,7 @@ use serde_json::Value;
 use towpath_testkit::victim::Victim;
 
 use crate::jobs_cli::says;
-use crate::towpath::{Place, WAIT_MAX};
+use crate::towpath::Place;
 
 const PASSWORD: &str = "a password for the test";
 const GATE: &str = "queue.worker.enabled";
@@ -82,5 +82,5 @@ async fn what_was_done_on_the_dashboard_is_listed() {
     assert_eq!(serde_json::from_str::<Vec<Value>>(&rest).unwrap(), rows[1..]);
     assert_eq!(place.run(&["audit", "list", "--limit", "0"]).status.code(), Some(2));
     up.terminate();
-    up.wait_exit(WAIT_MAX).await;
+    up.wait_exit().await;
 }

@@ -1,11 +1,10 @@
 //! `towpath demo`: one command, and everything moves.
 
-use std::time::{Duration, Instant};
-
 use serde_json::Value;
 use towpath_testkit::victim::Victim;
+use towpath_testkit::wait;
 
-use crate::towpath::{Place, WAIT_MAX, words};
+use crate::towpath::{Place, words};
 
 impl Place {
     /// What a command answers as JSON.
@@ -16,15 +15,7 @@ impl Place {
 
     /// Asks until the answer is good enough.
     async fn until_json(&self, arguments: &[&str], good: impl Fn(&Value) -> bool) {
-        let deadline = Instant::now() + WAIT_MAX;
-        loop {
-            let answer = self.json(arguments);
-            if good(&answer) {
-                return;
-            }
-            assert!(Instant::now() < deadline, "{arguments:?} stayed at {answer}");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        wait::until(format!("{arguments:?}"), async || self.json(arguments), good).await;
     }
 }
 
@@ -66,7 +57,7 @@ async fn the_demo_moves_every_plane_and_ctrl_c_leaves_nothing() {
     place.until_json(&["events", "tail", "--type", "order.shipped", "--limit", "1"], Value::is_object).await;
     demo.interrupt();
     demo.wait_for_line("demo: ").await;
-    assert_eq!(demo.wait_exit(WAIT_MAX).await.code(), Some(0));
+    assert_eq!(demo.wait_exit().await.code(), Some(0));
     place.until_empty().await;
     let tally = place.run(&["demo", "--seconds", "2", "--json", "--rate", "50"]);
     assert!(tally.status.success(), "{}", words(&tally));
@@ -88,7 +79,7 @@ async fn the_demo_refuses_the_data_of_others_and_visits_what_runs() {
         "{visit}"
     );
     up.terminate();
-    up.wait_exit(WAIT_MAX).await;
+    up.wait_exit().await;
 
     let place = Place::new();
     let mut up = Victim::spawn(place.command(&["up", "--dev"]));
@@ -98,7 +89,7 @@ async fn the_demo_refuses_the_data_of_others_and_visits_what_runs() {
     assert_eq!(refused.status.code(), Some(1));
     assert!(words(&refused).contains("contains jobs that the demo did not create"), "{}", words(&refused));
     up.terminate();
-    up.wait_exit(WAIT_MAX).await;
+    up.wait_exit().await;
     let refused = place.run(&["demo", "--seconds", "1"]);
     assert_eq!(refused.status.code(), Some(1), "{}", words(&refused));
     assert!(!place.ok(&["schedule", "list"]).contains("demo"));

@@ -2,7 +2,7 @@
 
 use towpath_testkit::victim::Victim;
 
-use crate::towpath::{Place, WAIT_MAX, words};
+use crate::towpath::{Place, words};
 
 /// Each documented code, by a command that ends with it.
 #[tokio::test]
@@ -49,7 +49,7 @@ async fn every_documented_exit_code_is_the_one_that_comes() {
         assert_eq!(actual, expected, "{arguments:?}: {words}");
     }
     up.interrupt();
-    assert_eq!(up.wait_exit(WAIT_MAX).await.code(), Some(0));
+    assert_eq!(up.wait_exit().await.code(), Some(0));
     let table = std::fs::read_to_string("../../docs/reference/exit-codes.md").unwrap();
     for code in [0, 1, 2, 3, 4, 101, 130] {
         assert!(table.contains(&format!("\n| {code} | ")), "{code} is not documented");
@@ -68,17 +68,17 @@ async fn a_watched_command_looks_again_and_again() {
     place.ok(&["job", "enqueue", "nobody.runs.this"]);
     watch.wait_for_line(r#""job_kind":"nobody.runs.this""#).await;
     watch.interrupt();
-    assert_eq!(watch.wait_exit(WAIT_MAX).await.code(), Some(0));
+    assert_eq!(watch.wait_exit().await.code(), Some(0));
     let mut watch = Victim::spawn(place.command(&["stream", "list", "--watch=0.1"]));
     watch.wait_for_line("no streams").await;
     place.ok(&["stream", "create", "notes"]);
     watch.wait_for_line("notes").await;
     watch.terminate();
-    assert_eq!(watch.wait_exit(WAIT_MAX).await.code(), Some(0));
+    assert_eq!(watch.wait_exit().await.code(), Some(0));
     let gone = place.run(&["dlq", "show", "00000000-0000-7000-8000-000000000000", "--watch"]);
     assert_eq!(gone.status.code(), Some(1), "{}", words(&gone));
     up.terminate();
-    up.wait_exit(WAIT_MAX).await;
+    up.wait_exit().await;
 }
 
 /// O04: a manual page for every command, without the settings of the process on each of them.

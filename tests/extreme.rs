@@ -5,8 +5,9 @@
 
 use serde_json::{Map, Value, json};
 use towpath_testkit::victim::Victim;
+use towpath_testkit::wait;
 
-use crate::towpath::{Place, WAIT_MAX};
+use crate::towpath::Place;
 
 const OPENAPI: &str = include_str!("../crates/server/src/openapi.json");
 
@@ -237,7 +238,7 @@ impl Server {
             executor_token,
             pulse_token,
             admin_token: door["token"].as_str().unwrap().to_owned(),
-            http: reqwest::Client::builder().timeout(WAIT_MAX).build().unwrap(),
+            http: reqwest::Client::builder().timeout(wait::WAIT_MAX).build().unwrap(),
             place,
             up,
         }
@@ -296,6 +297,6 @@ impl Server {
 
     async fn stop(mut self) {
         self.up.terminate();
-        self.up.wait_exit(WAIT_MAX).await;
+        self.up.wait_exit().await;
     }
 }

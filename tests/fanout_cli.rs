@@ -2,13 +2,14 @@
 
 use serde_json::{Value, json};
 use towpath_testkit::victim::Victim;
+use towpath_testkit::wait;
 
-use crate::towpath::{Place, WAIT_MAX};
+use crate::towpath::Place;
 
 const SESSION: &str = "0190f5a4-5c2e-7bb0-9f33-000000000001";
 
 async fn serve(place: &Place, more: &[&str]) -> Victim {
-    let server = Victim::spawn(place.command(&[&["serve"], more].concat())).with_deadline(WAIT_MAX);
+    let server = Victim::spawn(place.command(&[&["serve"], more].concat()));
     server.wait_for_line("ready at").await;
     server
 }
@@ -41,7 +42,7 @@ async fn sessions_are_handled_from_the_command_line() {
         assert_eq!(serde_json::from_str::<Value>(&line).unwrap(), json!({ "text": text }));
     }
     tail.interrupt();
-    tail.wait_exit(WAIT_MAX).await;
+    tail.wait_exit().await;
 
     let listed = told(&place, &["sessions", "list"]);
     assert_eq!((&listed["sessions"][0]["sessionId"], &listed["next"]), (&json!(SESSION), &json!(null)));
@@ -59,7 +60,7 @@ async fn sessions_are_handled_from_the_command_line() {
     let why = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && why.contains("404"), "{why}");
     server.terminate();
-    server.wait_exit(WAIT_MAX).await;
+    server.wait_exit().await;
 }
 
 /// F08: sessions that nobody uses end by themselves, and the cleaner says how many, with their subscriptions.
@@ -79,7 +80,7 @@ async fn the_cleaner_reports_what_ended() {
     assert_eq!((&line["expired"], &line["subscriptions_removed"]), (&json!(1), &json!(2)), "{line}");
     assert_eq!(told(&place, &["sessions", "list"])["sessions"], json!([]));
     server.terminate();
-    server.wait_exit(WAIT_MAX).await;
+    server.wait_exit().await;
 }
 
 /// E08, F03: what a route appends to a stream in the same process reaches sessions on another server too.
@@ -90,7 +91,7 @@ async fn a_routed_event_reaches_sessions_on_another_server() {
     let there_url = format!("http://127.0.0.1:{}/v1/stream", there.port);
     let sessions_url = format!("{there_url}/{{project}}");
     let up = ["up", "--dev", "--sessions-url", &sessions_url];
-    let mut server = Victim::spawn(place.command(&up)).with_deadline(WAIT_MAX);
+    let mut server = Victim::spawn(place.command(&up));
     server.wait_for_line("towpath is ready").await;
     place.ok(&["stream", "create", "orders", "--content-type", "application/json"]);
     place.ok(&["subscribe", SESSION, "orders"]);
@@ -101,18 +102,13 @@ async fn a_routed_event_reaches_sessions_on_another_server() {
         place.ok(&["events", "emit", "shop", "paid", "--payload", &payload]);
     }
     let url = format!("{there_url}/default/session:{SESSION}");
-    let deadline = std::time::Instant::now() + WAIT_MAX;
-    loop {
-        let found: Value = reqwest::get(&url).await.unwrap().json().await.unwrap();
-        let numbers: Vec<&Value> =
-            found.as_array().unwrap().iter().map(|event| &event["data"]["payload"]["number"]).collect();
-        if numbers == [1, 2, 3] {
-            break;
-        }
-        assert!(std::time::Instant::now() < deadline, "{found}");
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
+    let look = async || -> Value { reqwest::get(&url).await.unwrap().json().await.unwrap() };
+    let is_right = |found: &Value| {
+        let events = found.as_array().unwrap().iter();
+        events.map(|event| &event["data"]["payload"]["number"]).eq([1, 2, 3].iter())
+    };
+    wait::until("three events", look, is_right).await;
     server.terminate();
-    server.wait_exit(WAIT_MAX).await;
+    server.wait_exit().await;
     other.terminate();
 }

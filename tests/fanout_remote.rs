@@ -3,12 +3,12 @@
 
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use reqwest::{Client, Method};
 use serde_json::{Value, json};
 use towpath_testkit::proxy::{Fault, FaultProxy};
 use towpath_testkit::victim::Victim;
+use towpath_testkit::wait::until_true;
 
 use crate::towpath::Place;
 
@@ -82,14 +82,6 @@ impl World {
     async fn values_there(&self, number: u32) -> Value {
         self.http.get(self.stream_there(number)).send().await.unwrap().json().await.unwrap_or_default()
     }
-
-    async fn until(&self, what: &str, is_so: impl AsyncFn() -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while !is_so().await {
-            assert!(Instant::now() < deadline, "{what}");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
 }
 
 async fn serve(place: &Place, proxy: &FaultProxy) -> Victim {
@@ -105,7 +97,7 @@ async fn serve(place: &Place, proxy: &FaultProxy) -> Victim {
         "--fanout-rpc-timeout-ms",
         "2000",
     ];
-    let victim = Victim::spawn(place.command(&arguments)).with_deadline(Duration::from_secs(60));
+    let victim = Victim::spawn(place.command(&arguments));
     victim.wait_for_line("ready at").await;
     victim
 }
@@ -143,14 +135,11 @@ async fn an_outage_of_the_official_server_is_lag() {
     let mut published = 2;
     let [_, successes, failures, _] = world.publish(published).await;
     assert_eq!((&*successes, &*failures), ("0", "3"));
-    let deadline = Instant::now() + Duration::from_secs(60);
-    loop {
+    until_true("an open circuit", async || {
         published += 1;
-        assert!(Instant::now() < deadline, "the circuit stays closed");
-        if world.publish(published).await[3] == "circuit-open" {
-            break;
-        }
-    }
+        world.publish(published).await[3] == "circuit-open"
+    })
+    .await;
     // Killed while it is open; what waits is in the source.
     server.kill().await;
     server = serve(&place, &proxy).await;
@@ -160,22 +149,22 @@ async fn an_outage_of_the_official_server_is_lag() {
     let all = |from: u32| -> Value { (from..=published).collect() };
     for (number, from) in [(1, 0), (2, 0), (3, 1)] {
         let has_all = async || world.values_there(number).await == all(from);
-        world.until(&format!("session {number} misses something"), has_all).await;
+        until_true(&format!("session {number} misses something"), has_all).await;
     }
     let source = async || world.ask(Method::GET, "/v1/app/sources", None).await.1["sources"][0].clone();
-    world.until("it is still behind", async || source().await["lagBytes"] == 0).await;
-    world.until("the circuit stays open", async || source().await["circuit"] == "closed").await;
+    until_true("it is still behind", async || source().await["lagBytes"] == 0).await;
+    until_true("the circuit stays open", async || source().await["circuit"] == "closed").await;
 
     // F06: a stream that is gone there takes its session along.
     world.http.delete(world.stream_there(2)).send().await.unwrap();
     published += 1;
     world.publish(published).await;
-    world.until("a dead session is still counted", async || source().await["subscribers"] == 2).await;
+    until_true("a dead session is still counted", async || source().await["subscribers"] == 2).await;
     let path = format!("/v1/app/session/{}", session(1));
     assert_eq!(world.ask(Method::DELETE, &path, None).await.0, 200);
     assert_eq!(world.http.get(world.stream_there(1)).send().await.unwrap().status(), 404);
     let all: Value = (1..=published).collect();
-    world.until("a session misses the end", async || world.values_there(3).await == all).await;
+    until_true("a session misses the end", async || world.values_there(3).await == all).await;
     server.terminate();
-    server.wait_exit(Duration::from_secs(60)).await;
+    server.wait_exit().await;
 }

@@ -1,7 +1,7 @@
 //! Jobs through every death there is: workers and PostgreSQL killed in the middle of a run.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -9,8 +9,9 @@ use tokio_postgres::{Client, NoTls};
 use towpath_db::Database;
 use towpath_db::job::NewJob;
 use towpath_testkit::victim::Victim;
+use towpath_testkit::wait;
 
-use crate::towpath::{Place, WAIT_MAX};
+use crate::towpath::Place;
 
 /// How many jobs the long run takes; a nightly run asks for 100,000.
 const JOBS_VARIABLE: &str = "TOWPATH_TEST_CRASH_JOBS";
@@ -105,10 +106,10 @@ async fn killed_workers_and_a_killed_postgres_lose_no_job_and_end_none_twice() {
     assert!(lost > 0, "{deaths} deaths and no lease was lost: nothing was tested");
     for worker in &mut workers {
         worker.terminate();
-        assert_eq!(worker.wait_exit(WAIT_MAX).await.code(), Some(0), "{:?}", worker.lines());
+        assert_eq!(worker.wait_exit().await.code(), Some(0), "{:?}", worker.lines());
     }
     up.terminate();
-    up.wait_exit(WAIT_MAX).await;
+    up.wait_exit().await;
     place.until_empty().await;
 }
 
@@ -151,12 +152,12 @@ async fn a_stopped_worker_cannot_ack_what_another_has_done() {
     until(&client, history, "1 lost first, 2 succeeded second").await;
     drop((stopped, second));
     up.terminate();
-    up.wait_exit(WAIT_MAX).await;
+    up.wait_exit().await;
 }
 
 /// Everything up with open gates and quick retries.
 async fn open(place: &Place) -> Victim {
-    let up = Victim::spawn(place.command(&["up", "--dev"])).with_deadline(WAIT_MAX);
+    let up = Victim::spawn(place.command(&["up", "--dev"]));
     up.wait_for_line("towpath is ready").await;
     place.ok(&["config", "set", "queue.retry.backoff_base_sec", "1", "--why", "a short test"]);
     up
@@ -193,11 +194,7 @@ async fn unfinished(place: &Place) -> Option<i64> {
 }
 
 async fn until_finished(place: &Place) {
-    let deadline = Instant::now() + WAIT_MAX * 2;
-    while unfinished(place).await != Some(0) {
-        assert!(Instant::now() < deadline, "{:?} jobs never ended", unfinished(place).await);
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    wait::until("the end of every job", async || unfinished(place).await, |left| *left == Some(0)).await;
 }
 
 async fn runs(place: &Place) -> Vec<Run> {
@@ -217,14 +214,9 @@ async fn client(place: &Place) -> Option<Client> {
 
 /// Waits until a query answers this text.
 async fn until(client: &Client, sql: &str, wanted: &str) {
-    let deadline = Instant::now() + WAIT_MAX;
-    loop {
+    let look = async || -> Option<String> {
         let row = client.query_opt(&format!("select ({sql})::text"), &[]).await.unwrap();
-        let text: Option<String> = row.and_then(|row| row.get(0));
-        if text.as_deref() == Some(wanted) {
-            return;
-        }
-        assert!(Instant::now() < deadline, "{sql}: {text:?} never became {wanted}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+        row.and_then(|row| row.get(0))
+    };
+    wait::until(format!("{sql} = {wanted}"), look, |text| text.as_deref() == Some(wanted)).await;
 }

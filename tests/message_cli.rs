@@ -5,7 +5,6 @@ use towpath_testkit::provider::{Provider, TWILIO_ACCOUNT, TWILIO_SECRET};
 use towpath_testkit::victim::Victim;
 
 use crate::jobs_cli::Shell;
-use crate::towpath::WAIT_MAX;
 
 /// A worker on the shell's database: e-mail to the log, SMS to a double of Twilio.
 async fn worker(shell: &Shell, provider: &Provider) -> Victim {
@@ -21,7 +20,7 @@ async fn worker(shell: &Shell, provider: &Provider) -> Victim {
         ("TOWPATH_SMS_FROM", "+15005550006"),
         ("TOWPATH_TWILIO_URL", &provider.url()),
     ]);
-    let worker = Victim::spawn(command).with_deadline(WAIT_MAX);
+    let worker = Victim::spawn(command);
     worker.wait_for_line("towpath worker is running as").await;
     worker
 }

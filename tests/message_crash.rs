@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -15,9 +14,10 @@ use towpath_testkit::mail::MailServer;
 use towpath_testkit::provider::{Provider, RESEND_KEY, TWILIO_ACCOUNT, TWILIO_SECRET};
 use towpath_testkit::statement::{Answer, StatementGate};
 use towpath_testkit::victim::Victim;
+use towpath_testkit::wait;
 use towpath_worker::Maintenance;
 
-use crate::towpath::{PROGRAM, WAIT_MAX};
+use crate::towpath::PROGRAM;
 
 /// How often a worker is killed; a campaign asks for 200.
 const KILLS_VARIABLE: &str = "TOWPATH_TEST_MESSAGE_KILLS";
@@ -235,7 +235,7 @@ impl Place {
             format!("postgresql://postgres@{}/{}?sslmode=disable", self.gate.addr(), self.db.name());
         command.env("DATABASE_URL", address).env("TOWPATH_MESSAGE_TIMEOUT_SECONDS", "2");
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
-        let worker = Victim::spawn(command).with_deadline(WAIT_MAX);
+        let worker = Victim::spawn(command);
         worker.wait_for_line("towpath worker is running as").await;
         worker
     }
@@ -248,7 +248,7 @@ impl Place {
 
     /// Waits until the gate stands still, and notes at which statement.
     async fn stopped(&self) {
-        let statement = self.gate.stopped(WAIT_MAX).await.expect("the flow gets that far");
+        let statement = self.gate.stopped(wait::WAIT_MAX).await.expect("the flow gets that far");
         let name =
             statement.split(['.', '(']).find(|word| STATEMENTS.iter().any(|known| word.contains(known)));
         *self.stops.lock().unwrap().entry(name.unwrap_or(&statement).to_owned()).or_default() += 1;
@@ -269,8 +269,7 @@ impl Place {
     /// Lets a worker live until every process has ended; a person gives up what is held.
     async fn finish(&self) {
         let worker = self.worker().await;
-        let deadline = Instant::now() + WAIT_MAX * 2;
-        loop {
+        wait::until_true("the end of every process", async || {
             let held =
                 "select coalesce(jsonb_agg(process_id), '[]') from towpath.process where state = 'held'";
             let held: Vec<ProcessId> = serde_json::from_value(self.db.json(held).await).unwrap();
@@ -278,13 +277,10 @@ impl Place {
                 let by = Attribution { actor: "ann", reason: "nobody knows" };
                 self.admin.process_resolve(process_id, "gave_up", by).await.unwrap();
             }
-            let open = self.db.text("select count(*) from towpath.process where finished_at is null").await;
-            if open == "0" {
-                break;
-            }
-            assert!(Instant::now() < deadline, "{open} processes never ended: {:?}", worker.lines());
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+            self.db.text("select count(*) from towpath.process where finished_at is null").await == "0"
+        })
+        .await;
+        drop(worker);
         self.maintenance.cancel();
     }
 

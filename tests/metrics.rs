@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use towpath_testkit::TestDb;
 use towpath_testkit::victim::Victim;
+use towpath_testkit::wait;
 
-use crate::towpath::{Place, WAIT_MAX};
+use crate::towpath::Place;
 
 /// The text of `/metrics` at an address.
 async fn scrape(address: &str, token: Option<&str>) -> Option<String> {
@@ -34,15 +34,8 @@ fn value(text: &str, name: &str, labels: &[&str]) -> f64 {
 
 /// Waits until the numbers at an address are as they should be, and answers them.
 async fn until(address: &str, token: Option<&str>, right: impl Fn(&str) -> bool) -> String {
-    let deadline = Instant::now() + WAIT_MAX;
-    loop {
-        let text = scrape(address, token).await.unwrap_or_default();
-        if right(&text) {
-            return text;
-        }
-        assert!(Instant::now() < deadline, "the numbers never were right:\n{text}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    let look = async || scrape(address, token).await.unwrap_or_default();
+    wait::until("right numbers", look, |text| right(text)).await
 }
 
 fn root() -> PathBuf {
@@ -103,7 +96,7 @@ async fn numbers_move_when_jobs_run() {
         assert!(known.contains(name.as_str()), "{name} is exported and towpath metrics does not know it");
     }
     up.terminate();
-    up.wait_exit(WAIT_MAX).await;
+    up.wait_exit().await;
 }
 
 /// O05: a role without the HTTP server has an address of its own for its numbers, behind a token; a
@@ -126,7 +119,7 @@ async fn a_role_alone_has_numbers_too() {
         assert!(text.contains(&format!("# TYPE {name} ")), "{role}:\n{text}");
         assert_eq!(place.get("/metrics").await, 401, "{role} without the token");
         running.terminate();
-        running.wait_exit(WAIT_MAX).await;
+        running.wait_exit().await;
     }
     let mut public = place.command(&["work", "--metrics-listen", "0.0.0.0:0"]);
     let refused = public.env("DATABASE_URL", db.url()).output().unwrap();

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use towpath_testkit::victim::Victim;
 
-use crate::towpath::{PROGRAM, Place, WAIT_MAX};
+use crate::towpath::{PROGRAM, Place};
 
 /// Starts the program under a mask that takes nothing, or little, away.
 async fn start(place: &Place, umask: &str, arguments: &str) -> Victim {
@@ -15,7 +15,7 @@ async fn start(place: &Place, umask: &str, arguments: &str) -> Victim {
     let script = format!("umask {umask} && exec \"$0\" {arguments}");
     command.args(["-c", &script, PROGRAM]).current_dir(&place.dir).env_remove("DATABASE_URL");
     command.env("TOWPATH_LISTEN", format!("127.0.0.1:{}", place.port));
-    let victim = Victim::spawn(command).with_deadline(WAIT_MAX);
+    let victim = Victim::spawn(command);
     victim.wait_for_line("towpath is ready").await;
     victim
 }
@@ -75,7 +75,7 @@ async fn what_a_server_writes_is_closed_to_others() {
         }
         let mut server = start(&place, umask, "serve").await;
         server.terminate();
-        server.wait_exit(WAIT_MAX).await;
+        server.wait_exit().await;
         assert!(place.data().join("streams/checkpoint").exists());
         assert_eq!(open_to_others(&place), Vec::<String>::new(), "umask {umask}, after its end");
     }

@@ -1,11 +1,9 @@
 //! `towpath process new`: what it writes installs, passes its own test, and runs to its end.
 
-use std::time::{Duration, Instant};
-
 use towpath_testkit::TestDb;
 use towpath_testkit::victim::Victim;
 
-use crate::towpath::{Place, WAIT_MAX, words};
+use crate::towpath::{Place, words};
 
 /// The SQL that psql would send: what starts with a backslash is for psql itself.
 fn statements(place: &Place, file: &str) -> String {
@@ -30,7 +28,7 @@ async fn a_generated_process_runs_to_its_terminal_fact() {
     let mut command = place.command(&["work"]);
     command.env("DATABASE_URL", db.url());
     let mut worker = Victim::spawn(command);
-    wait_until_succeeded(&db, started["process_id"].as_str().unwrap(), &worker).await;
+    wait_until_succeeded(&db, started["process_id"].as_str().unwrap()).await;
     assert_eq!(db.text("select result_ref from billing.send_invoice_task_succeeded").await, "done:order:7");
     worker.kill().await;
 
@@ -65,7 +63,7 @@ async fn a_generated_message_is_sent() {
         command.env("DATABASE_URL", db.url());
         let mut worker = Victim::spawn(command);
         let process = started["process_id"].as_str().unwrap();
-        wait_until_succeeded(&db, process, &worker).await;
+        wait_until_succeeded(&db, process).await;
         assert_eq!(db.text("select result_ref from shop.tell_task_succeeded").await, "log");
         let facts = "select string_agg(fact, ' ' order by fact_no) from towpath.process_fact";
         assert_eq!(
@@ -76,13 +74,9 @@ async fn a_generated_message_is_sent() {
     }
 }
 
-async fn wait_until_succeeded(db: &TestDb, process: &str, worker: &Victim) {
+async fn wait_until_succeeded(db: &TestDb, process: &str) {
     let state = format!("select state from towpath.process where process_id = '{process}'");
-    let deadline = Instant::now() + WAIT_MAX;
-    while db.text(&state).await != "succeeded" {
-        assert!(Instant::now() < deadline, "{}: {:?}", db.text(&state).await, worker.lines());
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    db.until(&state, "succeeded").await;
 }
 
 /// P11: with a kind of one's own the attempt has handlers around it.

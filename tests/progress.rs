@@ -1,23 +1,17 @@
 //! Progress of what takes longer than a second: for people at a terminal, never for scripts.
 
 use std::process::Stdio;
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::jobs_cli::Shell;
 use crate::terminal::Terminal;
-use crate::towpath::WAIT_MAX;
 
 /// Waits until so many commands of the shell stand before our lock.
 async fn until_waiting(shell: &Shell, count: usize) {
     let sql = "select count(*) from pg_stat_activity \
                where datname = current_database() and cardinality(pg_blocking_pids(pid)) > 0";
-    let deadline = Instant::now() + WAIT_MAX;
-    while shell.db.text(sql).await != count.to_string() {
-        assert!(Instant::now() < deadline, "{count} commands never waited");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    shell.db.until(sql, &count.to_string()).await;
 }
 
 /// O04: a bulk cancel that stands still for a second shows how far it is on a terminal, and takes it

@@ -1,7 +1,5 @@
 //! What a server on a public address demands.
 
-use std::time::Duration;
-
 use towpath_testkit::victim::Victim;
 
 use crate::towpath::Place;
@@ -25,7 +23,7 @@ async fn a_public_address_needs_a_key() {
     place.ok(&["--token", token.trim(), "stream", "--project", "shop", "create", "a"]);
     place.ok(&["project", "rotate", "shop", "--kid", "k2"]);
     server.terminate();
-    server.wait_exit(Duration::from_secs(60)).await;
+    server.wait_exit().await;
 }
 
 /// O03: a dashboard on a public address does not start with a password that can be guessed.

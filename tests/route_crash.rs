@@ -3,18 +3,17 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{TcpListener, TcpStream};
 use tokio_postgres::{Client, NoTls};
 use towpath_testkit::TestDb;
+use towpath_testkit::receiver::Receiver;
 use towpath_testkit::victim::Victim;
+use towpath_testkit::wait::{self, until_some, until_true};
 
-use crate::towpath::{Place, WAIT_MAX};
+use crate::towpath::Place;
 
 /// Where a role can die: before and after every call whose effect is in the database, and between
 /// sending a webhook and saying so.
@@ -87,21 +86,22 @@ fn the_checker_sees_bad_fates() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_role_killed_at_every_fail_point_loses_and_repeats_nothing() {
     let (place, db) = (Place::new(), TestDb::open().await);
-    let receiver = Receiver::start().await;
+    let receiver = Receiver::content().await;
     prepare(&db, &receiver.url()).await;
     let beside = role(&place, &db, None);
     let mut events = 0;
     for point in FAIL_POINTS {
         for time in ["1", "3"] {
             let mut victim = role(&place, &db, Some(&format!("{point}:{time}")));
-            let deadline = Instant::now() + WAIT_MAX;
             // The one beside it takes its share; go on until the victim got to its point.
-            while victim.is_running() {
-                assert!(Instant::now() < deadline, "never came to {point}: {:?}", victim.lines());
-                events += emit(&db, 5).await;
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-            let status = victim.wait_exit(WAIT_MAX).await;
+            until_true(format!("the victim's death at {point}"), async || {
+                if victim.is_running() {
+                    events += emit(&db, 5).await;
+                }
+                !victim.is_running()
+            })
+            .await;
+            let status = victim.wait_exit().await;
             assert_eq!(status.signal(), Some(9), "{point}: {:?}", victim.lines());
         }
     }
@@ -120,7 +120,7 @@ async fn a_role_killed_at_every_fail_point_loses_and_repeats_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_role_killed_while_it_appends_repeats_nothing() {
     let (place, db) = (Place::new(), TestDb::open().await);
-    let server = Victim::spawn(place.command(&["serve"])).with_deadline(WAIT_MAX);
+    let server = Victim::spawn(place.command(&["serve"]));
     server.wait_for_line("towpath is ready").await;
     for call in [
         r#"fn_route_put('orders', 'stream', '{"stream": "orders"}', 'd')"#,
@@ -132,7 +132,7 @@ async fn a_role_killed_while_it_appends_repeats_nothing() {
     for point in ["stream.before_append", "stream.between:1", "stream.between:7", "stream.after_append"] {
         let mut victim = role(&place, &db, Some(point));
         events += emit(&db, 10).await;
-        let status = victim.wait_exit(WAIT_MAX).await;
+        let status = victim.wait_exit().await;
         assert_eq!(status.signal(), Some(9), "{point}: {:?}", victim.lines());
         // Its lease runs out at once.
         db.advance(Duration::from_secs(31)).await;
@@ -140,11 +140,7 @@ async fn a_role_killed_while_it_appends_repeats_nothing() {
     let last = role(&place, &db, None);
     let left =
         "select count(*) || ' ' || (select count(*) from towpath.route_attempt) from towpath.stream_delivery";
-    let deadline = Instant::now() + WAIT_MAX;
-    while db.text(left).await != format!("0 {events}") {
-        assert!(Instant::now() < deadline, "{} of {events}: {:?}", db.text(left).await, last.lines());
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    db.until(left, &format!("0 {events}")).await;
     let url = format!("http://127.0.0.1:{}/v1/stream/orders", place.port);
     let read: serde_json::Value = reqwest::get(url).await.unwrap().json().await.unwrap();
     let positions: Vec<i64> =
@@ -160,7 +156,7 @@ async fn a_role_killed_while_it_appends_repeats_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn postgres_killed_during_a_pass_loses_and_repeats_nothing() {
     let place = Place::new();
-    let up = Victim::spawn(place.command(&["up", "--dev"])).with_deadline(WAIT_MAX);
+    let up = Victim::spawn(place.command(&["up", "--dev"]));
     up.wait_for_line("towpath is ready").await;
     let client = connect(&place).await;
     let put = r#"select towpath.fn_route_put('jobs', 'job', '{"job_kind": "k"}', 'd')"#;
@@ -177,29 +173,19 @@ async fn postgres_killed_during_a_pass_loses_and_repeats_nothing() {
         events += 100;
         let waits = "select exists (select 1 from pg_locks l join pg_class c on c.oid = l.relation \
                      where not l.granted and c.relname like $1 || '%')::text";
-        let deadline = Instant::now() + WAIT_MAX;
-        while client.query_one(waits, &[&table]).await.unwrap().get::<_, String>(0) != "true" {
-            assert!(Instant::now() < deadline, "no pass came to {table}");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let look = async || client.query_one(waits, &[&table]).await.unwrap().get::<_, String>(0) == "true";
+        until_true(format!("a pass that comes to {table}"), look).await;
         let postmaster = place.postmaster().unwrap();
         kill(Pid::from_raw(postmaster), Signal::SIGQUIT).unwrap();
         place.until_other_postmaster(postmaster).await;
     }
-    let deadline = Instant::now() + WAIT_MAX * 2;
     let counted = "select count(*) || ' ' || count(distinct source_ref) from towpath.job";
     let wanted = format!("{events} {events}");
-    loop {
-        let told = match try_connect(&place).await {
-            Some(client) => client.query_one(counted, &[]).await.map(|row| row.get::<_, String>(0)).ok(),
-            None => None,
-        };
-        if told.as_ref() == Some(&wanted) {
-            break;
-        }
-        assert!(Instant::now() < deadline, "{told:?} never became {wanted}: {:?}", up.lines());
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    let look = async || -> Option<String> {
+        let row = try_connect(&place).await?.query_one(counted, &[]).await;
+        row.map(|row| row.get(0)).ok()
+    };
+    wait::until("one job for every event", look, |counted| counted.as_ref() == Some(&wanted)).await;
     let verify = "select (towpath.fn_event_verify(true) ->> 'passed')";
     let passed: String = connect(&place).await.query_one(verify, &[]).await.unwrap().get(0);
     assert_eq!(passed, "true");
@@ -219,8 +205,7 @@ async fn prepare(db: &TestDb, url: &str) {
         "fn_route_mode_set('hook', 'live', 'tester', 'a test')".to_owned(),
         "fn_route_worker_put('default', 3, 0)".to_owned(),
     ] {
-        let answer = db.json(&format!("towpath.{call}")).await;
-        assert_eq!(answer["ok"], true, "{call}: {answer}");
+        db.call(&call).await;
     }
 }
 
@@ -232,7 +217,7 @@ fn role(place: &Place, db: &TestDb, fail_point: Option<&str>) -> Victim {
     if let Some(point) = fail_point {
         command.env("TOWPATH_TEST_FAIL_POINT", point);
     }
-    Victim::spawn(command).with_deadline(WAIT_MAX)
+    Victim::spawn(command)
 }
 
 async fn emit(db: &TestDb, count: i64) -> i64 {
@@ -244,14 +229,13 @@ async fn emit(db: &TestDb, count: i64) -> i64 {
 /// The fate of every event, once nothing is under way any more.
 async fn all_delivered(db: &TestDb, receiver: &Receiver, events: i64) -> BTreeMap<String, Fate> {
     let left = "select (select count(*) from towpath.job) || ' ' || (select count(*) from towpath.delivery)";
-    let deadline = Instant::now() + WAIT_MAX * 2;
-    while db.text(left).await != format!("{events} 0") {
-        assert!(Instant::now() < deadline, "{} of {events} jobs and deliveries", db.text(left).await);
+    let look = async || {
         // Leases of the dead run out at once.
         db.advance(Duration::from_secs(20)).await;
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    let arrived = receiver.arrived.lock().unwrap().clone();
+        db.text(left).await
+    };
+    wait::until("every job and every delivery", look, |left| *left == format!("{events} 0")).await;
+    let arrived = receiver.arrived();
     let rows = db
         .client()
         .await
@@ -268,22 +252,15 @@ async fn all_delivered(db: &TestDb, receiver: &Receiver, events: i64) -> BTreeMa
     let fate = |row: &tokio_postgres::Row| {
         let event: String = row.get(0);
         let id = format!("wh_{}_", event.replace('-', ""));
-        let mine = arrived.iter().filter(|(webhook, _)| webhook.starts_with(&id));
-        let webhooks = mine.map(|(_, body)| body.clone()).collect();
+        let mine = arrived.iter().filter(|webhook| webhook.header("webhook-id").starts_with(&id));
+        let webhooks = mine.map(|webhook| String::from_utf8(webhook.body.to_vec()).unwrap()).collect();
         (event, Fate { jobs: row.get(1), webhooks, lost: row.get(2) })
     };
     rows.iter().map(fate).collect()
 }
 
 async fn connect(place: &Place) -> Client {
-    let deadline = Instant::now() + WAIT_MAX;
-    loop {
-        if let Some(client) = try_connect(place).await {
-            return client;
-        }
-        assert!(Instant::now() < deadline, "PostgreSQL does not come back");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    until_some("a connection to PostgreSQL", async || try_connect(place).await).await
 }
 
 async fn try_connect(place: &Place) -> Option<Client> {
@@ -291,54 +268,4 @@ async fn try_connect(place: &Place) -> Option<Client> {
     let (client, connection) = tokio_postgres::connect(url.trim(), NoTls).await.ok()?;
     tokio::spawn(connection);
     Some(client)
-}
-
-/// A receiver that is content with everything and remembers it: webhook id and body.
-struct Receiver {
-    port: u16,
-    arrived: Arc<Mutex<Vec<(String, String)>>>,
-}
-
-impl Receiver {
-    async fn start() -> Receiver {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let arrived = Arc::new(Mutex::new(vec![]));
-        let all = arrived.clone();
-        tokio::spawn(async move {
-            while let Ok((socket, _)) = listener.accept().await {
-                tokio::spawn(answer(socket, all.clone()));
-            }
-        });
-        Receiver { port, arrived }
-    }
-
-    fn url(&self) -> String {
-        format!("http://127.0.0.1:{}/hook", self.port)
-    }
-}
-
-/// Reads requests off one connection until it ends.
-async fn answer(socket: TcpStream, arrived: Arc<Mutex<Vec<(String, String)>>>) -> Option<()> {
-    let mut socket = BufReader::new(socket);
-    loop {
-        let (mut id, mut length, mut line) = (String::new(), 0, String::new());
-        loop {
-            line.clear();
-            if socket.read_line(&mut line).await.ok()? == 0 {
-                return None;
-            }
-            let (name, value) = line.trim().split_once(": ").unwrap_or_default();
-            match name.to_ascii_lowercase().as_str() {
-                "webhook-id" => id = value.to_owned(),
-                "content-length" => length = value.parse().ok()?,
-                _ if line == "\r\n" => break,
-                _ => {}
-            }
-        }
-        let mut body = vec![0; length];
-        socket.read_exact(&mut body).await.ok()?;
-        arrived.lock().unwrap().push((id, String::from_utf8(body).ok()?));
-        socket.get_mut().write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.ok()?;
-    }
 }

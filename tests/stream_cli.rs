@@ -1,7 +1,5 @@
 //! `towpath stream …` against a running server.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 use towpath_testkit::victim::Victim;
 
@@ -39,5 +37,5 @@ async fn retention_is_set_shown_and_lifted() {
     let words = String::from_utf8_lossy(&missing.stderr).into_owned();
     assert!(!missing.status.success() && words.contains("404"), "{words}");
     server.terminate();
-    server.wait_exit(Duration::from_secs(60)).await;
+    server.wait_exit().await;
 }

@@ -3,11 +3,11 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use towpath_testkit::victim::Victim;
+use towpath_testkit::wait::{until_some, until_true};
 
-use crate::towpath::{PROGRAM, Place, WAIT_MAX};
+use crate::towpath::{PROGRAM, Place};
 
 const DISK_MIB: usize = 24;
 const FILLER_MIB: usize = 8;
@@ -65,19 +65,19 @@ async fn a_server_starts_on_a_full_disk_and_serves_reads() {
     server.kill().await;
 
     // A start gives back what the last run had prepared. Sooner or later nothing at all fits.
-    let deadline = Instant::now() + WAIT_MAX;
     let mut fillers = vec!["filler".to_owned()];
-    let server = loop {
+    let server = until_some("a start without any room", async || {
         fillers.push(format!("more-{}", fillers.len()));
         fill(&small.data().join(&fillers[fillers.len() - 1]));
         let mut server = small.serve().await;
         assert_eq!(small.stored().await, acknowledged, "everything can be read");
         if server.lines().iter().any(|line| line.contains("cannot write")) {
-            break server;
+            return Some(server);
         }
-        assert!(Instant::now() < deadline, "there is always room");
         server.kill().await;
-    };
+        None
+    })
+    .await;
     let refused = small.append(acknowledged).await;
     assert_eq!(refused.status(), 507);
     assert!(refused.text().await.unwrap().contains("free some space"));
@@ -126,7 +126,7 @@ impl Small {
         let script = format!("cd '{}' && exec \"$0\" serve --data data", self.place.dir.display());
         command.args(["sh", "-c", &script, PROGRAM]);
         command.env_remove("DATABASE_URL").env("TOWPATH_LISTEN", format!("127.0.0.1:{}", self.place.port));
-        let server = Victim::spawn(command).with_deadline(WAIT_MAX);
+        let server = Victim::spawn(command);
         server.wait_for_line("towpath is ready").await;
         server
     }
@@ -142,11 +142,7 @@ impl Small {
     }
 
     async fn append_when_there_is_room(&self, number: usize) {
-        let deadline = Instant::now() + WAIT_MAX;
-        while self.append(number).await.status() != 204 {
-            assert!(Instant::now() < deadline, "there is room, and appends are still refused");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        until_true("an append, as there is room", async || self.append(number).await.status() == 204).await;
     }
 
     /// Reads the whole stream, page by page, and answers how many appends it holds, in order.

@@ -1,13 +1,13 @@
 //! The limits of streams, set as an operator sets them, met as a client meets them.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use reqwest::Method;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use towpath_testkit::victim::Victim;
 
-use crate::towpath::{Place, WAIT_MAX};
+use crate::towpath::Place;
 
 /// S06: every limit has a setting that counts and an answer that names it: 413, 429, 503. The fourth, 507, is
 /// in `stream_disk`.
@@ -50,15 +50,14 @@ async fn every_setting_has_its_answer() {
     assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("retry-after"), "{refused}");
     assert!(refused.contains("too many connections"), "{refused}");
     server.terminate();
-    server.wait_exit(Duration::from_secs(60)).await;
+    server.wait_exit().await;
 }
 
 /// Holds connections until one is turned away, and answers what that one heard.
 async fn crowd(place: &Place) -> String {
-    let deadline = Instant::now() + WAIT_MAX;
     let mut held = vec![];
     loop {
-        assert!(Instant::now() < deadline && held.len() < 100, "{} connections are open", held.len());
+        assert!(held.len() < 100, "{} connections are open", held.len());
         let mut one = TcpStream::connect(("127.0.0.1", place.port)).await.unwrap();
         let mut heard = String::new();
         // One that is let in hears nothing until it asks.

@@ -2,20 +2,21 @@
 //! were given; a new one in its file is used without a restart.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use reqwest::{Client, Method};
 use serde_json::{Value, json};
 use towpath_testkit::TestDb;
 use towpath_testkit::victim::Victim;
+use towpath_testkit::wait::until_true;
 
-use crate::towpath::{Place, WAIT_MAX, words};
+use crate::towpath::{Place, words};
 
 /// A stream server whose project `shop` takes tokens only.
 async fn guarded() -> (Place, Victim) {
     let place = Place::new();
     place.ok(&["project", "add", "shop", "--kid", "first"]);
-    let server = Victim::spawn(place.command(&["serve"])).with_deadline(WAIT_MAX);
+    let server = Victim::spawn(place.command(&["serve"]));
     server.wait_for_line("ready at").await;
     (place, server)
 }
@@ -41,14 +42,6 @@ fn rotated(place: &Place) -> String {
     place.ok(&["project", "rotate", "shop", "--kid", "second"]);
     place.ok(&["project", "revoke", "shop", "first"]);
     token(place, "second", "write")
-}
-
-async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
-    let deadline = Instant::now() + WAIT_MAX;
-    while !is_so().await {
-        assert!(Instant::now() < deadline, "{what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
 
 fn route(place: &Place, db: &TestDb) -> std::process::Command {
@@ -81,30 +74,30 @@ async fn the_route_role_shows_its_token() {
 
     let mut command = route(&place, &db);
     command.env("TOWPATH_URL", &url);
-    let mut role = Victim::spawn(command).with_deadline(WAIT_MAX);
+    let mut role = Victim::spawn(command);
     emit().await;
-    until("it was not refused", refused).await;
+    until_true("it was not refused", refused).await;
     assert_eq!(waiting().await, "1", "lag, no loss");
     let shown = place.command(&["routes", "show", "orders"]).env("DATABASE_URL", db.url()).output().unwrap();
     let shown = words(&shown);
     assert!(shown.contains("401") && shown.contains("token_file"), "the route says why: {shown}");
     role.terminate();
-    role.wait_exit(WAIT_MAX).await;
+    role.wait_exit().await;
 
     let first = token(&there, "first", "write");
     let file = write(&place, &format!("# for the shop\nshop {first}\n"));
     let mut command = route(&place, &db);
     command.env("TOWPATH_URL", &url).env("TOWPATH_TOKEN_FILE", &file);
-    let mut role = Victim::spawn(command).with_deadline(WAIT_MAX);
+    let mut role = Victim::spawn(command);
     db.advance(Duration::from_secs(61)).await;
-    until("the event does not arrive", async || waiting().await == "0").await;
+    until_true("the event does not arrive", async || waiting().await == "0").await;
 
     let second = rotated(&there);
     emit().await;
-    until("a revoked token still opens", refused).await;
+    until_true("a revoked token still opens", refused).await;
     emit().await;
     write(&place, &format!("other x.y.z\n{second}\n"));
-    until("the new token is not used", async || {
+    until_true("the new token is not used", async || {
         db.advance(Duration::from_secs(61)).await;
         db.text("select count(*) from towpath.route_attempt").await == "3" && waiting().await == "0"
     })
@@ -114,7 +107,7 @@ async fn the_route_role_shows_its_token() {
     let positions: Vec<&Value> = events.iter().map(|event| &event["data"]["position"]).collect();
     assert_eq!(positions, [1, 2, 3]);
     role.terminate();
-    role.wait_exit(WAIT_MAX).await;
+    role.wait_exit().await;
     let log = role.lines().join("\n");
     assert!(!log.contains(&first) && !log.contains(&second), "a token was printed");
     server.terminate();
@@ -150,7 +143,7 @@ async fn sessions_on_another_server_show_their_token() {
     let serve = ["serve", "--sessions-url", &sessions_url, "--circuit-breaker-recovery-ms", "200"];
     let mut command = place.command(&serve);
     command.env("TOWPATH_SESSIONS_TOKEN_FILE", &file);
-    let mut server = Victim::spawn(command).with_deadline(WAIT_MAX);
+    let mut server = Victim::spawn(command);
     server.wait_for_line("ready at").await;
     let (http, base) = (client(), format!("http://127.0.0.1:{}/v1/app", place.port));
     let put = http.put(format!("{base}/stream/room")).header("content-type", "application/json");
@@ -171,7 +164,7 @@ async fn sessions_on_another_server_show_their_token() {
 
     let first = token(&there, "first", "write");
     write(&place, &format!("app {first}\n"));
-    until("the token is not used", async || subscribe().await.status() == 200).await;
+    until_true("the token is not used", async || subscribe().await.status() == 200).await;
     assert_eq!(publish(0).await, "0");
     let second = rotated(&there);
     assert_eq!(publish(1).await, "1", "the key was revoked");
@@ -181,9 +174,9 @@ async fn sessions_on_another_server_show_their_token() {
         let url = format!("{there_url}/app/session:{session}");
         http.get(url).bearer_auth(&second).send().await.unwrap().json().await.unwrap_or_default()
     };
-    until("the session misses something", async || values().await == json!([0, 1, 2])).await;
+    until_true("the session misses something", async || values().await == json!([0, 1, 2])).await;
     server.terminate();
-    server.wait_exit(WAIT_MAX).await;
+    server.wait_exit().await;
     let log = server.lines().join("\n");
     assert!(!log.contains(&first) && !log.contains(&second), "a token was printed");
     guard.terminate();

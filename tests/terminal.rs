@@ -5,12 +5,10 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 use nix::pty::{Winsize, openpty};
 use nix::sys::termios::{Termios, tcgetattr};
-
-use crate::towpath::WAIT_MAX;
+use towpath_testkit::wait;
 
 const ROWS: u16 = 40;
 const COLUMNS: u16 = 120;
@@ -60,32 +58,17 @@ impl Terminal {
     }
 
     pub(crate) async fn wait_for(&self, words: &str) {
-        let deadline = Instant::now() + WAIT_MAX;
-        while !self.screen().contains(words) {
-            assert!(Instant::now() < deadline, "{words} never came: {}", self.screen());
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        wait::until(words, async || self.screen(), |screen| screen.contains(words)).await;
     }
 
     pub(crate) async fn wait_exit(&mut self) -> ExitStatus {
-        let deadline = Instant::now() + WAIT_MAX;
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
-            assert!(Instant::now() < deadline, "it did not end: {:?}", self.text());
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        wait::until_some("the end of the program", async || self.child.try_wait().unwrap()).await
     }
 
     /// The first screen is back, the cursor too, and keys mean what they meant.
     pub(crate) async fn is_as_before(&self) {
-        let deadline = Instant::now() + WAIT_MAX;
-        while !self.text().contains("\x1b[?1049l") {
-            assert!(Instant::now() < deadline, "the screen was not given back: {:?}", self.text());
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        let text = self.text();
+        let look = async || self.text();
+        let text = wait::until("the first screen", look, |text| text.contains("\x1b[?1049l")).await;
         assert!(text.rfind("\x1b[?1049l") > text.rfind("\x1b[?1049h"), "{text:?}");
         assert!(text.rfind("\x1b[?25h") > text.rfind("\x1b[?25l"), "{text:?}");
         let now = tcgetattr(&self.inside).unwrap();

@@ -1,14 +1,13 @@
 //! `towpath top` on a terminal: it draws, it quits, and it leaves the terminal as it was.
 
-use std::time::{Duration, Instant};
-
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use towpath_testkit::victim::Victim;
+use towpath_testkit::wait;
 
 use crate::terminal::Terminal;
-use crate::towpath::{Place, WAIT_MAX, words};
+use crate::towpath::{Place, words};
 
 /// O01, O04: the overview page and `towpath top` judge the same figures: same words, same order.
 #[tokio::test]
@@ -24,19 +23,13 @@ async fn top_and_the_overview_say_the_same() {
     assert_eq!(told, ["1 job kind is paused", "closed gates: event.delivery.enabled"]);
     // The page counts beside its answer, and shows what it counted last.
     let url = format!("http://127.0.0.1:{}/ui", place.port);
-    let deadline = Instant::now() + WAIT_MAX;
-    loop {
-        let page = reqwest::get(&url).await.unwrap().text().await.unwrap();
-        let at: Vec<_> = told.iter().map(|text| page.find(&format!(">{text}</a>"))).collect();
-        if at.iter().all(Option::is_some) {
-            assert!(at.is_sorted(), "{page}");
-            break;
-        }
-        assert!(Instant::now() < deadline, "{told:?} are not all in {page}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    let places = |page: &str| told.iter().map(|text| page.find(&format!(">{text}</a>"))).collect::<Vec<_>>();
+    let look = async || reqwest::get(&url).await.unwrap().text().await.unwrap();
+    let is_there = |page: &String| places(page).iter().all(Option::is_some);
+    let page = wait::until(format!("{told:?} on the page"), look, is_there).await;
+    assert!(places(&page).is_sorted(), "{page}");
     up.terminate();
-    up.wait_exit(WAIT_MAX).await;
+    up.wait_exit().await;
 }
 
 /// O04: it draws what is there, turns pages, and whatever ends it, the terminal is as before.
@@ -82,5 +75,5 @@ async fn top_draws_and_gives_the_terminal_back() {
     assert_eq!(piped.status.code(), Some(1));
     assert!(words(&piped).contains("towpath top --once --json"), "{}", words(&piped));
     up.terminate();
-    up.wait_exit(WAIT_MAX).await;
+    up.wait_exit().await;
 }

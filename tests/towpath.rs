@@ -4,15 +4,13 @@ use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::{Duration, Instant};
 
 use towpath_testkit::database::scratch;
 use towpath_testkit::victim::Victim;
+use towpath_testkit::wait;
 
 /// The program under test.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_towpath");
-/// Longer than anything here takes on a busy machine.
-pub(crate) const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// A directory with nothing in it, and a free port: what a new user has.
 pub(crate) struct Place {
@@ -81,11 +79,8 @@ impl Place {
 
     /// Waits until a request is answered with this status.
     pub(crate) async fn until(&self, path: &str, status: u16) {
-        let deadline = Instant::now() + WAIT_MAX;
-        while self.get(path).await != status {
-            assert!(Instant::now() < deadline, "{path} never answered {status}");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        let look = async || self.get(path).await;
+        wait::until(format!("{path} = {status}"), look, |answered| *answered == status).await;
     }
 
     /// The postmaster that runs in this place.
@@ -98,11 +93,8 @@ impl Place {
 
     /// Waits until a postmaster other than this one runs in this place.
     pub(crate) async fn until_other_postmaster(&self, old: i32) {
-        let deadline = Instant::now() + WAIT_MAX;
-        while self.postmaster().is_none_or(|pid| pid == old) {
-            assert!(Instant::now() < deadline, "no new postmaster after {old}");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        let look = async || self.postmaster();
+        wait::until("a new postmaster", look, |pid| pid.is_some_and(|pid| pid != old)).await;
     }
 
     /// Processes whose command line or working directory mentions this place.
@@ -122,11 +114,7 @@ impl Place {
 
     /// Waits until nothing of this place runs any more.
     pub(crate) async fn until_empty(&self) {
-        let deadline = Instant::now() + WAIT_MAX;
-        while !self.processes().is_empty() {
-            assert!(Instant::now() < deadline, "left behind: {:?}", self.processes());
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        wait::until("the end of every process here", async || self.processes(), Vec::is_empty).await;
     }
 }
 

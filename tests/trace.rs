@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value;
@@ -12,8 +11,9 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpListener;
 use towpath_testkit::victim::Victim;
+use towpath_testkit::wait::until_some;
 
-use crate::towpath::{Place, WAIT_MAX};
+use crate::towpath::Place;
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const SPAN: &str = "b7ad6b7169203331";
@@ -46,16 +46,8 @@ impl Collector {
 
     /// Waits for a span.
     async fn until(&self, what: &str, right: impl Fn(&Span) -> bool) -> Span {
-        let deadline = Instant::now() + WAIT_MAX;
-        loop {
-            let found = self.spans.lock().unwrap().iter().find(|span| right(span)).cloned();
-            if let Some(span) = found {
-                return span;
-            }
-            let names: Vec<_> = self.spans.lock().unwrap().iter().map(|span| span.name.clone()).collect();
-            assert!(Instant::now() < deadline, "no span {what} among {names:?}");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        let find = async || self.spans.lock().unwrap().iter().find(|span| right(span)).cloned();
+        until_some(format!("a span {what}"), find).await
     }
 }
 
@@ -151,5 +143,5 @@ async fn a_trace_leads_from_the_request_to_the_run() {
     assert_eq!(job["job_id"], elsewhere["jobs"][0]["job_id"]);
     assert!(job["traceparent"].as_str().unwrap().starts_with(&format!("00-{TRACE}-")), "{job}");
     up.terminate();
-    up.wait_exit(WAIT_MAX).await;
+    up.wait_exit().await;
 }

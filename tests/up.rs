@@ -6,8 +6,9 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio_postgres::NoTls;
+use towpath_testkit::wait;
 
-use crate::towpath::{Place, WAIT_MAX, words};
+use crate::towpath::{Place, words};
 
 fn sigkill(pid: i32) {
     kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
@@ -21,7 +22,7 @@ async fn a_clean_directory_reaches_ready_and_ctrl_c_leaves_nothing_behind() {
     assert_eq!(place.get("/health").await, 200);
     assert_eq!(place.get("/nothing").await, 404);
     up.interrupt();
-    assert_eq!(up.wait_exit(WAIT_MAX).await.code(), Some(0));
+    assert_eq!(up.wait_exit().await.code(), Some(0));
     place.until_empty().await;
 }
 
@@ -36,7 +37,7 @@ async fn a_second_signal_ends_it_at_once() {
     up.terminate();
     up.wait_for_line("shutting down").await;
     up.terminate();
-    assert_eq!(up.wait_exit(WAIT_MAX).await.code(), Some(130));
+    assert_eq!(up.wait_exit().await.code(), Some(130));
     place.until_empty().await;
 }
 
@@ -72,7 +73,7 @@ async fn ten_kills_in_a_row_and_every_next_start_is_healthy() {
         .find(|line| line.starts_with("FAIL") || (line.starts_with("WARN") && !line.contains("disk")));
     assert!(wrong.is_none() && told.contains("unchanged since it was installed"), "{}", words(&doctor));
     up.terminate();
-    up.wait_exit(WAIT_MAX).await;
+    up.wait_exit().await;
     place.until_empty().await;
 }
 
@@ -89,7 +90,7 @@ async fn a_killed_postgres_is_started_again() {
     }
     up.wait_for_line("restarting it").await;
     up.terminate();
-    assert_eq!(up.wait_exit(WAIT_MAX).await.code(), Some(0));
+    assert_eq!(up.wait_exit().await.code(), Some(0));
     place.until_empty().await;
 }
 
@@ -107,7 +108,7 @@ async fn a_second_up_is_refused_and_commands_share_the_first() {
     );
     assert!(place.ok(&["migrate", "--check"]).contains("up to date"));
     assert!(place.ok(&["db", "stop"]).contains(&up.pid().to_string()));
-    assert_eq!(up.wait_exit(WAIT_MAX).await.code(), Some(0));
+    assert_eq!(up.wait_exit().await.code(), Some(0));
     assert!(place.ok(&["db", "stop"]).contains("nothing is running"));
 }
 
@@ -133,7 +134,7 @@ async fn a_kill_during_the_first_start_does_not_spoil_the_directory() {
         .await;
         let mut up = place.up().await;
         up.terminate();
-        assert_eq!(up.wait_exit(WAIT_MAX).await.code(), Some(0));
+        assert_eq!(up.wait_exit().await.code(), Some(0));
         place.until_empty().await;
     }
 }
@@ -151,11 +152,11 @@ async fn a_directory_that_only_root_may_enter_is_handled() {
     let real = place.data().join("postgres").canonicalize().unwrap();
     assert!(real.starts_with("/var/lib/towpath"), "{}", real.display());
     up.terminate();
-    up.wait_exit(WAIT_MAX).await;
+    up.wait_exit().await;
     // The second start finds the link.
     let mut up = place.up().await;
     up.terminate();
-    up.wait_exit(WAIT_MAX).await;
+    up.wait_exit().await;
     std::fs::remove_dir_all(real.parent().unwrap()).unwrap();
 }
 
@@ -171,7 +172,7 @@ async fn an_ordinary_user_can_run_it() {
     up.wait_for_line("towpath is ready").await;
     assert_eq!(place.get("/ready").await, 200);
     up.interrupt();
-    assert_eq!(up.wait_exit(WAIT_MAX).await.code(), Some(0));
+    assert_eq!(up.wait_exit().await.code(), Some(0));
     place.until_empty().await;
 }
 
@@ -185,7 +186,7 @@ async fn a_very_long_path_is_handled() {
     let mut up = place.up().await;
     assert!(place.ok(&["gate", "list"]).contains("queue.worker.enabled"));
     up.terminate();
-    assert_eq!(up.wait_exit(WAIT_MAX).await.code(), Some(0));
+    assert_eq!(up.wait_exit().await.code(), Some(0));
     std::fs::remove_dir_all(root).unwrap();
 }
 
@@ -206,7 +207,7 @@ async fn the_loopback_port_needs_the_password() {
     assert!(tokio_postgres::connect(&without, NoTls).await.is_err());
     assert!(!up.lines().iter().any(|line| line.contains(&password)), "the password was printed");
     up.terminate();
-    up.wait_exit(WAIT_MAX).await;
+    up.wait_exit().await;
 }
 
 /// P10: on the private PostgreSQL each program works under a login of its own, and nobody stays connected as a
@@ -227,16 +228,12 @@ async fn every_program_has_a_login_of_its_own() {
         "select coalesce(string_agg(distinct usename, ' ' order by usename), '') from pg_stat_activity
                    where application_name = 'towpath'";
     let expected = "towpath_maintainer_login towpath_router_login towpath_server_login towpath_worker_login";
-    let deadline = std::time::Instant::now() + WAIT_MAX;
-    loop {
-        let worked: i64 = admin.query_one(done, &[]).await.unwrap().get(0);
-        let seen: String = admin.query_one(logins, &[]).await.unwrap().get(0);
-        if worked == 2 && seen == expected {
-            break;
-        }
-        assert!(std::time::Instant::now() < deadline, "{worked} of 2 done, connected are: {seen}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let look = async || -> (i64, String) {
+        let worked = admin.query_one(done, &[]).await.unwrap().get(0);
+        (worked, admin.query_one(logins, &[]).await.unwrap().get(0))
+    };
+    let is_right = |(worked, seen): &(i64, String)| *worked == 2 && *seen == expected;
+    wait::until("two jobs done and every role connected", look, is_right).await;
     for (login, forbidden) in [
         ("towpath_worker_login", "select towpath.fn_delivery_claim('w')"),
         ("towpath_router_login", "select towpath.fn_job_claim('towpath')"),
@@ -254,7 +251,7 @@ async fn every_program_has_a_login_of_its_own() {
         }
     }
     up.terminate();
-    up.wait_exit(WAIT_MAX).await;
+    up.wait_exit().await;
 }
 
 /// Gates start closed; `--dev` opens them, says so, and leaves a trace.
@@ -271,7 +268,7 @@ async fn dev_opens_the_gates_and_says_so() {
     assert!(history.contains("tester") && history.contains("a test"), "{history}");
     assert!(history.contains("towpath up --dev"), "{history}");
     up.terminate();
-    up.wait_exit(WAIT_MAX).await;
+    up.wait_exit().await;
 }
 
 /// While a request is under way, the first signal lets it finish.
@@ -297,6 +294,6 @@ async fn requests_in_flight_finish_after_the_first_signal() {
         stream.read_to_end(&mut rest).await.map(|_| rest)
     });
     assert!(ended.await.is_ok(), "an idle half-request must not hold the drain for ever");
-    assert_eq!(up.wait_exit(WAIT_MAX).await.code(), Some(0));
+    assert_eq!(up.wait_exit().await.code(), Some(0));
     place.until_empty().await;
 }

@@ -1,7 +1,5 @@
 //! Reading events over HTTP: what the token's consumer subscribed, and nothing else (R05).
 
-use std::time::{Duration, Instant};
-
 use serde_json::{Value, json};
 use towpath_db::event::{EventActorSpec, EventSubscriptionSpec, NewEvent};
 use towpath_db::{Attribution, GateMove};
@@ -112,10 +110,7 @@ async fn a_read_waits_for_events() {
     let emitting = async {
         // Until the server listens; the answer must not come before the event does.
         let listens = "select count(*) from pg_stat_activity where query ~ 'listen towpath_event'";
-        let deadline = Instant::now() + Duration::from_secs(30);
-        while api.db.text(&format!("{listens} and datname = '{}'", api.db.name())).await == "0" {
-            assert!(Instant::now() < deadline, "nobody listens");
-        }
+        api.db.until(&format!("{listens} and datname = current_database()"), "1").await;
         api.emit("theirs").await;
         api.emit("mine").await;
     };

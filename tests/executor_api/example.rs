@@ -2,15 +2,15 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use towpath_db::job::NewJob;
 use towpath_testkit::victim::Victim;
+use towpath_testkit::wait;
 
 use super::Api;
 use super::meddler::Meddler;
-use crate::towpath::{WAIT_MAX, words};
+use crate::towpath::words;
 
 /// Works through good and bad jobs, lives visibly, and stops cleanly on a signal.
 async fn works(interpreter: &str, program: &Path) {
@@ -25,7 +25,7 @@ async fn works(interpreter: &str, program: &Path) {
     }
     enqueue(&api, json!({"fail": true})).await;
     let ended = "select count(*) from towpath.job_queue where state in ('succeeded', 'dead_letter')";
-    wait_for(&api, ended, "6", &worker).await;
+    wait_for(&api, ended, "6").await;
     worker.wait_for_line("done resize {\"n\"").await;
     assert_eq!(api.db.text("select count(*) from towpath.job_queue where state = 'succeeded'").await, "5");
     let error = api.db.text("select final_error from towpath.job_dead_letter").await;
@@ -34,7 +34,7 @@ async fn works(interpreter: &str, program: &Path) {
     assert!(owner.starts_with("py/") && owner.contains(&format!("-{}@", worker.pid())), "{owner}");
     assert_eq!(api.db.text("select executor_name from towpath.queue_heartbeat").await, "py");
     worker.terminate();
-    assert_eq!(worker.wait_exit(WAIT_MAX).await.code(), Some(0), "{:?}", worker.lines());
+    assert_eq!(worker.wait_exit().await.code(), Some(0), "{:?}", worker.lines());
 }
 
 async fn enqueue(api: &Api, payload: Value) {
@@ -65,7 +65,7 @@ async fn survives(interpreter: &str, program: &Path) {
     command.env("LEASE_SECONDS", "1").env("ACK_SECONDS", "60");
     let mut worker = Victim::spawn(command);
     let states = "select string_agg(left(state, 1), '' order by payload_json ->> 'n') from towpath.job_queue";
-    wait_for(&api, states, "scccscs", &worker).await;
+    wait_for(&api, states, "scccscs").await;
     let claimed = &meddler.calls("claim")[0].1["jobs"];
     assert_eq!(claimed.as_array().unwrap().len(), 7, "one claim takes them all");
     assert!(meddler.calls("ack").is_empty(), "acknowledged together");
@@ -79,7 +79,7 @@ async fn survives(interpreter: &str, program: &Path) {
     worker.terminate();
     worker.wait_for_line("stopping").await;
     meddler.let_go();
-    assert_eq!(worker.wait_exit(WAIT_MAX).await.code(), Some(0), "{:?}", worker.lines());
+    assert_eq!(worker.wait_exit().await.code(), Some(0), "{:?}", worker.lines());
     assert_eq!(
         api.db.text(states).await,
         "scccscssq",
@@ -87,12 +87,8 @@ async fn survives(interpreter: &str, program: &Path) {
     );
 }
 
-async fn wait_for(api: &Api, sql: &str, prefix: &str, worker: &Victim) {
-    let deadline = Instant::now() + WAIT_MAX;
-    while !api.db.text(sql).await.starts_with(prefix) {
-        assert!(Instant::now() < deadline, "{}: {:?}", api.db.text(sql).await, worker.lines());
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+async fn wait_for(api: &Api, sql: &str, prefix: &str) {
+    wait::until(prefix, async || api.db.text(sql).await, |text| text.starts_with(prefix)).await;
 }
 
 /// The directory of the examples.

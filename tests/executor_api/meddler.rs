@@ -17,8 +17,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use towpath_db::{Attribution, Database};
-
-use crate::towpath::WAIT_MAX;
+use towpath_testkit::wait::within;
 
 /// The running meddler. Ends with the value.
 pub(crate) struct Meddler {
@@ -67,10 +66,7 @@ impl Meddler {
     /// Waits until a job is held back.
     pub(crate) async fn wait_held(&self) {
         let mut hold = self.inner.hold.subscribe();
-        tokio::time::timeout(WAIT_MAX, hold.wait_for(|hold| hold.0))
-            .await
-            .expect("a job is held back")
-            .unwrap();
+        within("a job that is held back", hold.wait_for(|hold| hold.0)).await.unwrap();
     }
 
     pub(crate) fn let_go(&self) {
@@ -128,12 +124,12 @@ impl Inner {
         if verb == "progress" && payload["extend_fails"] == true {
             let mut extends = self.extends.subscribe();
             let later = extends.wait_for(|(refused, passed)| *refused > 0 && *passed > 0);
-            tokio::time::timeout(WAIT_MAX, later).await.expect("the keeper goes on").unwrap();
+            within("an extend that passes again", later).await.unwrap();
         }
         if verb == "progress" && payload["hold"] == true {
             let mut hold = self.hold.subscribe();
             self.hold.send_modify(|hold| hold.0 = true);
-            tokio::time::timeout(WAIT_MAX, hold.wait_for(|hold| hold.1)).await.expect("it may go").unwrap();
+            within("the end of the hold", hold.wait_for(|hold| hold.1)).await.unwrap();
         }
         payload
     }

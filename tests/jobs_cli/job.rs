@@ -10,7 +10,6 @@ use towpath_db::{Attribution, GateMove};
 use towpath_testkit::victim::Victim;
 
 use super::{Shell, says};
-use crate::towpath::WAIT_MAX;
 
 /// Q04: every field reaches the job, and a key makes one job.
 #[tokio::test]
@@ -259,7 +258,7 @@ async fn watch_follows_a_job_to_its_end() {
     watching.wait_for_line("in_progress, 30 %: warming up").await;
     claimed.lease.ack(&shell.database).await.unwrap();
     watching.wait_for_line("succeeded").await;
-    assert_eq!(watching.wait_exit(WAIT_MAX).await.code(), Some(0));
+    assert_eq!(watching.wait_exit().await.code(), Some(0));
     let bad = shell.dead("mail", "address is unknown").await;
     let lines = shell.code(4, &["--json", "job", "watch", &bad]);
     let last: Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();

@@ -1,13 +1,12 @@
 //! Every page answers, and its actions do what the command line does (O03).
 
-use std::time::{Duration, Instant};
-
 use reqwest::Response;
 use reqwest::header::{CONTENT_SECURITY_POLICY, LOCATION};
 use serde_json::json;
 use towpath_db::event::NewEvent;
 use towpath_db::job_read::JobFilter;
 use towpath_model::job_state::JobState;
+use towpath_testkit::wait::{self, within};
 
 use crate::place::{PAGES, Place};
 
@@ -142,12 +141,12 @@ async fn a_bulk_action_is_previewed_and_then_done() {
     assert_eq!(place.database.job_list(&left, 1000, None).await.unwrap().jobs.len(), 450);
     let begun = place.post("/ui/jobs/bulk", &[("do", "cancel"), ("kind", "drop"), ("sure", "yes")]).await;
     let page = begun.headers()[LOCATION].to_str().unwrap().to_owned();
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !place.text(&page).await.contains("finished") {
-        assert!(Instant::now() < deadline, "the bulk action never finished");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    assert!(place.text(&page).await.contains("300 done"));
+    let ended = wait::until(
+        "the end of the bulk action",
+        async || place.text(&page).await,
+        |text| text.contains("finished"),
+    );
+    assert!(ended.await.contains("300 done"));
     assert_eq!(place.database.job_list(&left, 1000, None).await.unwrap().jobs.len(), 150);
 }
 
@@ -209,10 +208,9 @@ async fn an_open_page_hears_of_changes() {
             heard.push_str(&String::from_utf8_lossy(&live.chunk().await.unwrap().expect("it goes on")));
         }
     };
-    let patience = Duration::from_secs(60);
-    tokio::time::timeout(patience, read(&mut live, &mut heard, "gates")).await.unwrap();
+    within("news of gates", read(&mut live, &mut heard, "gates")).await;
     heard.clear();
     place.enqueue("mail", json!({})).await;
-    tokio::time::timeout(patience, read(&mut live, &mut heard, "jobs")).await.unwrap();
+    within("news of jobs", read(&mut live, &mut heard, "jobs")).await;
     assert!(!heard.contains("gates"), "{heard}");
 }

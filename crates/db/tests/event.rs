@@ -6,22 +6,17 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use towpath_testkit::TestDb;
 
-/// The answer of one public function, written without its schema.
-async fn call(db: &TestDb, function: &str) -> Value {
-    db.json(&format!("towpath.{function}")).await
-}
-
 /// E01: insert-only for every role, the owner and the superuser among them, by every name of the table, and
 /// with the triggers of the session switched off.
 #[tokio::test]
 async fn the_outbox_is_insert_only_for_everybody() {
     let db = TestDb::open().await;
-    assert_eq!(call(&db, "fn_event_emit('orders', 'created')").await["ok"], true);
-    call(&db, "fn_event_sequence()").await;
+    db.call("fn_event_emit('orders', 'created')").await;
+    db.call("fn_event_sequence()").await;
     // A partition that was made later has the triggers too.
     db.advance(Duration::from_secs(30 * 86_400)).await;
-    call(&db, "fn_event_partition_tick()").await;
-    assert_eq!(call(&db, "fn_event_emit('orders', 'created')").await["ok"], true);
+    db.call("fn_event_partition_tick()").await;
+    db.call("fn_event_emit('orders', 'created')").await;
     let newest = db.text("select max(tableoid::regclass::text) from towpath.event_outbox").await;
     for role in [
         "postgres",
@@ -74,7 +69,7 @@ async fn bad_events_are_refused() {
         ("fn_event_emit('d', 't', p_event_id => gen_random_uuid())", "invalid"),
         ("fn_event_emit('towpath', 'warning')", "not_authorised"),
     ] {
-        assert_eq!(call(&db, event).await["error"], word, "{event}");
+        assert_eq!(db.ask(event).await["error"], word, "{event}");
     }
     let owner = db.client_as("towpath_owner").await;
     let denied = [
@@ -97,11 +92,11 @@ async fn bad_events_are_refused() {
             for depth in 0..6 {
                 payload = if depth % 2 == 0 { json!({"a": payload}) } else { json!({"b": [0, payload]}) };
             }
-            let answer = call(&db, &format!("fn_event_emit('d', 't', p_payload => '{payload}')")).await;
+            let answer = db.ask(&format!("fn_event_emit('d', 't', p_payload => '{payload}')")).await;
             assert_eq!(answer["error"], "invalid", "{payload}");
             assert!(answer["detail"].as_str().unwrap().contains(&spelled), "{answer}");
             let row = json!([{"event_domain": "d", "event_type": "t", "payload": payload}]);
-            assert_eq!(call(&db, &format!("fn_event_emit_many('{row}')")).await["refused"], 1, "{row}");
+            assert_eq!(db.ask(&format!("fn_event_emit_many('{row}')")).await["refused"], 1, "{row}");
             let insert = format!(
                 "insert into towpath.event_outbox (event_id, event_domain, event_type, actor, payload) \
                  values (towpath._uuid7(0), 'd', 't', 'x', '{payload}')"
@@ -112,7 +107,7 @@ async fn bad_events_are_refused() {
     }
     assert_eq!(db.text("select count(*) from towpath.event_outbox").await, "0");
     let near = r#"fn_event_emit('d', 't', p_payload => '{"tokens": 1, "a": "password: x", "body_ref": 2}')"#;
-    assert_eq!(call(&db, near).await["ok"], true, "only the keys themselves");
+    assert_eq!(db.ask(near).await["ok"], true, "only the keys themselves");
 }
 
 /// E03: emitting notifies nobody; a sequencer's pass notifies once, with the last position.
@@ -131,12 +126,12 @@ async fn one_notification_per_pass() {
     });
     listener.batch_execute("listen towpath_event").await.unwrap();
     for _ in 0..3 {
-        call(&db, "fn_event_emit('d', 't')").await;
+        db.call("fn_event_emit('d', 't')").await;
     }
-    call(&db, "fn_event_sequence()").await;
-    call(&db, "fn_event_sequence()").await;
-    call(&db, "fn_event_emit('d', 't')").await;
-    call(&db, "fn_event_sequence()").await;
+    db.call("fn_event_sequence()").await;
+    db.call("fn_event_sequence()").await;
+    db.call("fn_event_emit('d', 't')").await;
+    db.call("fn_event_sequence()").await;
     // A notification is handed over before the answer to the next statement.
     listener.batch_execute("select 1").await.unwrap();
     drop(listener);
@@ -150,7 +145,7 @@ async fn a_rolled_back_event_never_was() {
     let client = db.client().await;
     client.batch_execute("begin; select towpath.fn_event_emit('d', 'gone'); rollback").await.unwrap();
     client.batch_execute("begin; select towpath.fn_event_emit('d', 'kept'); commit").await.unwrap();
-    assert_eq!(call(&db, "fn_event_sequence()").await["numbered"], 1);
+    assert_eq!(db.ask("fn_event_sequence()").await["numbered"], 1);
     assert_eq!(db.text("select event_type from towpath.event_outbox").await, "kept");
 }
 
@@ -162,13 +157,13 @@ async fn a_late_commit_is_not_skipped_and_holds_nobody_up() {
     let (slow, quick) = (db.rival().await, db.rival().await);
     slow.run("begin; select towpath.fn_event_emit('d', 'late')").await;
     quick.run("select towpath.fn_event_emit('d', 'early')").await;
-    assert_eq!(call(&db, "fn_event_sequence()").await["numbered"], 1, "the open transaction delays nobody");
+    assert_eq!(db.ask("fn_event_sequence()").await["numbered"], 1, "the open transaction delays nobody");
     let naive = "select max(created_at) from towpath.event_outbox";
     let cursor = db.text(naive).await;
     slow.run("commit").await;
     let after_naive = format!("select count(*) from towpath.event_outbox where created_at > '{cursor}'");
     assert_eq!(db.text(&after_naive).await, "0", "the control must lose it");
-    assert_eq!(call(&db, "fn_event_sequence()").await["numbered"], 1);
+    assert_eq!(db.ask("fn_event_sequence()").await["numbered"], 1);
     let order = "select string_agg(o.event_type, ',' order by p.position) \
                  from towpath.event_position p join towpath.event_outbox o using (event_id)";
     assert_eq!(db.text(order).await, "early,late");
@@ -221,7 +216,7 @@ async fn numbering_survives_a_race() {
     for sequencer in sequencers {
         sequencer.await.unwrap();
     }
-    while call(&db, "fn_event_sequence()").await["numbered"] != 0 {}
+    while db.ask("fn_event_sequence()").await["numbered"] != 0 {}
     let rows = db
         .client()
         .await
@@ -254,10 +249,10 @@ async fn the_most_specific_row_decides() {
         for (row, &state) in rows.iter().zip(&states).filter(|(_, state)| **state > 0) {
             let mute = state == 2;
             let put = format!("fn_event_subscription_put('role:a', 'd', {row}, p_mute => {mute})");
-            assert_eq!(call(&db, &put).await["ok"], true);
+            db.call(&put).await;
         }
         let event = r#"'{"event_domain": "d", "event_type": "t", "event_stream": "s"}'"#;
-        let answer = call(&db, &format!("fn_resolve_recipients({event})")).await;
+        let answer = db.ask(&format!("fn_resolve_recipients({event})")).await;
         match states.iter().position(|&state| state > 0) {
             Some(first) if states[first] == 1 => {
                 assert_eq!(answer["step"], steps[first], "{states:?}");
@@ -278,7 +273,7 @@ async fn recipients_have_a_known_prefix() {
     let db = TestDb::open().await;
     for bad in ["x", "role:", "rol:a", "role: a", "MOT"] {
         let put = format!("fn_event_subscription_put('{bad}', 'd')");
-        assert_eq!(call(&db, &put).await["error"], "invalid", "{bad}");
+        assert_eq!(db.ask(&put).await["error"], "invalid", "{bad}");
     }
     let owner = db.client_as("towpath_owner").await;
     let insert = "insert into towpath.event_subscription (recipient_ref, event_domain, registered_by) values ('mot:x', 'd', 't')";
@@ -290,20 +285,20 @@ async fn recipients_have_a_known_prefix() {
 #[tokio::test]
 async fn resolution_can_be_switched_off() {
     let db = TestDb::open().await;
-    call(&db, "fn_event_subscription_put('role:a', 'd')").await;
-    call(&db, "fn_gate_set('queue.subscription_resolution.enabled', false, 'tester', 'a test')").await;
-    let answer = call(&db, r#"fn_resolve_recipients('{"event_domain": "d", "event_type": "t"}')"#).await;
+    db.call("fn_event_subscription_put('role:a', 'd')").await;
+    db.call("fn_gate_set('queue.subscription_resolution.enabled', false, 'tester', 'a test')").await;
+    let answer = db.ask(r#"fn_resolve_recipients('{"event_domain": "d", "event_type": "t"}')"#).await;
     assert_eq!((&answer["broadcast"], &answer["resolution_enabled"]), (&json!(true), &json!(false)));
-    call(&db, r#"fn_route_put('r', 'job', '{"job_kind": "k"}')"#).await;
+    db.call(r#"fn_route_put('r', 'job', '{"job_kind": "k"}')"#).await;
     let shown = "select v.broadcast_events_24h || ' ' || v.subscription_resolution_enabled || ' ' || \
                  (select sum(b.broadcast_events_24h) from towpath.v_subscription_broadcast_used b) || ' ' || \
                  (select count(*) from towpath.job) from towpath.v_queue_health v";
     for (mode, wanted) in [("off", "1 false 1 0"), ("live", "2 false 2 1")] {
-        call(&db, &format!("fn_route_mode_set('r', '{mode}', 'tester', 'a test')")).await;
-        call(&db, "fn_event_emit('d', 't')").await;
-        call(&db, "fn_event_sequence()").await;
-        call(&db, "fn_route_worker_run('default')").await;
-        call(&db, "fn_event_counter_fold()").await;
+        db.call(&format!("fn_route_mode_set('r', '{mode}', 'tester', 'a test')")).await;
+        db.call("fn_event_emit('d', 't')").await;
+        db.call("fn_event_sequence()").await;
+        db.call("fn_route_worker_run('default')").await;
+        db.call("fn_event_counter_fold()").await;
         assert_eq!(db.text(shown).await, wanted, "{mode}");
     }
 }
@@ -312,25 +307,25 @@ async fn resolution_can_be_switched_off() {
 #[tokio::test]
 async fn broadcast_warns_once() {
     let db = TestDb::open().await;
-    call(&db, "fn_event_subscription_put('role:a', 'good')").await;
+    db.call("fn_event_subscription_put('role:a', 'good')").await;
     let emit = async |domain: &str, count: u32| {
         let many = format!(
             "fn_event_emit_many((select jsonb_agg(jsonb_build_object('event_domain', '{domain}', 'event_type', 't')) \
              from generate_series(1, {count})))"
         );
-        assert_eq!(call(&db, &many).await["emitted"], count);
-        call(&db, "fn_event_sequence()").await;
-        call(&db, "fn_event_counter_fold()").await;
+        assert_eq!(db.ask(&many).await["emitted"], count);
+        db.call("fn_event_sequence()").await;
+        db.call("fn_event_counter_fold()").await;
     };
     emit("good", 100).await;
     emit("nobody", 5).await;
-    assert_eq!(call(&db, "fn_event_broadcast_check()").await["warned"], false, "below five per cent");
+    assert_eq!(db.ask("fn_event_broadcast_check()").await["warned"], false, "below five per cent");
     emit("nobody", 30).await;
-    let first = call(&db, "fn_event_broadcast_check()").await;
+    let first = db.ask("fn_event_broadcast_check()").await;
     assert_eq!(first["warned"], true, "{first}");
-    call(&db, "fn_event_sequence()").await;
-    call(&db, "fn_event_counter_fold()").await;
-    let again = call(&db, "fn_event_broadcast_check()").await;
+    db.call("fn_event_sequence()").await;
+    db.call("fn_event_counter_fold()").await;
+    let again = db.ask("fn_event_broadcast_check()").await;
     assert_eq!((&again["warned"], &again["events"]), (&json!(false), &first["events"]), "{again}");
 }
 
@@ -340,33 +335,33 @@ async fn broadcast_warns_once() {
 #[tokio::test]
 async fn broadcasts_count_each_event_once() {
     let db = TestDb::open().await;
-    call(&db, "fn_event_subscription_put('role:a', 'heard', p_scope_filter => '{\"vip\": true}')").await;
-    call(&db, "fn_event_subscription_put('role:a', 'muted', p_mute => true)").await;
-    call(&db, "fn_route_worker_put('second')").await;
-    call(&db, r#"fn_route_put('r', 'job', '{"job_kind": "k"}')"#).await;
+    db.call("fn_event_subscription_put('role:a', 'heard', p_scope_filter => '{\"vip\": true}')").await;
+    db.call("fn_event_subscription_put('role:a', 'muted', p_mute => true)").await;
+    db.call("fn_route_worker_put('second')").await;
+    db.call(r#"fn_route_put('r', 'job', '{"job_kind": "k"}')"#).await;
     let emit = "fn_event_emit_many((select jsonb_agg(jsonb_build_object('event_domain', d, 'event_type', 't', \
                 'payload', jsonb_build_object('vip', n % 2 = 0))) \
                 from unnest(array['heard', 'muted', 'nobody']) d, generate_series(1, 100) n))";
-    assert_eq!(call(&db, emit).await["emitted"], 300);
-    call(&db, "fn_event_sequence()").await;
+    assert_eq!(db.ask(emit).await["emitted"], 300);
+    db.call("fn_event_sequence()").await;
     let route_both = async || {
         for worker in ["default", "second"] {
-            while call(&db, &format!("fn_route_worker_run('{worker}', 1000)")).await["more"] == true {}
+            while db.ask(&format!("fn_route_worker_run('{worker}', 1000)")).await["more"] == true {}
         }
     };
     route_both().await;
-    while call(&db, "fn_event_counter_fold(70)").await["more"] == true {}
-    call(&db, "fn_route_mode_set('r', 'dry_run', 'tester', 'a test')").await;
+    while db.ask("fn_event_counter_fold(70)").await["more"] == true {}
+    db.call("fn_route_mode_set('r', 'dry_run', 'tester', 'a test')").await;
     for worker in ["default", "second"] {
-        call(&db, &format!("fn_route_worker_put('{worker}', 1, 0)")).await;
+        db.call(&format!("fn_route_worker_put('{worker}', 1, 0)")).await;
     }
     route_both().await;
     assert_eq!(db.text("select count(*) from towpath.route_attempt where decision = 'dry_run'").await, "300");
-    call(&db, "fn_event_counter_fold()").await;
+    db.call("fn_event_counter_fold()").await;
     let used = "select string_agg(format('%s %s/%s', event_domain, broadcast_events_24h, events_24h), ', ' \
                 order by event_domain) from towpath.v_subscription_broadcast_used";
     assert_eq!(db.text(used).await, "heard 50/100, muted 100/100, nobody 100/100");
-    let check = call(&db, "fn_event_broadcast_check()").await;
+    let check = db.ask("fn_event_broadcast_check()").await;
     assert_eq!(
         (&check["warned"], &check["broadcasts"], &check["events"]),
         (&json!(true), &json!(250), &json!(300))

@@ -2,12 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
 use towpath_testkit::TestDb;
-
-async fn call(db: &TestDb, function: &str) -> Value {
-    db.json(&format!("towpath.{function}")).await
-}
 
 /// A database with a live route to jobs and one to a webhook, and two events that went through both.
 async fn working() -> TestDb {
@@ -23,14 +18,14 @@ async fn working() -> TestDb {
         "fn_event_sequence()",
         "fn_route_worker_run('default')",
     ] {
-        assert_eq!(call(&db, put).await["ok"], true, "{put}");
+        db.call(put).await;
     }
     db
 }
 
 /// The checks that fail.
 async fn failing(db: &TestDb) -> Vec<String> {
-    let verified = call(db, "fn_event_verify(true)").await;
+    let verified = db.ask("fn_event_verify(true)").await;
     let checks = verified["checks"].as_array().unwrap();
     let failing = checks.iter().filter(|check| check["ok"] == false);
     failing.map(|check| check["check"].as_str().unwrap()[..2].to_owned()).collect()
@@ -64,19 +59,19 @@ async fn gaps_and_duplicates_are_found() {
 #[tokio::test]
 async fn an_event_nobody_numbers_is_found() {
     let db = working().await;
-    call(&db, "fn_event_emit('d', 't')").await;
+    db.call("fn_event_emit('d', 't')").await;
     assert!(failing(&db).await.is_empty(), "not yet");
     db.advance(Duration::from_secs(61)).await;
     assert_eq!(failing(&db).await, ["W5"]);
-    call(&db, "fn_event_sequence()").await;
+    db.call("fn_event_sequence()").await;
     assert!(failing(&db).await.is_empty());
 }
 
 #[tokio::test]
 async fn an_event_without_a_decision_is_found() {
     let db = working().await;
-    call(&db, "fn_event_emit('d', 't')").await;
-    call(&db, "fn_event_sequence()").await;
+    db.call("fn_event_emit('d', 't')").await;
+    db.call("fn_event_sequence()").await;
     assert!(failing(&db).await.is_empty(), "a lag is not a loss");
     db.execute("update towpath.route_cursor_mark set position = 3").await;
     assert_eq!(failing(&db).await, ["W6"]);
@@ -92,10 +87,7 @@ async fn a_double_delivery_is_found() {
 #[tokio::test]
 async fn a_stuck_letter_and_a_dead_sender_are_found() {
     let db = working().await;
-    assert_eq!(
-        call(&db, "fn_delivery_claim('sender', 1, 60)").await["deliveries"].as_array().unwrap().len(),
-        1
-    );
+    assert_eq!(db.ask("fn_delivery_claim('sender', 1, 60)").await["deliveries"].as_array().unwrap().len(), 1);
     db.advance(Duration::from_secs(100)).await;
     assert!(failing(&db).await.is_empty(), "its lease has only just ended");
     db.advance(Duration::from_secs(60)).await;
@@ -120,7 +112,7 @@ async fn deliveries_to_streams_are_counted_and_a_dead_sender_of_them_is_found() 
         "fn_event_sequence()",
         "fn_route_worker_run('default')",
     ] {
-        assert_eq!(call(&db, put).await["ok"], true, "{put}");
+        db.call(put).await;
     }
     // Three webhooks from the route `h`, one append from `s`.
     let waiting = "select (select deliveries_waiting from towpath.v_event_health) || ' ' || \
@@ -128,7 +120,7 @@ async fn deliveries_to_streams_are_counted_and_a_dead_sender_of_them_is_found() 
                    (select deliveries_waiting from towpath.v_route_health where route_name = 's')";
     assert_eq!(db.text(waiting).await, "4 4 1");
     let event = db.text("select event_id from towpath.event_position order by position desc limit 1").await;
-    let shown = call(&db, &format!("fn_event_show('{event}')")).await;
+    let shown = db.ask(&format!("fn_event_show('{event}')")).await;
     let routes: Vec<&str> = shown["deliveries"]["waiting"]
         .as_array()
         .unwrap()
@@ -138,13 +130,13 @@ async fn deliveries_to_streams_are_counted_and_a_dead_sender_of_them_is_found() 
     assert_eq!(routes.len(), 2, "{shown}");
     assert!(routes.contains(&"s") && routes.contains(&"h"), "{routes:?}");
     let text = async || {
-        let verified = call(&db, "fn_event_verify()").await;
+        let verified = db.ask("fn_event_verify()").await;
         let checks = verified["checks"].as_array().unwrap();
         let lag = checks.iter().find(|check| check["check"] == "W9_lag").unwrap();
         lag["text"].as_str().unwrap().to_owned()
     };
     assert!(text().await.contains("4 deliveries are waiting"), "{}", text().await);
-    assert_eq!(call(&db, "fn_stream_delivery_claim('sender')").await["streams"].as_array().unwrap().len(), 1);
+    assert_eq!(db.ask("fn_stream_delivery_claim('sender')").await["streams"].as_array().unwrap().len(), 1);
     let leased = "select deliveries_waiting || ' ' || deliveries_leased from towpath.v_event_health";
     assert_eq!(db.text(leased).await, "3 1");
     db.advance(Duration::from_secs(60)).await;
@@ -152,10 +144,10 @@ async fn deliveries_to_streams_are_counted_and_a_dead_sender_of_them_is_found() 
     db.advance(Duration::from_secs(60)).await;
     assert_eq!(failing(&db).await, ["W9"]);
     assert!(text().await.contains("1 with a lease that expired"), "{}", text().await);
-    let again = call(&db, "fn_stream_delivery_claim('another')").await;
+    let again = db.ask("fn_stream_delivery_claim('another')").await;
     let number = &again["streams"][0]["route_stream_no"];
     let end = format!("fn_stream_delivery_end({number}, 'another', 2, 1)");
-    assert_eq!(call(&db, &end).await["appended"], 1);
+    assert_eq!(db.ask(&end).await["appended"], 1);
     assert!(failing(&db).await.is_empty());
     assert_eq!(db.text(waiting).await, "3 3 0");
 }

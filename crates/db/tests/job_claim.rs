@@ -5,8 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use towpath_db::Error;
 use towpath_db::job::{Claim, LeaseOwner, Listener, NewJob};
-
-use crate::queue_place::{EXECUTOR, LEASE, Queue, SECOND};
+use towpath_testkit::queue::{EXECUTOR, LEASE, Queue, SECOND};
 
 /// Q07: highest priority first, then oldest due; nothing before its time.
 #[tokio::test]

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use towpath_db::job::{Failure, NewJob};
-
-use crate::queue_place::{LEASE, Queue, SECOND};
+use towpath_testkit::queue::{LEASE, Queue, SECOND};
 
 const HOUR: SignedDuration = SignedDuration::from_hours(1);
 

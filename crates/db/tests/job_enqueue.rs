@@ -5,9 +5,8 @@ use serde_json::json;
 use towpath_db::Error;
 use towpath_db::job::{self, NewJob};
 use towpath_testkit::TestDb;
+use towpath_testkit::queue::Queue;
 use towpath_testkit::race::all_at_once;
-
-use crate::queue_place::Queue;
 
 /// Q04: every parameter arrives in `job_queue`.
 #[tokio::test]

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use towpath_db::job::{AfterFailure, FailedAttempt, Failure, NewJob};
-
-use crate::queue_place::{LEASE, Queue, SECOND};
+use towpath_testkit::queue::{LEASE, Queue, SECOND};
 
 /// Q10: the delays are those of the contract to the second: base * 2^min(attempts - 1, 10).
 #[tokio::test]

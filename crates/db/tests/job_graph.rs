@@ -6,8 +6,7 @@ use serde_json::{Value, json};
 use towpath_db::Error;
 use towpath_db::job::{Failure, Lease};
 use towpath_model::id::JobId;
-
-use crate::queue_place::Queue;
+use towpath_testkit::queue::Queue;
 
 /// An emitted graph: the names of its nodes and their jobs.
 struct Graph {

@@ -3,8 +3,9 @@
 use fastrand::Rng;
 use serde_json::Value;
 use tokio_postgres::Client;
+use towpath_testkit::queue::{EXECUTOR, Queue, SECOND};
 
-use crate::queue_place::{EXECUTOR, Queue, SECOND, seed};
+use crate::seed::seed;
 
 async fn tick(queue: &Queue) -> Value {
     let answer = queue.db.json("towpath.fn_job_lane_tick()").await;

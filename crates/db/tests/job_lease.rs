@@ -6,8 +6,7 @@ use serde_json::json;
 use towpath_db::Error;
 use towpath_db::job::{FailedAttempt, Failure, Lease, LeaseOwner, NewJob, Progress};
 use towpath_model::job::{Attempt, JobId};
-
-use crate::queue_place::{LEASE, Queue, SECOND};
+use towpath_testkit::queue::{LEASE, Queue, SECOND};
 
 /// Q08: a worker that sleeps past its lease cannot finish a job that has a new owner.
 #[tokio::test]

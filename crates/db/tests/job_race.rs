@@ -6,9 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use towpath_db::job::{Claim, LeaseOwner, NewJob};
+use towpath_testkit::queue::{EXECUTOR, Queue};
 use towpath_testkit::race::all_at_once;
-
-use crate::queue_place::{EXECUTOR, Queue};
 
 /// Q07: eight claimers on 100,000 jobs get every one of them, and none twice.
 #[tokio::test(flavor = "multi_thread")]

@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use jiff::{SignedDuration, Timestamp};
 use towpath_db::job::{Failure, Lease, Listener, NewJob};
 use towpath_model::job::JobId;
+use towpath_testkit::queue::{EXECUTOR, Queue, SECOND};
 use towpath_testkit::race::all_at_once;
 
-use crate::queue_place::{EXECUTOR, Queue, SECOND, seed};
+use crate::seed::seed;
 
 const ROWS: &str = "select count(*) from towpath.job_ready";
 const READY: &str = "select coalesce(sum(coalesce(cardinality(job_ids), 1)), 0) from towpath.job_ready";

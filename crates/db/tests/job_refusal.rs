@@ -3,8 +3,7 @@
 use serde_json::json;
 use towpath_db::Error;
 use towpath_db::job::{Claim, Failure, LeaseOwner, NewJob};
-
-use crate::queue_place::{EXECUTOR, Queue};
+use towpath_testkit::queue::{EXECUTOR, Queue};
 
 /// Q02: an enqueue that breaks a rule is refused with the field, and writes nothing.
 #[tokio::test]

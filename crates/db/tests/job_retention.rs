@@ -3,8 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use towpath_db::job::{Failure, NewJob};
-
-use crate::queue_place::Queue;
+use towpath_testkit::queue::Queue;
 
 const START: &str = "2026-03-01T12:00:00Z";
 

@@ -6,8 +6,9 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use towpath_db::job::{Claim, ClaimedJob, Failure, Lease, LeaseOwner, NewJob};
 use towpath_model::job::JobId;
+use towpath_testkit::queue::{EXECUTOR, LEASE, Queue, SECOND};
 
-use crate::queue_place::{EXECUTOR, LEASE, Queue, SECOND, seed};
+use crate::seed::seed;
 
 async fn claim(queue: &Queue, kind: &str, limit: i32) -> Vec<ClaimedJob> {
     let (owner, kinds) = (LeaseOwner::new("a"), [kind.to_owned()]);

@@ -6,8 +6,7 @@ use towpath_db::Error;
 use towpath_db::event::{self, NewEvent};
 use towpath_db::job::NewJob;
 use towpath_db::job::sqlx::{Failed, enqueue, enqueue_many};
-
-use crate::queue_place::Queue;
+use towpath_testkit::queue::Queue;
 
 async fn connect(queue: &Queue) -> sqlx::PgConnection {
     // sqlx wants a host before it looks for the socket's directory behind the question mark.

@@ -3,8 +3,7 @@
 use std::time::{Duration, Instant};
 
 use towpath_db::job::Progress;
-
-use crate::queue_place::Queue;
+use towpath_testkit::queue::Queue;
 
 /// How many finished jobs the views are looked at with, if not the default.
 const JOBS_VARIABLE: &str = "TOWPATH_TEST_FINISHED_JOBS";

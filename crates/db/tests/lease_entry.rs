@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use towpath_db::job::{Claim, Failure, Lease, LeaseOwner, NewJob};
 use towpath_model::job::{Attempt, JobId};
+use towpath_testkit::queue::{EXECUTOR, LEASE, Queue, SECOND};
 use towpath_testkit::race::all_at_once;
-
-use crate::queue_place::{EXECUTOR, LEASE, Queue, SECOND};
 
 /// Leases of one claim, by job.
 async fn claim_all(queue: &Queue, owner: &str) -> HashMap<JobId, Lease> {

@@ -6,8 +6,7 @@ use towpath_db::Attribution;
 use towpath_db::job::{FailedAttempt, Failure, LeaseOwner, NewJob};
 use towpath_model::job::JobId;
 use towpath_testkit::TestDb;
-
-use crate::queue_place::{LEASE, Queue, SECOND};
+use towpath_testkit::queue::{LEASE, Queue, SECOND};
 
 /// Q22: a fault counts, waits longer each time, hides credentials, and is over when the loop says so.
 #[tokio::test]

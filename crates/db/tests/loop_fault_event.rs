@@ -3,16 +3,10 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use towpath_testkit::TestDb;
 
 use crate::process_place::Place;
-
-async fn call(db: &TestDb, function: &str) -> Value {
-    let answer = db.json(&format!("towpath.{function}")).await;
-    assert_eq!(answer["ok"], true, "{function}: {answer}");
-    answer
-}
 
 /// Makes writing a row raise when the condition holds for it.
 async fn plant(db: &TestDb, write: &str, table: &str, when: &str) {
@@ -48,16 +42,16 @@ async fn events(db: &TestDb, count: u32) {
         "fn_event_emit_many((select jsonb_agg(jsonb_build_object('event_domain', 'd', 'event_type', n::text) order by n) \
          from generate_series(1, {count}) n))"
     );
-    assert_eq!(call(db, &many).await["emitted"], count);
-    call(db, "fn_event_sequence()").await;
+    assert_eq!(db.call(&many).await["emitted"], count);
+    db.call("fn_event_sequence()").await;
 }
 
 async fn route(db: &TestDb, name: &str, kind: &str, target: &str) {
-    call(db, &format!("fn_route_put('{name}', '{kind}', '{target}', 'd')")).await;
+    db.call(&format!("fn_route_put('{name}', '{kind}', '{target}', 'd')")).await;
     if kind == "webhook" {
-        call(db, &format!("fn_route_secret_rotate('{name}')")).await;
+        db.call(&format!("fn_route_secret_rotate('{name}')")).await;
     }
-    call(db, &format!("fn_route_mode_set('{name}', 'live', 'tester', 'a test')")).await;
+    db.call(&format!("fn_route_mode_set('{name}', 'live', 'tester', 'a test')")).await;
 }
 
 /// Positions and decisions on a route, as in `1 sent, 2 sent`.
@@ -74,7 +68,7 @@ async fn decisions(db: &TestDb, route: &str) -> String {
 #[tokio::test]
 async fn the_sequencer_goes_on() {
     let db = TestDb::open().await;
-    let bad = call(&db, "fn_event_emit('d', 'bad')").await["event_id"].as_str().unwrap().to_owned();
+    let bad = db.call("fn_event_emit('d', 'bad')").await["event_id"].as_str().unwrap().to_owned();
     plant(&db, "insert", "event_position", &format!("new.event_id = '{bad}'")).await;
     events(&db, 3).await;
     assert_eq!(faults(&db).await, format!("sequencer {bad}"));
@@ -83,7 +77,7 @@ async fn the_sequencer_goes_on() {
                  from towpath.event_position join towpath.event_outbox using (event_id)";
     assert_eq!(db.text(order).await, "1 1, 2 2, 3 3, 4 1");
     heal(&db, "event_position").await;
-    assert_eq!(call(&db, "fn_event_sequence()").await["last_position"], 5);
+    assert_eq!(db.call("fn_event_sequence()").await["last_position"], 5);
     assert_eq!(db.text(order).await, "1 1, 2 2, 3 3, 4 1, 5 bad");
     assert_eq!(faults(&db).await, "");
 }
@@ -96,7 +90,7 @@ async fn routing_goes_on() {
     let db = TestDb::open().await;
     route(&db, "r", "job", r#"{"job_kind": "k", "from_payload": {"priority": "prio"}}"#).await;
     route(&db, "other", "job", r#"{"job_kind": "k"}"#).await;
-    call(&db, r#"fn_event_emit('d', 'poison', p_payload => '{"prio": "abc"}')"#).await;
+    db.call(r#"fn_event_emit('d', 'poison', p_payload => '{"prio": "abc"}')"#).await;
     events(&db, 5).await;
     plant(&db, "insert", "route_dead_letter", "true").await;
     db.execute(
@@ -104,16 +98,16 @@ async fn routing_goes_on() {
          execute function public.planted('XX001')",
     )
     .await;
-    let pass = call(&db, "fn_route_worker_run('default')").await;
+    let pass = db.call("fn_route_worker_run('default')").await;
     assert_eq!((&pass["position"], &pass["more"]), (&json!(6), &json!(false)), "{pass}");
     assert_eq!(faults(&db).await, "routing default/1, routing default/4");
     assert_eq!(decisions(&db, "r").await, "2 sent, 3 sent, 5 sent, 6 sent");
     assert_eq!(decisions(&db, "other").await, "1 sent, 2 sent, 3 sent, 5 sent, 6 sent");
-    let kept = call(&db, "fn_event_retention_tick()").await;
+    let kept = db.call("fn_event_retention_tick()").await;
     assert_eq!(kept["keep_from"], 1, "what is set aside is kept");
     db.execute("drop trigger broken on towpath.route_attempt").await;
     heal(&db, "route_dead_letter").await;
-    call(&db, "fn_route_worker_run('default')").await;
+    db.call("fn_route_worker_run('default')").await;
     assert_eq!(decisions(&db, "r").await, "1 failed, 2 sent, 3 sent, 4 sent, 5 sent, 6 sent");
     assert_eq!(decisions(&db, "other").await, "1 sent, 2 sent, 3 sent, 4 sent, 5 sent, 6 sent");
     assert_eq!(faults(&db).await, "");
@@ -178,7 +172,7 @@ async fn a_broken_route_fails_alone() {
         db.execute(&broken).await;
     }
     events(&db, 3).await;
-    call(&db, "fn_route_worker_run('default')").await;
+    db.call("fn_route_worker_run('default')").await;
     assert_eq!(decisions(&db, "sound").await, "1 sent, 2 sent, 3 sent");
     for name in ["map", "kind", "priority", "stream"] {
         assert_eq!(decisions(&db, name).await, "1 failed, 2 failed, 3 failed", "{name}");
@@ -204,7 +198,7 @@ async fn an_error_in_the_code_sets_nothing_aside() {
         "alter function towpath._route_key_away(text, text, uuid, text, integer) rename to _route_key",
     )
     .await;
-    call(&db, "fn_route_worker_run('default')").await;
+    db.call("fn_route_worker_run('default')").await;
     assert_eq!(decisions(&db, "r").await, "1 sent, 2 sent, 3 sent");
 }
 
@@ -215,17 +209,17 @@ async fn a_fault_heals_by_itself() {
     route(&db, "r", "job", r#"{"job_kind": "k"}"#).await;
     events(&db, 2).await;
     plant(&db, "insert", "route_attempt", "new.position = 1").await;
-    call(&db, "fn_route_worker_run('default')").await;
+    db.call("fn_route_worker_run('default')").await;
     db.execute("drop trigger planted on towpath.route_attempt").await;
-    call(&db, "fn_route_worker_run('default')").await;
+    db.call("fn_route_worker_run('default')").await;
     assert_eq!(faults(&db).await, "routing default/1", "not before its time");
     db.advance(Duration::from_secs(11)).await;
-    call(&db, "fn_route_worker_run('default')").await;
+    db.call("fn_route_worker_run('default')").await;
     assert_eq!((decisions(&db, "r").await.as_str(), faults(&db).await.as_str()), ("1 sent, 2 sent", ""));
 }
 
 async fn claimed(db: &TestDb, owner: &str) -> String {
-    let claimed = call(db, &format!("fn_delivery_claim('{owner}', 10)")).await;
+    let claimed = db.call(&format!("fn_delivery_claim('{owner}', 10)")).await;
     let positions: Vec<_> =
         claimed["deliveries"].as_array().unwrap().iter().map(|d| d["position"].to_string()).collect();
     positions.join(" ")
@@ -238,7 +232,7 @@ async fn webhook_delivery_goes_on() {
     let db = TestDb::open().await;
     route(&db, "hook", "webhook", r#"{"url": "https://example.org"}"#).await;
     events(&db, 4).await;
-    call(&db, "fn_route_worker_run('default')").await;
+    db.call("fn_route_worker_run('default')").await;
     let id = async |position: u32| {
         db.text(&format!("select delivery_id from towpath.delivery where position = {position}")).await
     };
@@ -247,7 +241,7 @@ async fn webhook_delivery_goes_on() {
     assert_eq!(faults(&db).await, format!("webhook_delivery {}", id(2).await));
     heal(&db, "delivery").await;
     assert_eq!(claimed(&db, "first").await, "2");
-    call(&db, &format!("fn_delivery_succeed('{}', 'first', 1)", id(2).await)).await;
+    db.call(&format!("fn_delivery_succeed('{}', 'first', 1)", id(2).await)).await;
     assert_eq!(faults(&db).await, "", "over when it has ended");
 
     db.advance(Duration::from_secs(16)).await;
@@ -308,9 +302,9 @@ async fn stream_delivery_goes_on() {
     route(&db, "one", "stream", r#"{"stream": "one"}"#).await;
     route(&db, "two", "stream", r#"{"stream": "two"}"#).await;
     events(&db, 2).await;
-    call(&db, "fn_route_worker_run('default')").await;
+    db.call("fn_route_worker_run('default')").await;
     let claimed = async || {
-        let answer = call(&db, "fn_stream_delivery_claim('s')").await;
+        let answer = db.call("fn_stream_delivery_claim('s')").await;
         answer["streams"]
             .as_array()
             .unwrap()
@@ -324,7 +318,7 @@ async fn stream_delivery_goes_on() {
     assert_eq!(faults(&db).await, format!("stream_delivery {number}"));
     heal(&db, "route_stream").await;
     assert_eq!(claimed().await, ["one"]);
-    call(&db, &format!("fn_stream_delivery_end({number}, 's', 1, 2)")).await;
+    db.call(&format!("fn_stream_delivery_end({number}, 's', 1, 2)")).await;
     assert_eq!(faults(&db).await, "", "over when it has ended");
 }
 
@@ -335,13 +329,13 @@ async fn event_counting_goes_on() {
     let db = TestDb::open().await;
     events(&db, 3).await;
     plant(&db, "insert", "event_resolution_hour", "new.event_type = '2'").await;
-    call(&db, "fn_event_counter_fold()").await;
+    db.call("fn_event_counter_fold()").await;
     let counted = "select string_agg(event_type || ' ' || events, ', ' order by event_type) \
                    from towpath.event_resolution_hour";
     assert_eq!(db.text(counted).await, "1 1, 3 1");
     assert_eq!(faults(&db).await, "event_counting 2");
     heal(&db, "event_resolution_hour").await;
-    call(&db, "fn_event_counter_fold()").await;
+    db.call("fn_event_counter_fold()").await;
     assert_eq!(db.text(counted).await, "1 1, 2 1, 3 1");
     assert_eq!(faults(&db).await, "");
 }
@@ -353,22 +347,22 @@ async fn event_retention_goes_on() {
     let db = TestDb::open().await;
     db.freeze("2026-03-01T12:00:00Z".parse().unwrap()).await;
     for _ in 0..3 {
-        call(&db, "fn_event_partition_tick()").await;
+        db.call("fn_event_partition_tick()").await;
         events(&db, 1).await;
         db.advance(Duration::from_secs(86_400)).await;
     }
-    call(&db, "fn_route_worker_run('default')").await;
+    db.call("fn_route_worker_run('default')").await;
     db.execute("create view public.report as select * from towpath.event_outbox_p20260301").await;
     db.advance(Duration::from_secs(20 * 86_400)).await;
     for _ in 0..3 {
-        call(&db, "fn_event_retention_tick()").await;
+        db.call("fn_event_retention_tick()").await;
     }
     assert_eq!(db.text("select count(*) from towpath.event_outbox").await, "0", "the others went");
     assert_eq!(db.text("select count(*) from public.report").await, "1");
     assert_eq!(faults(&db).await, "event_retention event_outbox_p20260301");
     db.execute("drop view public.report").await;
     retry(&db).await;
-    call(&db, "fn_event_retention_tick()").await;
+    db.call("fn_event_retention_tick()").await;
     assert_eq!(db.text("select to_regclass('towpath.event_outbox_p20260301')").await, "null");
     assert_eq!(faults(&db).await, "");
 }
@@ -384,7 +378,7 @@ async fn event_partitions_go_on() {
              towpath._uuid7_floor('2026-03-02T00:00:00Z'), towpath._uuid7_floor('2026-03-02T01:00:00Z')); end $$",
     )
     .await;
-    let tick = call(&db, "fn_event_partition_tick()").await;
+    let tick = db.call("fn_event_partition_tick()").await;
     assert_eq!(
         tick["deferred"],
         json!([{"partition": "event_outbox_p20260302", "reason": "failed"}]),
@@ -394,7 +388,7 @@ async fn event_partitions_go_on() {
     assert_eq!(db.text("select to_regclass('towpath.event_outbox_p20260303') is not null").await, "true");
     db.execute("drop table towpath.mine").await;
     retry(&db).await;
-    assert_eq!(call(&db, "fn_event_partition_tick()").await["created"], json!(["event_outbox_p20260302"]));
+    assert_eq!(db.call("fn_event_partition_tick()").await["created"], json!(["event_outbox_p20260302"]));
     assert_eq!(faults(&db).await, "");
 }
 

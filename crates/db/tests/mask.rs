@@ -4,8 +4,9 @@ use serde_json::json;
 use towpath_db::job::{Failure, NewJob};
 use towpath_model::mask::masked;
 use towpath_testkit::TestDb;
+use towpath_testkit::queue::Queue;
 
-use crate::queue_place::{Queue, seed};
+use crate::seed::seed;
 
 /// What texts are made of: names, signs, quotes, tokens and their halves, and what lies around them.
 const PIECES: &[&str] = &[

@@ -8,8 +8,7 @@ use towpath_db::payload::NewPayload;
 use towpath_db::{Database, Error};
 use towpath_model::payload::MasterKeys;
 use towpath_testkit::TestDb;
-
-use crate::queue_place::Queue;
+use towpath_testkit::queue::Queue;
 
 const DAY: Duration = Duration::from_secs(86_400);
 /// 32 bytes each, in base64.

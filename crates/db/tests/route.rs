@@ -2,36 +2,30 @@
 
 use serde_json::{Value, json};
 use towpath_testkit::TestDb;
-
-async fn call(db: &TestDb, function: &str) -> Value {
-    db.json(&format!("towpath.{function}")).await
-}
+use towpath_testkit::wait;
 
 /// A database with one route to jobs of kind `k` in this mode.
 async fn routed(mode: &str) -> TestDb {
     let db = TestDb::open().await;
     let put = r#"fn_route_put('r', 'job', '{"job_kind": "k", "from_payload": {"priority": "prio"}}')"#;
-    assert_eq!(call(&db, put).await["ok"], true);
+    db.call(put).await;
     set_mode(&db, mode).await;
     db
 }
 
 async fn set_mode(db: &TestDb, mode: &str) {
-    let answer = call(db, &format!("fn_route_mode_set('r', '{mode}', 'tester', 'a test')")).await;
-    assert_eq!(answer["ok"], true, "{answer}");
+    db.call(&format!("fn_route_mode_set('r', '{mode}', 'tester', 'a test')")).await;
 }
 
 /// Emits one event, numbers it, and runs a pass. Answers the pass's decisions.
 async fn emit_and_route(db: &TestDb) -> Value {
-    assert_eq!(call(db, "fn_event_emit('d', 't')").await["ok"], true);
-    call(db, "fn_event_sequence()").await;
+    db.call("fn_event_emit('d', 't')").await;
+    db.call("fn_event_sequence()").await;
     route(db).await
 }
 
 async fn route(db: &TestDb) -> Value {
-    let answer = call(db, "fn_route_worker_run('default', 1000)").await;
-    assert_eq!(answer["ok"], true, "{answer}");
-    answer["decisions"].clone()
+    db.call("fn_route_worker_run('default', 1000)").await["decisions"].clone()
 }
 
 async fn jobs(db: &TestDb) -> String {
@@ -54,14 +48,14 @@ async fn pass_that_writes(db: &TestDb) -> (Value, bool) {
 #[tokio::test]
 async fn both_gates_must_be_open() {
     let db = routed("live").await;
-    call(&db, "fn_event_emit('d', 't')").await;
-    call(&db, "fn_event_sequence()").await;
+    db.call("fn_event_emit('d', 't')").await;
+    db.call("fn_event_sequence()").await;
     for gate in ["event.routing.enabled", "event.route_worker.enabled"] {
-        call(&db, &format!("fn_gate_set('{gate}', false, 'tester', 'a test')")).await;
+        db.call(&format!("fn_gate_set('{gate}', false, 'tester', 'a test')")).await;
         let (answer, wrote) = pass_that_writes(&db).await;
         assert_eq!((&answer["error"], &answer["gate"]), (&json!("gate_closed"), &json!(gate)));
         assert!(!wrote, "{gate}");
-        call(&db, &format!("fn_gate_set('{gate}', true, 'tester', 'a test')")).await;
+        db.call(&format!("fn_gate_set('{gate}', true, 'tester', 'a test')")).await;
     }
     let (answer, wrote) = pass_that_writes(&db).await;
     assert_eq!((&answer["decisions"]["sent"], wrote), (&json!(1), true), "{answer}");
@@ -91,12 +85,12 @@ async fn the_key_names_worker_route_event_mode_and_generation() {
     let key = async |from: &str| db.text(&format!("select idempotency_key from {from}")).await;
     assert_eq!(key("towpath.job_queue").await, format!("wrk:default:r:{event}:live:0"));
     let poison = r#"fn_event_emit('d', 't', p_payload => '{"prio": "abc"}')"#;
-    let event = call(&db, poison).await["event_id"].as_str().unwrap().to_owned();
-    call(&db, "fn_event_sequence()").await;
+    let event = db.ask(poison).await["event_id"].as_str().unwrap().to_owned();
+    db.call("fn_event_sequence()").await;
     assert_eq!(route(&db).await["failed"], 1);
     assert_eq!(key("towpath.route_dead_letter").await, format!("wrk:default:r:{event}:live:0"));
-    call(&db, r#"fn_route_put('r', 'job', '{"job_kind": "k"}')"#).await;
-    let replayed = call(&db, &format!("fn_route_send('r', '{event}', 'tester')")).await;
+    db.call(r#"fn_route_put('r', 'job', '{"job_kind": "k"}')"#).await;
+    let replayed = db.ask(&format!("fn_route_send('r', '{event}', 'tester')")).await;
     assert_eq!(replayed["ok"], true, "{replayed}");
     let newest = "(select * from towpath.job_queue order by job_id desc limit 1) newest";
     assert_eq!(key(newest).await, format!("wrk:default:r:{event}:live:1"));
@@ -109,7 +103,7 @@ async fn dry_then_live_delivers_and_a_reset_repeats_nothing() {
     assert_eq!(emit_and_route(&db).await["dry_run"], 1);
     set_mode(&db, "live").await;
     for expected in ["1", "1", "1"] {
-        assert_eq!(call(&db, "fn_route_worker_put('default', 1, 0)").await["ok"], true);
+        db.call("fn_route_worker_put('default', 1, 0)").await;
         route(&db).await;
         assert_eq!(jobs(&db).await, expected);
     }
@@ -117,8 +111,8 @@ async fn dry_then_live_delivers_and_a_reset_repeats_nothing() {
 
 /// Emits an event that the route `r` cannot take, routes it, and answers its dead letter.
 async fn dead_letter(db: &TestDb) -> String {
-    call(db, r#"fn_event_emit('d', 't', p_payload => '{"prio": "abc", "order": 17}')"#).await;
-    call(db, "fn_event_sequence()").await;
+    db.call(r#"fn_event_emit('d', 't', p_payload => '{"prio": "abc", "order": 17}')"#).await;
+    db.call("fn_event_sequence()").await;
     assert_eq!(route(db).await["failed"], 1);
     let newest = "select dead_letter_id from towpath.route_dead_letter order by position desc limit 1";
     db.text(newest).await
@@ -130,12 +124,12 @@ async fn dead_letter(db: &TestDb) -> String {
 async fn a_dry_run_leaves_a_live_dead_letter_open() {
     let db = routed("live").await;
     let letter = dead_letter(&db).await;
-    call(&db, r#"fn_route_put('r', 'job', '{"job_kind": "k"}')"#).await;
+    db.call(r#"fn_route_put('r', 'job', '{"job_kind": "k"}')"#).await;
     set_mode(&db, "dry_run").await;
     let replay = format!("fn_route_dead_letter_replay('{letter}', 'tester')");
-    let one = call(&db, &replay).await;
+    let one = db.ask(&replay).await;
     assert_eq!((&one["decision"], &one["resolved"]), (&json!("dry_run"), &json!(false)), "{one}");
-    let many = call(&db, "fn_route_dead_letter_replay_many('tester')").await;
+    let many = db.ask("fn_route_dead_letter_replay_many('tester')").await;
     assert_eq!((&many["dry_run"], &many["replayed"]), (&json!([letter]), &json!([])), "{many}");
     assert_eq!(many["failed"], json!([]), "{many}");
     let noted = "select count(*) from towpath.route_attempt where decision = 'dry_run' and reason = 'replay'";
@@ -143,7 +137,7 @@ async fn a_dry_run_leaves_a_live_dead_letter_open() {
     let open = "select count(*) from towpath.route_dead_letter where resolved_at is null and replays = 2";
     assert_eq!(db.text(open).await, "1");
     set_mode(&db, "live").await;
-    assert_eq!(call(&db, &replay).await["resolved"], true);
+    assert_eq!(db.ask(&replay).await["resolved"], true);
     assert_eq!(jobs(&db).await, "1");
 }
 
@@ -159,8 +153,8 @@ async fn a_dead_letter_is_replayed_without_its_event() {
         owner.batch_execute(&format!("drop table {partition}")).await.unwrap();
         assert_eq!(db.text(&format!("select count(*) from towpath.{table}")).await, "0");
     }
-    call(&db, r#"fn_route_put('r', 'job', '{"job_kind": "k"}')"#).await;
-    let replayed = call(&db, &format!("fn_route_dead_letter_replay('{letter}', 'tester')")).await;
+    db.call(r#"fn_route_put('r', 'job', '{"job_kind": "k"}')"#).await;
+    let replayed = db.ask(&format!("fn_route_dead_letter_replay('{letter}', 'tester')")).await;
     assert_eq!((&replayed["decision"], &replayed["resolved"]), (&json!("sent"), &json!(true)), "{replayed}");
     let order = "select payload_json #>> '{payload,order}' from towpath.job_queue where job_kind = 'k'";
     assert_eq!(db.text(order).await, "17");
@@ -173,19 +167,19 @@ async fn one_bad_event_stops_nobody() {
     let many = "fn_event_emit_many((select jsonb_agg(jsonb_build_object('event_domain', 'd', 'event_type', 't', \
                 'payload', jsonb_build_object('prio', case when n = 637 then to_jsonb('abc'::text) else to_jsonb(7) end))) \
                 from generate_series(1, 1000) n))";
-    assert_eq!(call(&db, many).await["emitted"], 1000);
-    call(&db, "fn_event_sequence()").await;
+    assert_eq!(db.ask(many).await["emitted"], 1000);
+    db.call("fn_event_sequence()").await;
     let decisions = route(&db).await;
     assert_eq!((&decisions["sent"], &decisions["failed"]), (&json!(999), &json!(1)), "{decisions}");
     assert_eq!(jobs(&db).await, "999");
-    let letters = call(&db, "fn_route_dead_letter_list()").await;
+    let letters = db.ask("fn_route_dead_letter_list()").await;
     let letter = letters["dead_letters"][0]["dead_letter_id"].as_str().unwrap().to_owned();
     let replay = format!("fn_route_dead_letter_replay('{letter}', 'tester')");
-    assert_eq!(call(&db, &replay).await["resolved"], false, "nothing has been mended yet");
-    call(&db, r#"fn_route_put('r', 'job', '{"job_kind": "k"}')"#).await;
-    assert_eq!(call(&db, &replay).await["resolved"], true);
+    assert_eq!(db.ask(&replay).await["resolved"], false, "nothing has been mended yet");
+    db.call(r#"fn_route_put('r', 'job', '{"job_kind": "k"}')"#).await;
+    assert_eq!(db.ask(&replay).await["resolved"], true);
     assert_eq!(jobs(&db).await, "1000");
-    assert_eq!(call(&db, &replay).await["error"], "conflict", "resolved once");
+    assert_eq!(db.ask(&replay).await["error"], "conflict", "resolved once");
     let error =
         db.client_as("towpath_owner").await.batch_execute("delete from towpath.route_dead_letter").await;
     assert!(error.is_err(), "resolved, never deleted");
@@ -195,11 +189,11 @@ async fn one_bad_event_stops_nobody() {
 #[tokio::test(flavor = "multi_thread")]
 async fn slices_share_the_work_without_overlap() {
     let db = routed("live").await;
-    call(&db, "fn_route_worker_put('default', 4, 0)").await;
+    db.call("fn_route_worker_put('default', 4, 0)").await;
     let many = "fn_event_emit_many((select jsonb_agg(jsonb_build_object('event_domain', 'd', 'event_type', 't', \
                 'subject_ref', n::text)) from generate_series(1, 4000) n))";
-    assert_eq!(call(&db, many).await["emitted"], 4000);
-    call(&db, "fn_event_sequence()").await;
+    assert_eq!(db.ask(many).await["emitted"], 4000);
+    db.call("fn_event_sequence()").await;
     let mut workers = vec![];
     for _ in 0..8 {
         let client = db.client().await;
@@ -214,10 +208,10 @@ async fn slices_share_the_work_without_overlap() {
     }
     // `more` speaks of the slice that was taken, so each is asked until it says no.
     for slice in 0..4 {
-        while call(&db, &format!("fn_route_worker_run('default', 1000, {slice}, 4)")).await["more"] == true {}
+        while db.ask(&format!("fn_route_worker_run('default', 1000, {slice}, 4)")).await["more"] == true {}
     }
     assert_eq!(jobs(&db).await, "4000");
-    let verify = call(&db, "fn_event_verify()").await;
+    let verify = db.ask("fn_event_verify()").await;
     assert_eq!(verify["passed"], true, "{verify}");
 }
 
@@ -227,8 +221,8 @@ async fn slices_may_change_while_workers_run() {
     let db = routed("live").await;
     let many = "fn_event_emit_many((select jsonb_agg(jsonb_build_object('event_domain', 'd', 'event_type', 't', \
                 'subject_table', 's', 'subject_ref', (n % 50)::text)) from generate_series(1, 3000) n))";
-    assert_eq!(call(&db, many).await["emitted"], 3000);
-    call(&db, "fn_event_sequence()").await;
+    assert_eq!(db.ask(many).await["emitted"], 3000);
+    db.call("fn_event_sequence()").await;
     let done = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let mut workers = vec![];
     for _ in 0..8 {
@@ -240,19 +234,15 @@ async fn slices_may_change_while_workers_run() {
         }));
     }
     for slices in [4, 7, 2, 16, 1, 5] {
-        let answer = call(&db, &format!("fn_route_worker_put('default', {slices})")).await;
-        assert_eq!(answer["ok"], true, "{answer}");
+        db.call(&format!("fn_route_worker_put('default', {slices})")).await;
     }
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    while jobs(&db).await != "3000" {
-        assert!(std::time::Instant::now() < deadline, "{} of 3000", jobs(&db).await);
-    }
+    wait::until("3000 jobs", async || jobs(&db).await, |count| count == "3000").await;
     done.store(true, std::sync::atomic::Ordering::Relaxed);
     for worker in workers {
         worker.await.unwrap();
     }
     assert_eq!(db.text("select count(distinct source_ref) from towpath.job_queue").await, "3000");
-    let verify = call(&db, "fn_event_verify(true)").await;
+    let verify = db.ask("fn_event_verify(true)").await;
     assert_eq!(verify["passed"], true, "{verify}");
 }
 
@@ -264,50 +254,43 @@ async fn streams_are_owed_events_in_order() {
     for bad in
         [r#"{"stream": ""}"#, r#"{"stream": "__ds/x"}"#, r#"{"stream": "session:1"}"#, r#"{"steam": "x"}"#]
     {
-        let answer = call(&db, &format!("fn_route_put('s', 'stream', '{bad}')")).await;
+        let answer = db.ask(&format!("fn_route_put('s', 'stream', '{bad}')")).await;
         assert_eq!((&answer["error"], &answer["field"]), (&json!("invalid"), &json!("target")), "{bad}");
     }
-    call(&db, r#"fn_route_put('s', 'stream', '{"stream": "orders"}', 'd')"#).await;
-    call(&db, "fn_route_mode_set('s', 'live', 'tester', 'a test')").await;
+    db.call(r#"fn_route_put('s', 'stream', '{"stream": "orders"}', 'd')"#).await;
+    db.call("fn_route_mode_set('s', 'live', 'tester', 'a test')").await;
     for _ in 0..3 {
-        call(&db, "fn_event_emit('d', 't')").await;
+        db.call("fn_event_emit('d', 't')").await;
     }
-    call(&db, "fn_event_sequence()").await;
+    db.call("fn_event_sequence()").await;
     assert_eq!(route(&db).await["sent"], 3);
-    let claimed = call(&db, "fn_stream_delivery_claim('a')").await;
+    let claimed = db.ask("fn_stream_delivery_claim('a')").await;
     let stream = &claimed["streams"][0];
     let numbers: Vec<i64> =
         stream["events"].as_array().unwrap().iter().map(|event| event["number"].as_i64().unwrap()).collect();
     assert_eq!(numbers, [1, 2, 3]);
-    assert_eq!(
-        call(&db, "fn_stream_delivery_claim('b')").await["streams"],
-        json!([]),
-        "one sender at a time"
-    );
+    assert_eq!(db.ask("fn_stream_delivery_claim('b')").await["streams"], json!([]), "one sender at a time");
     let end = |owner: &str, attempt: i32, more: &str| {
         format!("fn_stream_delivery_end({}, '{owner}', {attempt}{more})", stream["route_stream_no"])
     };
     // The first two are in; the third is tried again later, by somebody else.
-    let after = call(&db, &end("a", 1, ", 2, 'the disk is full'")).await;
+    let after = db.ask(&end("a", 1, ", 2, 'the disk is full'")).await;
     assert_eq!((&after["appended"], &after["dead"]), (&json!(2), &json!(0)));
-    assert_eq!(call(&db, &end("a", 1, ", 3")).await["error"], "lease_lost");
+    assert_eq!(db.ask(&end("a", 1, ", 3")).await["error"], "lease_lost");
     db.advance(std::time::Duration::from_secs(2)).await;
-    assert_eq!(call(&db, "fn_stream_delivery_claim('b')").await["streams"][0]["events"][0]["number"], 3);
+    assert_eq!(db.ask("fn_stream_delivery_claim('b')").await["streams"][0]["events"][0]["number"], 3);
     // The lease runs out, and the next one finds that the stream has ended.
     db.advance(std::time::Duration::from_secs(31)).await;
-    assert_eq!(call(&db, "fn_stream_delivery_claim('c')").await["streams"][0]["attempt"], 3);
-    assert_eq!(call(&db, &end("b", 2, ", 3")).await["error"], "lease_lost");
-    assert_eq!(call(&db, &end("c", 3, ", null, 'the stream has ended', true")).await["dead"], 1);
-    let letters = call(&db, "fn_route_dead_letter_list()").await;
+    assert_eq!(db.ask("fn_stream_delivery_claim('c')").await["streams"][0]["attempt"], 3);
+    assert_eq!(db.ask(&end("b", 2, ", 3")).await["error"], "lease_lost");
+    assert_eq!(db.ask(&end("c", 3, ", null, 'the stream has ended', true")).await["dead"], 1);
+    let letters = db.ask("fn_route_dead_letter_list()").await;
     assert_eq!(letters["dead_letters"].as_array().unwrap().len(), 1);
     let letter = letters["dead_letters"][0]["dead_letter_id"].as_str().unwrap();
-    assert_eq!(
-        call(&db, &format!("fn_route_dead_letter_replay('{letter}', 'tester')")).await["resolved"],
-        true
-    );
-    let again = call(&db, "fn_stream_delivery_claim('d')").await;
+    assert_eq!(db.ask(&format!("fn_route_dead_letter_replay('{letter}', 'tester')")).await["resolved"], true);
+    let again = db.ask("fn_stream_delivery_claim('d')").await;
     assert_eq!(again["streams"][0]["events"][0]["number"], 4, "a replay has a number of its own");
-    call(&db, "fn_route_retire('s', 'tester', 'a test')").await;
+    db.call("fn_route_retire('s', 'tester', 'a test')").await;
     assert_eq!(db.text("select count(*) from towpath.stream_delivery").await, "0");
 }
 
@@ -316,29 +299,29 @@ async fn streams_are_owed_events_in_order() {
 #[tokio::test]
 async fn a_worker_may_be_for_one_domain() {
     let db = TestDb::open().await;
-    assert_eq!(call(&db, "fn_route_worker_put('mine', 2, 0, 'tester', 'a')").await["event_domain"], "a");
-    assert_eq!(call(&db, "fn_route_worker_put('mine', 2, 0, 'tester', 'b')").await["error"], "conflict");
-    assert_eq!(call(&db, "fn_route_worker_put('x', p_event_domain => ' ')").await["error"], "invalid");
+    assert_eq!(db.ask("fn_route_worker_put('mine', 2, 0, 'tester', 'a')").await["event_domain"], "a");
+    assert_eq!(db.ask("fn_route_worker_put('mine', 2, 0, 'tester', 'b')").await["error"], "conflict");
+    assert_eq!(db.ask("fn_route_worker_put('x', p_event_domain => ' ')").await["error"], "invalid");
     let put = |domain: &str| {
         format!("fn_route_put('r', 'job', '{{\"job_kind\": \"k\"}}', {domain}, p_worker_name => 'mine')")
     };
-    assert_eq!(call(&db, &put("'b'")).await["error"], "invalid");
-    assert_eq!(call(&db, &put("null")).await["ok"], true);
+    assert_eq!(db.ask(&put("'b'")).await["error"], "invalid");
+    db.call(&put("null")).await;
     set_mode(&db, "live").await;
     for domain in ["a", "b", "a"] {
-        call(&db, &format!("fn_event_emit('{domain}', 't')")).await;
+        db.call(&format!("fn_event_emit('{domain}', 't')")).await;
     }
-    call(&db, "fn_event_sequence()").await;
+    db.call("fn_event_sequence()").await;
     for slice in 0..2 {
-        let pass = call(&db, &format!("fn_route_worker_run('mine', 100, {slice}, 2)")).await;
+        let pass = db.ask(&format!("fn_route_worker_run('mine', 100, {slice}, 2)")).await;
         assert_eq!(pass["ok"], true, "{pass}");
     }
-    call(&db, "fn_route_worker_run('default')").await;
+    db.call("fn_route_worker_run('default')").await;
     let attempts = "select string_agg(concat_ws(' ', position, decision), ', ' order by position) from towpath.route_attempt \
                     where worker_no = (select worker_no from towpath.route_worker where worker_name = 'mine')";
     assert_eq!(db.text(attempts).await, "1 sent, 3 sent");
     assert_eq!(jobs(&db).await, "2");
-    assert_eq!(call(&db, "fn_event_verify()").await["passed"], true);
+    assert_eq!(db.ask("fn_event_verify()").await["passed"], true);
 }
 
 /// R08: only the administrator makes routes and subscriptions.

@@ -7,7 +7,7 @@ use towpath_testkit::mail::MailServer;
 use towpath_testkit::provider::Provider;
 use towpath_worker::testing::run_until_drained;
 
-use crate::place::{Place, http, smtp};
+use crate::messaging::{Messaging, http, smtp};
 
 /// P12: the server refuses the first attempt. Failure, retry, success, terminal; and the mail is in
 /// the mailbox once, with the Message-ID that both attempts had. Once per way of TLS.
@@ -15,31 +15,31 @@ use crate::place::{Place, http, smtp};
 async fn a_refused_mail_is_sent_again_and_arrives() {
     let server = MailServer::start().await;
     for (address, to) in [(server.smtps(), "once+a@example.org"), (server.smtp(), "once+b@example.org")] {
-        let place = Place::open(smtp(&address, &server)).await;
-        let process_id = place.email(to).await;
+        let messaging = Messaging::open(smtp(&address, &server)).await;
+        let process_id = messaging.email(to).await;
         assert_eq!(
-            place.facts(process_id).await,
+            messaging.facts(process_id).await,
             "started, scheduled 1",
             "kickoff schedules the first attempt"
         );
-        assert_eq!(place.work().await, 1);
-        assert_eq!(place.facts(process_id).await, "started, scheduled 1, begun 1, failed 1, scheduled 2");
-        assert!(place.errors().await[0].starts_with("provider: smtp: transient error (451)"));
-        assert_eq!(place.work().await, 0, "the second attempt waits for the backoff");
+        assert_eq!(messaging.work().await, 1);
+        assert_eq!(messaging.facts(process_id).await, "started, scheduled 1, begun 1, failed 1, scheduled 2");
+        assert!(messaging.errors().await[0].starts_with("provider: smtp: transient error (451)"));
+        assert_eq!(messaging.work().await, 0, "the second attempt waits for the backoff");
         assert!(server.mailbox(to).is_empty());
 
-        assert_eq!(place.work_after(11).await, 1);
+        assert_eq!(messaging.work_after(11).await, 1);
         let whole = "started, scheduled 1, begun 1, failed 1, scheduled 2, begun 2, succeeded 2";
-        assert_eq!(place.facts(process_id).await, whole);
-        assert_eq!(place.work_after(100_000).await, 0, "nothing follows the terminal fact");
-        assert_eq!(place.facts(process_id).await, whole);
+        assert_eq!(messaging.facts(process_id).await, whole);
+        assert_eq!(messaging.work_after(100_000).await, 0, "nothing follows the terminal fact");
+        assert_eq!(messaging.facts(process_id).await, whole);
 
         let mails = server.mailbox(to);
         assert_eq!((mails.len(), server.asked(to).len()), (1, 2));
         assert!(mails[0].contains(&format!("Message-ID: <{process_id}@example.com>")), "{}", mails[0]);
         let facts = "select comms.count_send_email_task_scheduled(1) || ' ' || comms.count_send_email_task_failures(1)
                          || ' ' || comms.has_send_email_task_succeeded(1)";
-        assert_eq!(place.db.text(facts).await, "2 1 true", "the facts of comms say the same");
+        assert_eq!(messaging.queue.db.text(facts).await, "2 1 true", "the facts of comms say the same");
     }
 }
 
@@ -48,12 +48,12 @@ async fn a_refused_mail_is_sent_again_and_arrives() {
 #[tokio::test]
 async fn the_flow_through_resend() {
     let provider = Provider::start().await;
-    let place = Place::open(http(&provider)).await;
-    let process_id = place.email("once@example.org").await;
-    place.work().await;
-    place.work_after(11).await;
+    let messaging = Messaging::open(http(&provider)).await;
+    let process_id = messaging.email("once@example.org").await;
+    messaging.work().await;
+    messaging.work_after(11).await;
     let whole = "started, scheduled 1, begun 1, failed 1, scheduled 2, begun 2, succeeded 2";
-    assert_eq!(place.facts(process_id).await, whole);
+    assert_eq!(messaging.facts(process_id).await, whole);
     let requests = provider.requests("once@example.org");
     assert_eq!(requests.len(), 2);
     assert_eq!(requests[0], requests[1], "the content is frozen");
@@ -65,12 +65,12 @@ async fn the_flow_through_resend() {
 #[tokio::test]
 async fn the_flow_through_twilio() {
     let provider = Provider::start().await;
-    let place = Place::open(http(&provider)).await;
-    let process_id = place.sms("+31600000429").await;
-    place.work().await;
-    place.work_after(11).await;
+    let messaging = Messaging::open(http(&provider)).await;
+    let process_id = messaging.sms("+31600000429").await;
+    messaging.work().await;
+    messaging.work_after(11).await;
     let whole = "started, scheduled 1, begun 1, failed 1, scheduled 2, begun 2, succeeded 2";
-    assert_eq!(place.facts(process_id).await, whole);
+    assert_eq!(messaging.facts(process_id).await, whole);
     let requests = provider.requests("+31600000429");
     assert!(requests.iter().all(|request| request.key == process_id.to_string()), "{requests:?}");
     assert_eq!(provider.delivered("+31600000429").len(), 1);
@@ -80,11 +80,11 @@ async fn the_flow_through_twilio() {
 #[tokio::test]
 async fn a_permanent_refusal_is_not_tried_again() {
     let server = MailServer::start().await;
-    let place = Place::open(smtp(&server.smtps(), &server)).await;
-    let process_id = place.email("never@example.org").await;
-    place.work().await;
-    place.work_after(100).await;
-    assert_eq!(place.facts(process_id).await, "started, scheduled 1, begun 1, failed 1, gave_up 1");
+    let messaging = Messaging::open(smtp(&server.smtps(), &server)).await;
+    let process_id = messaging.email("never@example.org").await;
+    messaging.work().await;
+    messaging.work_after(100).await;
+    assert_eq!(messaging.facts(process_id).await, "started, scheduled 1, begun 1, failed 1, gave_up 1");
     assert_eq!(server.asked("never@example.org").len(), 1);
 }
 
@@ -93,16 +93,16 @@ async fn a_permanent_refusal_is_not_tried_again() {
 #[tokio::test]
 async fn an_uncertain_sms_waits_for_a_person() {
     let provider = Provider::start().await;
-    let place = Place::open(http(&provider)).await;
-    let process_id = place.sms("+31600000500").await;
-    place.work().await;
-    place.work_after(1_000).await;
-    assert_eq!(place.facts(process_id).await, "started, scheduled 1, begun 1, uncertain 1, held 1");
+    let messaging = Messaging::open(http(&provider)).await;
+    let process_id = messaging.sms("+31600000500").await;
+    messaging.work().await;
+    messaging.work_after(1_000).await;
+    assert_eq!(messaging.facts(process_id).await, "started, scheduled 1, begun 1, uncertain 1, held 1");
     assert_eq!(provider.requests("+31600000500").len(), 1, "no blind retry");
     let by = towpath_db::Attribution { actor: "ann", reason: "the provider's log shows it" };
-    place.admin.process_resolve(process_id, "succeeded", by).await.unwrap();
-    assert!(place.facts(process_id).await.ends_with("held 1, resolved 1, succeeded 1"));
-    assert_eq!(place.work_after(1_000).await, 0);
+    messaging.queue.admin.process_resolve(process_id, "succeeded", by).await.unwrap();
+    assert!(messaging.facts(process_id).await.ends_with("held 1, resolved 1, succeeded 1"));
+    assert_eq!(messaging.work_after(1_000).await, 0);
 }
 
 /// P08: an e-mail that may have been sent is sent again where that is the policy, under the same
@@ -110,11 +110,11 @@ async fn an_uncertain_sms_waits_for_a_person() {
 #[tokio::test]
 async fn an_uncertain_mail_is_repeated_under_the_same_id() {
     let server = MailServer::start().await;
-    let place = Place::open(smtp(&server.smtps(), &server)).await;
-    let process_id = place.email("vanish@example.org").await;
-    place.work().await;
-    place.work_after(11).await;
-    assert!(place.facts(process_id).await.contains("begun 1, uncertain 1, scheduled 2, begun 2"));
+    let messaging = Messaging::open(smtp(&server.smtps(), &server)).await;
+    let process_id = messaging.email("vanish@example.org").await;
+    messaging.work().await;
+    messaging.work_after(11).await;
+    assert!(messaging.facts(process_id).await.contains("begun 1, uncertain 1, scheduled 2, begun 2"));
     let id = format!("Message-ID: <{process_id}@example.com>");
     let mails = server.mailbox("vanish@example.org");
     assert!(mails.len() == 2 && mails.iter().all(|mail| mail.contains(&id)), "{mails:?}");
@@ -123,11 +123,11 @@ async fn an_uncertain_mail_is_repeated_under_the_same_id() {
 /// P04: a worker without a way out leaves the tasks for one that has it.
 #[tokio::test]
 async fn without_a_way_out_tasks_wait() {
-    let place = Place::open(Transports::default()).await;
-    let process_id = place.email("ann@example.org").await;
-    assert_eq!(place.work().await, 0);
-    assert_eq!(place.facts(process_id).await, "started, scheduled 1");
-    assert_eq!(place.worker().kinds(), ["db_function"]);
+    let messaging = Messaging::open(Transports::default()).await;
+    let process_id = messaging.email("ann@example.org").await;
+    assert_eq!(messaging.work().await, 0);
+    assert_eq!(messaging.facts(process_id).await, "started, scheduled 1");
+    assert_eq!(messaging.worker().kinds(), ["db_function"]);
 }
 
 /// P07: closing `process.enabled` stops an attempt that is scheduled and not begun. Nothing is sent and no
@@ -135,21 +135,21 @@ async fn without_a_way_out_tasks_wait() {
 #[tokio::test]
 async fn a_closed_gate_stops_what_has_not_begun() {
     let provider = Provider::start().await;
-    let place = Place::open(http(&provider)).await;
-    let process_id = place.email("late@example.org").await;
+    let messaging = Messaging::open(http(&provider)).await;
+    let process_id = messaging.email("late@example.org").await;
     let gate = |open: bool| format!("towpath.fn_gate_set('process.enabled', {open}, 'tester', 'a test')");
-    assert_eq!(place.db.json(&gate(false)).await["ok"], true);
+    assert_eq!(messaging.queue.db.json(&gate(false)).await["ok"], true);
     // More often than the job has attempts.
     for _ in 0..5 {
-        assert_eq!(run_until_drained(&place.worker()).await.unwrap(), 1);
-        place.db.advance(Duration::from_secs(11)).await;
+        assert_eq!(run_until_drained(&messaging.worker()).await.unwrap(), 1);
+        messaging.queue.db.advance(Duration::from_secs(11)).await;
     }
-    assert_eq!(place.facts(process_id).await, "started, scheduled 1");
+    assert_eq!(messaging.facts(process_id).await, "started, scheduled 1");
     assert!(provider.requests("late@example.org").is_empty());
-    assert!(place.errors().await.is_empty(), "a closed gate is no error");
-    assert_eq!(place.db.json(&gate(true)).await["ok"], true);
-    place.work().await;
-    assert_eq!(place.facts(process_id).await, "started, scheduled 1, begun 1, succeeded 1");
+    assert!(messaging.errors().await.is_empty(), "a closed gate is no error");
+    assert_eq!(messaging.queue.db.json(&gate(true)).await["ok"], true);
+    messaging.work().await;
+    assert_eq!(messaging.facts(process_id).await, "started, scheduled 1, begun 1, succeeded 1");
     assert_eq!(provider.delivered("late@example.org").len(), 1);
 }
 
@@ -157,9 +157,10 @@ async fn a_closed_gate_stops_what_has_not_begun() {
 #[tokio::test]
 async fn a_message_that_cannot_be_prepared_holds_up_no_other() {
     let provider = Provider::start().await;
-    let place = Place::open(http(&provider)).await;
-    let bad = place.email("bad@example.org").await;
-    place
+    let messaging = Messaging::open(http(&provider)).await;
+    let bad = messaging.email("bad@example.org").await;
+    messaging
+        .queue
         .db
         .execute(
             "create function public.planted() returns trigger language plpgsql as \
@@ -170,16 +171,19 @@ async fn a_message_that_cannot_be_prepared_holds_up_no_other() {
         .await;
     let mut good = vec![];
     for n in 0..3 {
-        good.push(place.email(&format!("good{n}@example.org")).await);
+        good.push(messaging.email(&format!("good{n}@example.org")).await);
     }
-    place.work().await;
+    messaging.work().await;
     for (n, process_id) in good.into_iter().enumerate() {
-        assert_eq!(place.facts(process_id).await, "started, scheduled 1, begun 1, succeeded 1");
+        assert_eq!(messaging.facts(process_id).await, "started, scheduled 1, begun 1, succeeded 1");
         assert_eq!(provider.delivered(&format!("good{n}@example.org")).len(), 1);
     }
-    assert_eq!(place.facts(bad).await, "started, scheduled 1, failed 1, scheduled 2");
-    assert!(place.errors().await[0].contains("planted"), "{:?}", place.errors().await);
-    place.db.execute("drop trigger planted on comms.send_email_task_frozen").await;
-    place.work_after(11).await;
-    assert_eq!(place.facts(bad).await, "started, scheduled 1, failed 1, scheduled 2, begun 2, succeeded 2");
+    assert_eq!(messaging.facts(bad).await, "started, scheduled 1, failed 1, scheduled 2");
+    assert!(messaging.errors().await[0].contains("planted"), "{:?}", messaging.errors().await);
+    messaging.queue.db.execute("drop trigger planted on comms.send_email_task_frozen").await;
+    messaging.work_after(11).await;
+    assert_eq!(
+        messaging.facts(bad).await,
+        "started, scheduled 1, failed 1, scheduled 2, begun 2, succeeded 2"
+    );
 }

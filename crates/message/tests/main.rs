@@ -5,7 +5,7 @@
 
 mod flow;
 mod http;
-mod place;
+mod messaging;
 mod smtp;
 mod task;
 

@@ -5,7 +5,7 @@ use towpath_db::job::NewJob;
 use towpath_testkit::mail::MailServer;
 use towpath_worker::testing::run_until_drained;
 
-use crate::place::{Place, smtp};
+use crate::messaging::{Messaging, smtp};
 
 /// Handlers that write down what they were given, and answer what the payload says.
 const HANDLERS: &str = "
@@ -32,26 +32,27 @@ const HANDLERS: &str = "
     grant execute on function shop.before, shop.success, shop.failure, shop.work to worker_service_user";
 
 struct Shop {
-    place: Place,
+    messaging: Messaging,
     server: MailServer,
 }
 
 impl Shop {
     async fn open() -> Shop {
         let server = MailServer::start().await;
-        let place = Place::open(smtp(&server.smtps(), &server)).await;
-        place.db.execute(HANDLERS).await;
+        let messaging = Messaging::open(smtp(&server.smtps(), &server)).await;
+        messaging.queue.db.execute(HANDLERS).await;
         // However slow the machine is, no retry becomes due within a test.
-        place
+        messaging
+            .queue
             .db
             .execute("update towpath.config set value = '600' where key = 'queue.retry.backoff_base_sec'")
             .await;
-        Shop { place, server }
+        Shop { messaging, server }
     }
 
     async fn enqueue(&self, kind: &str, payload: &serde_json::Value) -> towpath_model::job::JobId {
         let job = NewJob::new(kind).payload(payload).unwrap().max_attempts(2);
-        self.place.admin.enqueue(&job).await.unwrap().job_id
+        self.messaging.queue.admin.enqueue(&job).await.unwrap().job_id
     }
 
     async fn email(&self, recipient: &str, more: serde_json::Value) -> towpath_model::job::JobId {
@@ -64,19 +65,23 @@ impl Shop {
     }
 
     async fn run(&self) -> usize {
-        run_until_drained(&self.place.worker()).await.unwrap()
+        run_until_drained(&self.messaging.worker()).await.unwrap()
     }
 
     /// What handlers were given, in order.
     async fn seen(&self) -> Vec<(String, serde_json::Value)> {
         let sql =
             "select coalesce(jsonb_agg(jsonb_build_array(who, payload) order by n), '[]') from shop.seen";
-        let seen = self.place.db.json(sql).await;
+        let seen = self.messaging.queue.db.json(sql).await;
         serde_json::from_value(seen).unwrap()
     }
 
     async fn state(&self, job_id: towpath_model::job::JobId) -> String {
-        self.place.db.text(&format!("select state from towpath.job_queue where job_id = '{job_id}'")).await
+        self.messaging
+            .queue
+            .db
+            .text(&format!("select state from towpath.job_queue where job_id = '{job_id}'"))
+            .await
     }
 }
 
@@ -115,7 +120,7 @@ async fn handlers_get_what_the_contract_says() {
         "succeeded",
         "the task did what it could; the process decides what follows"
     );
-    assert!(shop.place.errors().await[0].starts_with("provider: smtp: permanent error (550)"));
+    assert!(shop.messaging.errors().await[0].starts_with("provider: smtp: permanent error (550)"));
 }
 
 /// P03, P04: a before-handler that reports a validation failure sends nothing, is recorded and not
@@ -128,7 +133,7 @@ async fn a_before_handler_can_stop_a_task() {
     shop.run().await;
     assert_eq!(shop.state(invalid).await, "succeeded");
     assert_eq!(shop.seen().await.len(), 1, "neither success nor error was called");
-    assert_eq!(shop.place.errors().await, ["validation: no such task"]);
+    assert_eq!(shop.messaging.errors().await, ["validation: no such task"]);
 
     shop.email("ann@example.org", json!({"before_says": {"success": false, "error": "disk full"}})).await;
     shop.run().await;
@@ -164,7 +169,7 @@ async fn a_message_has_a_key_and_what_it_lacks_is_named() {
     shop.email("ann@example.org", nobody).await;
     let bare = shop.enqueue("email", &json!({"subject": "hi", "text": "hello"})).await;
     shop.run().await;
-    let errors = shop.place.errors().await.join("\n");
+    let errors = shop.messaging.errors().await.join("\n");
     for words in [
         "the before handler shop.before cannot be sent: missing field `to`",
         "the payload without a before_handler",
@@ -197,14 +202,21 @@ async fn a_function_task_ends_as_its_envelope_says() {
     ] {
         assert_eq!(shop.state(job).await, state);
     }
-    let errors = shop.place.errors().await;
+    let errors = shop.messaging.errors().await;
     let has = |words: &str| assert!(errors.iter().any(|error| error.contains(words)), "{words}: {errors:?}");
     has("validation: it is over");
     has("operational: disk full");
     has("grant execute on function shop.secret(jsonb) to worker_service_user");
     assert_eq!(shop.seen().await.len(), 3, "the refused function did not run");
-    let error =
-        shop.place.admin.task_error_list(&Default::default(), 1, None).await.unwrap().task_errors.remove(0);
+    let error = shop
+        .messaging
+        .queue
+        .admin
+        .task_error_list(&Default::default(), 1, None)
+        .await
+        .unwrap()
+        .task_errors
+        .remove(0);
     assert_eq!(error.task_type.as_deref(), Some("db_function"), "P05: it says what it is about");
     assert!(error.job_id.is_some() && error.job_attempt == Some(1));
 }
@@ -213,10 +225,13 @@ async fn a_function_task_ends_as_its_envelope_says() {
 #[tokio::test]
 async fn the_worker_enqueues_nothing() {
     let shop = Shop::open().await;
-    assert!(shop.place.worker.enqueue(&NewJob::new("email")).await.is_err(), "its role may not enqueue");
+    assert!(
+        shop.messaging.queue.worker.enqueue(&NewJob::new("email")).await.is_err(),
+        "its role may not enqueue"
+    );
     shop.email("ann@example.org", json!({})).await;
     shop.run().await;
-    assert_eq!(shop.place.db.text("select count(*) from towpath.job_queue").await, "1");
+    assert_eq!(shop.messaging.queue.db.text("select count(*) from towpath.job_queue").await, "1");
 }
 
 /// D9: an error handler, `last_error` and `task_error` get a provider's and a handler's words without credentials.
@@ -238,8 +253,8 @@ async fn no_credential_reaches_an_error_handler() {
     let told = told["error"]["message"].as_str().unwrap().to_owned();
     assert!(told.contains("token=***") && !told.contains("hunter2abc"), "{told}");
     let kept = "select string_agg(last_error, ' ') from towpath.job_queue where state = 'retry_waiting'";
-    let kept = shop.place.db.text(kept).await;
+    let kept = shop.messaging.queue.db.text(kept).await;
     assert!(kept.matches("token=***").count() == 2 && !kept.contains("hunter2abc"), "{kept}");
-    let errors = shop.place.errors().await;
+    let errors = shop.messaging.errors().await;
     assert!(errors.len() == 3 && !errors.concat().contains("hunter2abc"), "{errors:?}");
 }

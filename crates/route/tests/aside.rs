@@ -4,8 +4,9 @@ use towpath_model::stream::name::StreamName;
 use towpath_model::stream::offset::Start;
 use towpath_streams::Store;
 use towpath_testkit::TestDb;
+use towpath_testkit::receiver::Receiver;
 
-use crate::kit::{Receiver, Running, call, emit, hook, until};
+use crate::routing::{emit, hook, start_role};
 use crate::stream::{start, store};
 
 const FAULTS: &str =
@@ -16,8 +17,8 @@ const DELIVERED: &str = "select count(*) from towpath.delivery_attempt where out
 /// Live routes into the streams `one` and `two` for every event of the domain `d`.
 async fn streams(db: &TestDb) {
     for stream in ["one", "two"] {
-        call(db, &format!("fn_route_put('{stream}', 'stream', '{{\"stream\": \"{stream}\"}}', 'd')")).await;
-        call(db, &format!("fn_route_mode_set('{stream}', 'live', 'tester', 'a test')")).await;
+        db.call(&format!("fn_route_put('{stream}', 'stream', '{{\"stream\": \"{stream}\"}}', 'd')")).await;
+        db.call(&format!("fn_route_mode_set('{stream}', 'live', 'tester', 'a test')")).await;
     }
 }
 
@@ -70,19 +71,19 @@ async fn an_unreadable_target_hurts_nobody_else() {
     ];
     for (route, sql) in broken {
         let put = format!("fn_route_put('{route}', 'webhook', '{{\"url\": \"{}\"}}', 'd')", receiver.url());
-        call(&db, &put).await;
-        call(&db, &format!("fn_route_secret_rotate('{route}')")).await;
-        call(&db, &format!("fn_route_mode_set('{route}', 'live', 'tester', 'a test')")).await;
+        db.call(&put).await;
+        db.call(&format!("fn_route_secret_rotate('{route}')")).await;
+        db.call(&format!("fn_route_mode_set('{route}', 'live', 'tester', 'a test')")).await;
         let of = if route == "key" { "s.route_no = r.route_no and" } else { "" };
         db.execute(&format!("{sql} where {of} route_name = '{route}'")).await;
     }
-    let role = Running::start(&db).await;
+    let role = start_role(&db).await;
     emit(&db, 3).await;
     receiver.until_arrived(3).await;
     let letters = "select string_agg(concat_ws(' ', route_name, n), ', ' order by route_name) \
                    from (select route_name, count(*) as n from towpath.route_dead_letter group by 1) x";
-    until(&db, letters, "header 3, key 3, list 3, name 3, port 3, timeout 3, url 3").await;
-    until(&db, "select count(*) from towpath.delivery", "0").await;
+    db.until(letters, "header 3, key 3, list 3, name 3, port 3, timeout 3, url 3").await;
+    db.until("select count(*) from towpath.delivery", "0").await;
     assert_eq!(receiver.arrived().len(), 3);
     role.stop().await;
 }
@@ -94,15 +95,15 @@ async fn a_webhook_that_cannot_end_is_set_aside() {
     let receiver = Receiver::content().await;
     hook(&db, &receiver.url(), "").await;
     plant(&db, "new.position = 2").await;
-    let role = Running::start(&db).await;
+    let role = start_role(&db).await;
     emit(&db, 4).await;
-    until(&db, DELIVERED, "3").await;
-    until(&db, FAULTS, "webhook_delivery").await;
+    db.until(DELIVERED, "3").await;
+    db.until(FAULTS, "webhook_delivery").await;
     heal(&db).await;
     // Its lease has to run out first.
     db.advance(std::time::Duration::from_secs(16)).await;
-    until(&db, "select count(*) from towpath.delivery", "0").await;
-    until(&db, FAULTS, "").await;
+    db.until("select count(*) from towpath.delivery", "0").await;
+    db.until(FAULTS, "").await;
     role.stop().await;
 }
 
@@ -117,13 +118,13 @@ async fn a_stream_that_cannot_end_is_set_aside() {
     let role = start(&db, &store).await;
     for round in 1..=2 {
         emit(&db, 5).await;
-        until(&db, DELIVERED, &(round * 5).to_string()).await;
+        db.until(DELIVERED, &(round * 5).to_string()).await;
     }
-    until(&db, FAULTS, "stream_delivery").await;
+    db.until(FAULTS, "stream_delivery").await;
     heal(&db).await;
     db.advance(std::time::Duration::from_secs(31)).await;
-    until(&db, "select count(*) from towpath.stream_delivery", "0").await;
-    until(&db, FAULTS, "").await;
+    db.until("select count(*) from towpath.stream_delivery", "0").await;
+    db.until(FAULTS, "").await;
     let name = StreamName::new("default", "one").unwrap();
     let page = store.read(&name, Start::Beginning, usize::MAX).await.unwrap();
     let text = String::from_utf8_lossy(page.batch.data()).into_owned();
@@ -138,14 +139,14 @@ async fn a_stream_of_a_route_that_is_off_stops_nobody() {
     let db = TestDb::open().await;
     streams(&db).await;
     emit(&db, 5).await;
-    call(&db, "fn_event_sequence()").await;
-    call(&db, "fn_route_worker_run('default', 1000)").await;
-    call(&db, "fn_route_mode_set('one', 'off', 'tester', 'a test')").await;
+    db.call("fn_event_sequence()").await;
+    db.call("fn_route_worker_run('default', 1000)").await;
+    db.call("fn_route_mode_set('one', 'off', 'tester', 'a test')").await;
     let (_dir, store) = store();
     let role = start(&db, &store).await;
     emit(&db, 5).await;
-    until(&db, DELIVERED, "10").await;
-    call(&db, "fn_route_mode_set('one', 'live', 'tester', 'a test')").await;
-    until(&db, DELIVERED, "15").await;
+    db.until(DELIVERED, "10").await;
+    db.call("fn_route_mode_set('one', 'live', 'tester', 'a test')").await;
+    db.until(DELIVERED, "15").await;
     role.stop().await;
 }

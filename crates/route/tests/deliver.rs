@@ -9,8 +9,9 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use towpath_route::Config;
 use towpath_testkit::TestDb;
+use towpath_testkit::receiver::{Arrived, Receiver};
 
-use crate::kit::{Arrived, Receiver, Running, call, emit, hook, until};
+use crate::routing::{emit, hook, start_role, start_role_with};
 
 const OUTCOMES: &str =
     "select string_agg(outcome, ',' order by attempt) from towpath.delivery_attempt where outcome <> 'lost'";
@@ -36,9 +37,9 @@ async fn a_failure_is_tried_again() {
     };
     let receiver = Receiver::new(answer).await;
     hook(&db, &receiver.url(), ", p_retry_seconds => '{0,0}'").await;
-    let role = Running::start(&db).await;
+    let role = start_role(&db).await;
     emit(&db, 1).await;
-    until(&db, OUTCOMES, "retry,delivered").await;
+    db.until(OUTCOMES, "retry,delivered").await;
     assert_eq!(receiver.arrived().len(), 2);
     let told = "select string_agg(concat_ws(' ', status_code, answer), ', ' order by attempt) from towpath.delivery_attempt";
     assert_eq!(db.text(told).await, "502 down for a moment, 200 thanks");
@@ -56,9 +57,9 @@ async fn retry_after_is_honoured() {
     };
     let receiver = Receiver::new(answer).await;
     hook(&db, &receiver.url(), ", p_retry_seconds => '{0,0}'").await;
-    let role = Running::start(&db).await;
+    let role = start_role(&db).await;
     emit(&db, 1).await;
-    until(&db, OUTCOMES, "retry").await;
+    db.until(OUTCOMES, "retry").await;
     let wait = "select extract(epoch from d.next_at - a.ended_at)::integer \
                 from towpath.delivery d join towpath.delivery_attempt a using (delivery_id)";
     assert_eq!(db.text(wait).await, "600");
@@ -67,7 +68,7 @@ async fn retry_after_is_honoured() {
     assert_eq!(db.text(blocked).await, "true", "the pause is for the target");
     assert_eq!(receiver.arrived().len(), 1, "nothing comes before its time");
     db.advance(Duration::from_secs(601)).await;
-    until(&db, OUTCOMES, "retry,delivered").await;
+    db.until(OUTCOMES, "retry,delivered").await;
     role.stop().await;
 }
 
@@ -77,9 +78,9 @@ async fn gone_switches_the_route_off() {
     let db = TestDb::open().await;
     let (receiver, _) = moody(410).await;
     hook(&db, &receiver.url(), "").await;
-    let role = Running::start(&db).await;
+    let role = start_role(&db).await;
     emit(&db, 1).await;
-    until(&db, MODE, "off").await;
+    db.until(MODE, "off").await;
     let warning = "select payload ->> 'reason' from towpath.event_outbox where event_type = 'route.disabled'";
     assert_eq!(db.text(warning).await, "the receiver responded with 410 Gone");
     assert_eq!(
@@ -95,13 +96,13 @@ async fn a_refused_event_is_a_dead_letter_and_replays() {
     let db = TestDb::open().await;
     let (receiver, mood) = moody(422).await;
     hook(&db, &receiver.url(), "").await;
-    let role = Running::start(&db).await;
+    let role = start_role(&db).await;
     emit(&db, 1).await;
-    until(&db, OUTCOMES, "dead").await;
+    db.until(OUTCOMES, "dead").await;
     assert_eq!(receiver.arrived().len(), 1, "trying again cannot help");
     mood.store(200, Ordering::Relaxed);
     let letter = db.text("select dead_letter_id from towpath.route_dead_letter").await;
-    call(&db, &format!("fn_route_dead_letter_replay('{letter}', 'tester')")).await;
+    db.call(&format!("fn_route_dead_letter_replay('{letter}', 'tester')")).await;
     let arrived = receiver.until_arrived(2).await;
     assert_eq!(
         arrived[0].header("webhook-id"),
@@ -119,18 +120,18 @@ async fn the_circuit_opens_and_closes() {
     db.execute("update towpath.config set value = '3' where key = 'event.circuit.failure_threshold'").await;
     let (receiver, mood) = moody(503).await;
     hook(&db, &receiver.url(), ", p_retry_seconds => '{0,0,0,0,0,0,0,0,0,0}'").await;
-    let role = Running::start(&db).await;
+    let role = start_role(&db).await;
     emit(&db, 1).await;
     let circuit = "select circuit from towpath.delivery_target";
-    until(&db, circuit, "open").await;
+    db.until(circuit, "open").await;
     assert_eq!(receiver.arrived().len(), 3, "no more than the threshold");
     db.advance(Duration::from_secs(31)).await;
     receiver.until_arrived(4).await;
-    until(&db, circuit, "open").await;
+    db.until(circuit, "open").await;
     mood.store(200, Ordering::Relaxed);
     // The second opening lasts twice as long.
     db.advance(Duration::from_secs(61)).await;
-    until(&db, circuit, "closed").await;
+    db.until(circuit, "closed").await;
     assert_eq!(receiver.arrived().len(), 5, "one probe each time");
     let told = "select string_agg(event_type, ',' order by id) from towpath.event_outbox where event_domain = 'towpath'";
     assert_eq!(db.text(told).await, "route.circuit_opened,route.circuit_closed");
@@ -145,10 +146,10 @@ async fn a_dead_target_slows_nobody_else() {
     hook(&db, &receiver.url(), "").await;
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let dead = format!(r#"{{"url": "http://127.0.0.1:{port}/"}}"#);
-    call(&db, &format!("fn_route_put('dead', 'webhook', '{dead}', 'd')")).await;
-    call(&db, "fn_route_secret_rotate('dead')").await;
-    call(&db, "fn_route_mode_set('dead', 'live', 'tester', 'a test')").await;
-    let role = Running::with(&db, Config { deliveries: 4, ..Config::default() }).await;
+    db.call(&format!("fn_route_put('dead', 'webhook', '{dead}', 'd')")).await;
+    db.call("fn_route_secret_rotate('dead')").await;
+    db.call("fn_route_mode_set('dead', 'live', 'tester', 'a test')").await;
+    let role = start_role_with(&db, Config { deliveries: 4, ..Config::default() }).await;
     emit(&db, 200).await;
     receiver.until_arrived(200).await;
     role.stop().await;
@@ -162,12 +163,12 @@ async fn a_rate_holds_for_all_senders_together() {
     db.execute("select towpath.fn_event_partition_tick(); select towpath.fn_job_partition_tick()").await;
     let receiver = Receiver::content().await;
     hook(&db, &receiver.url(), ", p_rate_limit_per_second => 5").await;
-    let roles = [Running::start(&db).await, Running::start(&db).await, Running::start(&db).await];
+    let roles = [start_role(&db).await, start_role(&db).await, start_role(&db).await];
     emit(&db, 20).await;
-    until(&db, "select count(*) from towpath.delivery_attempt where outcome = 'delivered'", "5").await;
+    db.until("select count(*) from towpath.delivery_attempt where outcome = 'delivered'", "5").await;
     // Time stands still, so no token comes and none of the three may send.
     let waiting = "select count(*) || ' ' || bool_and(lease_owner is null) from towpath.delivery";
-    until(&db, waiting, "15 true").await;
+    db.until(waiting, "15 true").await;
     for second in 2..=4 {
         db.advance(Duration::from_secs(1)).await;
         receiver.until_arrived(second * 5).await;
@@ -184,11 +185,11 @@ async fn a_target_that_fails_for_days_is_switched_off() {
     let db = TestDb::open().await;
     let (receiver, _) = moody(500).await;
     hook(&db, &receiver.url(), ", p_retry_seconds => '{1,604800,604800}'").await;
-    let role = Running::start(&db).await;
+    let role = start_role(&db).await;
     emit(&db, 1).await;
-    until(&db, OUTCOMES, "retry").await;
+    db.until(OUTCOMES, "retry").await;
     db.advance(Duration::from_secs(121 * 3_600)).await;
-    until(&db, MODE, "off").await;
+    db.until(MODE, "off").await;
     let warned = "select count(*) from towpath.event_outbox where event_type = 'route.disabled'";
     assert_eq!(db.text(warned).await, "1");
     role.stop().await;
@@ -206,12 +207,12 @@ async fn webhooks_of_a_key_keep_their_order() {
     db.execute("update towpath.config set value = '1000' where key = 'event.circuit.failure_threshold'")
         .await;
     hook(&db, &receiver.url(), ", p_ordering => 'key', p_retry_seconds => '{0,0,0,0,0,0,0,0}'").await;
-    let roles = [Running::start(&db).await, Running::start(&db).await];
+    let roles = [start_role(&db).await, start_role(&db).await];
     let many = "fn_event_emit_many((select jsonb_agg(jsonb_build_object('event_domain', 'd', 'event_type', 't', \
                 'ordering_key', 'k' || n % 3, 'payload', jsonb_build_object('n', n)) order by n) \
                 from generate_series(1, 30) n))";
-    call(&db, many).await;
-    until(&db, "select count(*) from towpath.delivery_attempt where outcome = 'delivered'", "30").await;
+    db.call(many).await;
+    db.until("select count(*) from towpath.delivery_attempt where outcome = 'delivered'", "30").await;
     let numbers: Vec<u64> = receiver
         .arrived()
         .iter()
@@ -244,7 +245,7 @@ async fn a_stop_waits_for_what_is_under_way() {
     };
     let receiver = Receiver::new(answer).await;
     hook(&db, &receiver.url(), "").await;
-    let role = Running::start(&db).await;
+    let role = start_role(&db).await;
     emit(&db, 1).await;
     receiver.until_arrived(1).await;
     let stopping = tokio::spawn(role.stop());
@@ -258,14 +259,14 @@ async fn a_stop_waits_for_what_is_under_way() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_closed_gate_holds_webhooks_back() {
     let db = TestDb::open().await;
-    call(&db, "fn_gate_set('event.delivery.enabled', false, 'tester', 'a test')").await;
+    db.call("fn_gate_set('event.delivery.enabled', false, 'tester', 'a test')").await;
     let receiver = Receiver::content().await;
     hook(&db, &receiver.url(), "").await;
-    let role = Running::start(&db).await;
+    let role = start_role(&db).await;
     emit(&db, 3).await;
-    until(&db, "select count(*) from towpath.delivery", "3").await;
+    db.until("select count(*) from towpath.delivery", "3").await;
     assert_eq!(receiver.arrived().len(), 0);
-    call(&db, "fn_gate_set('event.delivery.enabled', true, 'tester', 'a test')").await;
+    db.call("fn_gate_set('event.delivery.enabled', true, 'tester', 'a test')").await;
     receiver.until_arrived(3).await;
     role.stop().await;
 }

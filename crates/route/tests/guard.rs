@@ -11,8 +11,7 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use towpath_db::event::FailureClass;
 use towpath_route::webhook::{Client, Found, Lookup, Reach, Report, Request, send_once};
-
-use crate::kit::Receiver;
+use towpath_testkit::receiver::Receiver;
 
 /// A key of the right form; nobody verifies it here.
 const KEY: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";

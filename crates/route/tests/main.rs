@@ -5,11 +5,11 @@
 mod aside;
 mod deliver;
 mod guard;
-mod kit;
 mod order;
 mod race;
 mod restore;
 mod role;
+mod routing;
 mod share;
 mod sign;
 mod stream;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use towpath_route::Config;
 use towpath_testkit::TestDb;
 
-use crate::kit::{Running, call, jobs, until};
+use crate::routing::{jobs, start_role_with};
 
 const WRITERS: usize = 6;
 const KEYS: usize = 5;
@@ -37,10 +37,10 @@ fn the_checker_sees_disorder() {
 async fn events_of_one_key_become_jobs_in_order() {
     let db = TestDb::open().await;
     jobs(&db).await;
-    call(&db, "fn_route_worker_put('default', 4, 0)").await;
+    db.call("fn_route_worker_put('default', 4, 0)").await;
     let mut roles = vec![];
     for _ in 0..3 {
-        roles.push(Running::with(&db, Config { passes: 2, ..Config::default() }).await);
+        roles.push(start_role_with(&db, Config { passes: 2, ..Config::default() }).await);
     }
     // A key has one writer, so that its order is known; every number is a commit of its own.
     let mut writers = vec![];
@@ -58,13 +58,13 @@ async fn events_of_one_key_become_jobs_in_order() {
         }));
     }
     for slices in [3, 7, 4] {
-        call(&db, &format!("fn_route_worker_put('default', {slices})")).await;
+        db.call(&format!("fn_route_worker_put('default', {slices})")).await;
     }
     for writer in writers {
         writer.await.unwrap();
     }
     let total = WRITERS * KEYS * EVENTS;
-    until(&db, "select count(*) from towpath.job", &total.to_string()).await;
+    db.until("select count(*) from towpath.job", &total.to_string()).await;
     for role in roles {
         role.stop().await;
     }
@@ -79,8 +79,8 @@ async fn events_of_one_key_become_jobs_in_order() {
     let bad = out_of_order(&made, EVENTS);
     assert!(bad.is_empty(), "{} keys were made out of order: {:?}", bad.len(), bad.first());
 
-    call(&db, "fn_consumer_put('worker', 'PG_worker')").await;
-    call(&db, "fn_job_subscription_put('worker', 'PG_worker', p_enabled => true, p_max_parallel => 10000)")
+    db.call("fn_consumer_put('worker', 'PG_worker')").await;
+    db.call("fn_job_subscription_put('worker', 'PG_worker', p_enabled => true, p_max_parallel => 10000)")
         .await;
     let claim = "select o.ordering_key, (o.payload ->> 'number')::int \
                    from towpath.fn_job_claim_rows('worker', p_limit => 37) with ordinality c \

@@ -7,7 +7,7 @@ use serde_json::Value;
 use towpath_route::Config;
 use towpath_testkit::TestDb;
 
-use crate::kit::{Running, call, jobs, until};
+use crate::routing::{jobs, start_role_with};
 
 /// What is wrong with a run: every committed event must have made exactly one job, nothing else
 /// may have, and no effect may have been numbered before its cause.
@@ -63,10 +63,10 @@ fn the_checker_sees_bad_histories() {
 async fn sixteen_writers_four_roles() {
     let db = TestDb::open().await;
     jobs(&db).await;
-    call(&db, "fn_route_worker_put('default', 4, 0)").await;
+    db.call("fn_route_worker_put('default', 4, 0)").await;
     let mut roles = vec![];
     for _ in 0..4 {
-        roles.push(Running::with(&db, Config { passes: 1, ..Config::default() }).await);
+        roles.push(start_role_with(&db, Config { passes: 1, ..Config::default() }).await);
     }
     let until_then = Instant::now() + Duration::from_secs(4);
     let naive = tokio::spawn(naive_cursor(db.client().await, until_then));
@@ -79,7 +79,7 @@ async fn sixteen_writers_four_roles() {
         committed.extend(writer.await.unwrap());
     }
     let count = committed.len();
-    until(&db, "select count(*) from towpath.job", &count.to_string()).await;
+    db.until("select count(*) from towpath.job", &count.to_string()).await;
     for role in roles {
         role.stop().await;
     }

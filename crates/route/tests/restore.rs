@@ -8,7 +8,7 @@ use towpath_route::Config;
 use towpath_testkit::TestDb;
 use towpath_testkit::database::{self, TestServer};
 
-use crate::kit::{Running, call, emit, jobs, until};
+use crate::routing::{emit, jobs, start_role_with};
 
 /// E03: a dump is restored into a cluster whose transaction numbers are lower. What had no position
 /// gets one, what had one keeps it, new events go on behind, and nothing is routed twice.
@@ -25,8 +25,8 @@ async fn a_restore_into_a_younger_cluster_loses_and_repeats_nothing() {
     let burn = "do $$ begin for i in 1..20000 loop perform pg_current_xact_id(); commit; end loop; end $$";
     client.batch_execute(burn).await.unwrap();
     emit(&old, 40).await;
-    call(&old, "fn_event_sequence()").await;
-    call(&old, "fn_route_worker_run('default', 20)").await;
+    old.call("fn_event_sequence()").await;
+    old.call("fn_route_worker_run('default', 20)").await;
     emit(&old, 30).await;
     assert_eq!(
         old.text("select count(*) from towpath.job").await,
@@ -39,16 +39,16 @@ async fn a_restore_into_a_younger_cluster_loses_and_repeats_nothing() {
     let xids = "select pg_current_xact_id()::text::bigint < (select max(xact_id::text::bigint) from towpath.event_outbox)";
     assert_eq!(young.text(xids).await, "true", "the cluster is younger than what it holds");
     emit(&young, 10).await;
-    let role = Running::with(&young, Config::default()).await;
-    until(&young, "select count(*) from towpath.job", "80").await;
+    let role = start_role_with(&young, Config::default()).await;
+    young.until("select count(*) from towpath.job", "80").await;
     emit(&young, 10).await;
-    until(&young, "select count(*) from towpath.job", "90").await;
+    young.until("select count(*) from towpath.job", "90").await;
     let twice = "select count(*) - count(distinct source_ref) from towpath.job";
     assert_eq!(young.text(twice).await, "0");
     let dense =
         "select count(*) = max(position) and count(distinct event_id) = 90 from towpath.event_position";
     assert_eq!(young.text(dense).await, "true");
-    let verified = call(&young, "fn_event_verify(true)").await;
+    let verified = young.call("fn_event_verify(true)").await;
     assert_eq!(verified["passed"], true, "{verified}");
     role.stop().await;
     drop(young);

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use towpath_route::Config;
 use towpath_testkit::TestDb;
 
-use crate::kit::{Running, call, emit, jobs, until};
+use crate::routing::{emit, jobs, start_role, start_role_with};
 
 const JOBS: &str = "select count(*) from towpath.job";
 
@@ -14,10 +14,10 @@ async fn an_event_becomes_a_job() {
     for listen in [true, false] {
         let db = TestDb::open().await;
         jobs(&db).await;
-        let role = Running::with(&db, Config { listen, ..Config::default() }).await;
+        let role = start_role_with(&db, Config { listen, ..Config::default() }).await;
         for wanted in ["1", "2", "3"] {
             emit(&db, 1).await;
-            until(&db, JOBS, wanted).await;
+            db.until(JOBS, wanted).await;
         }
         role.stop().await;
     }
@@ -28,15 +28,15 @@ async fn an_event_becomes_a_job() {
 async fn an_idle_writer_delays_nobody() {
     let db = TestDb::open().await;
     jobs(&db).await;
-    let role = Running::start(&db).await;
+    let role = start_role(&db).await;
     let idle = db.rival().await;
     idle.run("begin; select towpath.fn_event_emit('d', 'late')").await;
     for turn in 1..=20 {
         emit(&db, 5).await;
-        until(&db, JOBS, &(turn * 5).to_string()).await;
+        db.until(JOBS, &(turn * 5).to_string()).await;
     }
     idle.run("commit").await;
-    until(&db, JOBS, "101").await;
+    db.until(JOBS, "101").await;
     role.stop().await;
 }
 
@@ -46,22 +46,22 @@ async fn an_idle_writer_delays_nobody() {
 async fn dry_run_then_live_then_a_reset_cursor() {
     let db = TestDb::open().await;
     jobs(&db).await;
-    call(&db, "fn_route_mode_set('jobs', 'dry_run', 'tester', 'a look first')").await;
-    let role = Running::start(&db).await;
+    db.call("fn_route_mode_set('jobs', 'dry_run', 'tester', 'a look first')").await;
+    let role = start_role(&db).await;
     emit(&db, 50).await;
     let decisions = "select string_agg(distinct decision, ',') || ' ' || count(*) from towpath.route_attempt";
-    until(&db, decisions, "dry_run 50").await;
+    db.until(decisions, "dry_run 50").await;
     assert_eq!(db.text(JOBS).await, "0");
-    call(&db, "fn_route_mode_set('jobs', 'live', 'tester', 'looks good')").await;
-    call(&db, "fn_route_worker_put('default', 1, 0)").await;
-    until(&db, JOBS, "50").await;
+    db.call("fn_route_mode_set('jobs', 'live', 'tester', 'looks good')").await;
+    db.call("fn_route_worker_put('default', 1, 0)").await;
+    db.until(JOBS, "50").await;
     // Back to the start and cut anew, again and again, while events come in.
     for slices in [1, 4, 3, 2] {
         emit(&db, 10).await;
-        call(&db, &format!("fn_route_worker_put('default', {slices}, 0)")).await;
+        db.call(&format!("fn_route_worker_put('default', {slices}, 0)")).await;
     }
-    until(&db, JOBS, "90").await;
-    until(&db, "select min(position) from towpath.v_route_worker_cursor", "90").await;
+    db.until(JOBS, "90").await;
+    db.until("select min(position) from towpath.v_route_worker_cursor", "90").await;
     assert_eq!(db.text(JOBS).await, "90", "nothing twice");
     role.stop().await;
 }
@@ -70,20 +70,20 @@ async fn dry_run_then_live_then_a_reset_cursor() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_poison_event_in_a_thousand() {
     let db = TestDb::open().await;
-    call(&db, r#"fn_route_put('jobs', 'job', '{"job_kind": "k", "from_payload": {"priority": "p"}}', 'd')"#)
+    db.call(r#"fn_route_put('jobs', 'job', '{"job_kind": "k", "from_payload": {"priority": "p"}}', 'd')"#)
         .await;
-    call(&db, "fn_route_mode_set('jobs', 'live', 'tester', 'a test')").await;
-    let role = Running::start(&db).await;
+    db.call("fn_route_mode_set('jobs', 'live', 'tester', 'a test')").await;
+    let role = start_role(&db).await;
     let many = "fn_event_emit_many((select jsonb_agg(jsonb_build_object('event_domain', 'd', 'event_type', 't', \
                 'payload', jsonb_build_object('p', case when n = 500 then to_jsonb('poison'::text) else to_jsonb(7) end))) \
                 from generate_series(1, 1000) n))";
-    call(&db, many).await;
-    until(&db, JOBS, "999").await;
-    let letters = call(&db, "fn_route_dead_letter_list()").await;
+    db.call(many).await;
+    db.until(JOBS, "999").await;
+    let letters = db.call("fn_route_dead_letter_list()").await;
     assert_eq!(letters["dead_letters"].as_array().unwrap().len(), 1);
     let letter = letters["dead_letters"][0]["dead_letter_id"].as_str().unwrap();
-    call(&db, r#"fn_route_put('jobs', 'job', '{"job_kind": "k"}', 'd')"#).await;
-    let replayed = call(&db, &format!("fn_route_dead_letter_replay('{letter}', 'tester')")).await;
+    db.call(r#"fn_route_put('jobs', 'job', '{"job_kind": "k"}', 'd')"#).await;
+    let replayed = db.call(&format!("fn_route_dead_letter_replay('{letter}', 'tester')")).await;
     assert_eq!(replayed["resolved"], true);
     assert_eq!(db.text(JOBS).await, "1000");
     role.stop().await;
@@ -95,13 +95,13 @@ async fn a_closed_gate_is_a_rest() {
     for gate in ["event.routing.enabled", "event.route_worker.enabled", "queue.job_substrate.enabled"] {
         let db = TestDb::open().await;
         jobs(&db).await;
-        call(&db, &format!("fn_gate_set('{gate}', false, 'tester', 'a test')")).await;
-        let role = Running::start(&db).await;
+        db.call(&format!("fn_gate_set('{gate}', false, 'tester', 'a test')")).await;
+        let role = start_role(&db).await;
         emit(&db, 3).await;
-        until(&db, "select count(*) from towpath.event_position", "3").await;
+        db.until("select count(*) from towpath.event_position", "3").await;
         assert_eq!(db.text(JOBS).await, "0", "{gate}");
-        call(&db, &format!("fn_gate_set('{gate}', true, 'tester', 'a test')")).await;
-        until(&db, JOBS, "3").await;
+        db.call(&format!("fn_gate_set('{gate}', true, 'tester', 'a test')")).await;
+        db.until(JOBS, "3").await;
         role.stop().await;
     }
 }
@@ -111,23 +111,23 @@ async fn a_closed_gate_is_a_rest() {
 async fn a_held_slice_keeps_only_itself_waiting() {
     let db = TestDb::open().await;
     jobs(&db).await;
-    call(&db, "fn_route_worker_put('default', 4, 0)").await;
+    db.call("fn_route_worker_put('default', 4, 0)").await;
     let holder = db.rival().await;
     holder.run("begin; select 1 from towpath.route_worker_cursor where slice = 2 for update").await;
-    let role = Running::start(&db).await;
+    let role = start_role(&db).await;
     emit(&db, 400).await;
-    until(&db, "select count(*) from towpath.event_position", "400").await;
-    until(&db, "select (select sum(lag) from towpath.v_route_worker_cursor where slice <> 2)", "0").await;
+    db.until("select count(*) from towpath.event_position", "400").await;
+    db.until("select (select sum(lag) from towpath.v_route_worker_cursor where slice <> 2)", "0").await;
     assert!(db.text(JOBS).await.parse::<i64>().unwrap() < 400, "slice 2 waits");
-    let who = call(&db, "fn_event_verify()").await;
+    let who = db.call("fn_event_verify()").await;
     let lag = who["checks"].as_array().unwrap().iter().find(|check| check["check"] == "W9_lag").unwrap();
     let named = |cursors: &Value| cursors[2]["held_by"]["pid"].as_i64().is_some();
     assert!(named(&lag["cursors"]), "the check names who holds it: {lag}");
-    let list = call(&db, "fn_route_worker_list()").await;
+    let list = db.call("fn_route_worker_list()").await;
     assert!(named(&list["workers"][0]["cursors"]), "and so does the list: {list}");
     assert_eq!(db.text("select worker_lag > 0 from towpath.v_route_health").await, "true");
     holder.run("rollback").await;
-    until(&db, JOBS, "400").await;
+    db.until(JOBS, "400").await;
     role.stop().await;
 }
 
@@ -146,11 +146,11 @@ async fn a_failing_pass_is_tried_again() {
          grant usage on sequence towpath._tries to towpath_owner",
     )
     .await;
-    let role = Running::start(&db).await;
+    let role = start_role(&db).await;
     emit(&db, 10).await;
-    until(&db, "select last_value >= 3 from towpath._tries", "true").await;
+    db.until("select last_value >= 3 from towpath._tries", "true").await;
     db.execute("drop trigger full_disk on towpath.job_ready").await;
-    until(&db, JOBS, "10").await;
+    db.until(JOBS, "10").await;
     assert_eq!(db.json("select to_jsonb(count(*)) from towpath.route_dead_letter").await, json!(0));
     role.stop().await;
 }

@@ -6,8 +6,10 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use towpath_route::Config;
 use towpath_testkit::TestDb;
+use towpath_testkit::receiver::Receiver;
+use towpath_testkit::wait::WAIT_MAX;
 
-use crate::kit::{Receiver, Running, WAIT_MAX, call, emit, hook, until};
+use crate::routing::{emit, hook, start_role, start_role_with};
 
 /// E08: a host that takes one webhook at a time, and a route without order that has a long backlog for it. An
 /// ordered route to the same host still gets every second turn, and keeps its order.
@@ -20,20 +22,20 @@ async fn an_ordered_route_does_not_starve_behind_another_to_the_same_host() {
             "fn_route_put('{route}', 'webhook', '{{\"url\": \"{}\"}}', '{route}', p_ordering => '{ordering}')",
             receiver.url()
         );
-        call(&db, &put).await;
-        call(&db, &format!("fn_route_secret_rotate('{route}')")).await;
-        call(&db, &format!("fn_route_mode_set('{route}', 'live', 'tester', 'a test')")).await;
+        db.call(&put).await;
+        db.call(&format!("fn_route_secret_rotate('{route}')")).await;
+        db.call(&format!("fn_route_mode_set('{route}', 'live', 'tester', 'a test')")).await;
     }
     for (domain, count) in [("backlog", 200), ("ordered", 10)] {
         let many = format!(
             "fn_event_emit_many((select jsonb_agg(jsonb_build_object('event_domain', '{domain}', 'event_type', n::text, \
              'ordering_key', 'one') order by n) from generate_series(1, {count}) n))"
         );
-        assert_eq!(call(&db, &many).await["emitted"], count);
-        call(&db, "fn_event_sequence()").await;
-        call(&db, "fn_route_worker_run('default', 1000)").await;
+        assert_eq!(db.call(&many).await["emitted"], count);
+        db.call("fn_event_sequence()").await;
+        db.call("fn_route_worker_run('default', 1000)").await;
     }
-    let role = Running::with(&db, Config { deliveries: 1, ..Config::default() }).await;
+    let role = start_role_with(&db, Config { deliveries: 1, ..Config::default() }).await;
     let arrived = receiver.until_arrived(210).await;
     role.stop().await;
     let types: Vec<String> = arrived
@@ -64,7 +66,7 @@ async fn the_lease_of_a_webhook_is_the_configured_one() {
     })
     .await;
     hook(&db, &receiver.url(), "").await;
-    let role = Running::start(&db).await;
+    let role = start_role(&db).await;
     for (seconds, look) in [
         // Far longer than a lease of 15 s, and not for ever.
         (
@@ -74,12 +76,11 @@ async fn the_lease_of_a_webhook_is_the_configured_one() {
         // Two renewals at least: the lease ends later than any that a claim gave.
         (1, "select (lease_until > created_at + interval '3 s')::text from towpath.delivery"),
     ] {
-        call(&db, &format!("fn_config_set('event.delivery.lease_sec', '{seconds}', 'tester', 'a test')"))
-            .await;
+        db.call(&format!("fn_config_set('event.delivery.lease_sec', '{seconds}', 'tester', 'a test')")).await;
         emit(&db, 1).await;
-        until(&db, look, "true").await;
+        db.until(look, "true").await;
         looked.send(()).unwrap();
-        until(&db, "select count(*) from towpath.delivery", "0").await;
+        db.until("select count(*) from towpath.delivery", "0").await;
     }
     let ended = "select string_agg(outcome || attempt, ',') from towpath.delivery_attempt";
     assert_eq!(db.text(ended).await, "delivered1,delivered1");

@@ -4,8 +4,9 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use standardwebhooks::Webhook;
 use towpath_testkit::TestDb;
+use towpath_testkit::receiver::Receiver;
 
-use crate::kit::{Receiver, Running, call, emit, hook};
+use crate::routing::{emit, hook, start_role};
 
 /// E08: the independent library accepts what the role sends, with the current key, during a
 /// rotation with both, and after the overlap no longer with the old one.
@@ -14,12 +15,12 @@ async fn the_independent_library_verifies_through_a_rotation() {
     let db = TestDb::open().await;
     let receiver = Receiver::content().await;
     let old = hook(&db, &receiver.url(), "").await;
-    let role = Running::start(&db).await;
+    let role = start_role(&db).await;
     emit(&db, 1).await;
     let first = receiver.until_arrived(1).await.remove(0);
     Webhook::new(&old).unwrap().verify(&first.body, &first.headers).unwrap();
 
-    let answer = call(&db, "fn_route_secret_rotate('hook', p_overlap_seconds => 3600)").await;
+    let answer = db.call("fn_route_secret_rotate('hook', p_overlap_seconds => 3600)").await;
     let new = answer["signing_key"].as_str().unwrap().to_owned();
     emit(&db, 1).await;
     let second = receiver.until_arrived(2).await.remove(1);
@@ -46,7 +47,7 @@ async fn a_repeated_webhook_is_the_same_webhook() {
     };
     let receiver = Receiver::new(answer).await;
     let key = hook(&db, &receiver.url(), ", p_retry_seconds => '{0,0,0}'").await;
-    let role = Running::start(&db).await;
+    let role = start_role(&db).await;
     emit(&db, 1).await;
     let arrived = receiver.until_arrived(3).await;
     for one in &arrived {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use tokio_util::sync::CancellationToken;
 use towpath_model::stream::name::StreamName;
 use towpath_model::stream::offset::Start;
 use towpath_route::stream::Local;
@@ -11,15 +10,16 @@ use towpath_route::{Config, Role};
 use towpath_streams::embedded::{self, Embedded};
 use towpath_streams::{Append, Store};
 use towpath_testkit::TestDb;
+use towpath_testkit::background::Background;
 
-use crate::kit::{Running, call, emit, until};
+use crate::routing::emit;
 
 const LEFT: &str = "select count(*) from towpath.stream_delivery";
 
 /// A live route into the stream `orders` for every event of the domain `d`.
 async fn route(db: &TestDb) {
-    call(db, r#"fn_route_put('orders', 'stream', '{"stream": "orders"}', 'd')"#).await;
-    call(db, "fn_route_mode_set('orders', 'live', 'tester', 'a test')").await;
+    db.call(r#"fn_route_put('orders', 'stream', '{"stream": "orders"}', 'd')"#).await;
+    db.call("fn_route_mode_set('orders', 'live', 'tester', 'a test')").await;
 }
 
 pub(crate) fn store() -> (tempfile::TempDir, Arc<Embedded>) {
@@ -28,10 +28,10 @@ pub(crate) fn store() -> (tempfile::TempDir, Arc<Embedded>) {
     (dir, Arc::new(store))
 }
 
-pub(crate) async fn start(db: &TestDb, store: &Arc<Embedded>) -> Running {
+pub(crate) async fn start(db: &TestDb, store: &Arc<Embedded>) -> Background {
     let (database, _) = db.database_as("towpath_router").await;
     let role = Role::new(database, Config::default()).unwrap().streams(Arc::new(Local::new(store.clone())));
-    Running::of(role, CancellationToken::new())
+    Background::start(|shutdown| role.run(shutdown))
 }
 
 /// The positions of the events in the stream, in its order.
@@ -44,9 +44,8 @@ async fn positions(store: &Embedded) -> Vec<i64> {
 }
 
 async fn all_delivered(db: &TestDb, events: usize) {
-    until(db, "select count(*) from towpath.route_attempt where decision = 'sent'", &events.to_string())
-        .await;
-    until(db, LEFT, "0").await;
+    db.until("select count(*) from towpath.route_attempt where decision = 'sent'", &events.to_string()).await;
+    db.until(LEFT, "0").await;
 }
 
 /// E08: four roles append what three slices route; the stream gets every event once, and those of a
@@ -55,7 +54,7 @@ async fn all_delivered(db: &TestDb, events: usize) {
 async fn a_stream_gets_every_event_once_and_in_order() {
     let db = TestDb::open().await;
     route(&db).await;
-    call(&db, "fn_route_worker_put('default', 3, 0)").await;
+    db.call("fn_route_worker_put('default', 3, 0)").await;
     let (_dir, store) = store();
     let mut roles = vec![];
     for _ in 0..4 {
@@ -110,7 +109,7 @@ async fn an_append_that_nobody_recorded_is_not_repeated() {
     let before = positions(&store).await;
     db.execute("drop trigger keep on towpath.stream_delivery").await;
     db.execute("insert into towpath.stream_delivery select * from kept").await;
-    until(&db, LEFT, "0").await;
+    db.until(LEFT, "0").await;
     assert_eq!(positions(&store).await, before);
     emit(&db, 1).await;
     all_delivered(&db, 21).await;
@@ -149,7 +148,7 @@ async fn a_stream_that_has_ended_makes_dead_letters() {
     let name = StreamName::new("default", "orders").unwrap();
     store.append(name, Append { close: true, ..Append::default() }).await.unwrap();
     emit(&db, 3).await;
-    until(&db, "select count(*) from towpath.route_dead_letter where resolved_at is null", "3").await;
+    db.until("select count(*) from towpath.route_dead_letter where resolved_at is null", "3").await;
     assert_eq!(db.text(LEFT).await, "0");
     role.stop().await;
 }

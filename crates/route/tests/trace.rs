@@ -3,8 +3,9 @@
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use towpath_testkit::TestDb;
+use towpath_testkit::receiver::{Arrived, Receiver};
 
-use crate::kit::{Arrived, Receiver, Running, hook};
+use crate::routing::{hook, start_role};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -20,7 +21,7 @@ async fn a_webhook_belongs_to_the_trace_of_its_event() {
     };
     let receiver = Receiver::new(answer).await;
     hook(&db, &receiver.url(), ", p_retry_seconds => '{0,0}'").await;
-    let role = Running::start(&db).await;
+    let role = start_role(&db).await;
     let emit = async |setting: &str, subject: &str| {
         db.execute(&format!(
             "begin; {setting}; select towpath.fn_event_emit('d', 't', p_subject_ref => '{subject}'); commit"

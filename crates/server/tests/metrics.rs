@@ -1,7 +1,5 @@
 //! The database's numbers at `/metrics`: bounded, and no trouble when the database is.
 
-use std::time::{Duration, Instant};
-
 use tokio_util::sync::CancellationToken;
 use towpath_db::Database;
 use towpath_server::Config;
@@ -9,18 +7,11 @@ use towpath_server::metrics::{Metrics, SurveyNumbers};
 use towpath_testkit::TestDb;
 use towpath_testkit::proxy::{Fault, FaultProxy, Upstream};
 use towpath_testkit::server::RunningServer;
+use towpath_testkit::wait;
 
 /// Waits until the text is as it should be.
 async fn until(metrics: &Metrics, right: impl Fn(&str) -> bool) -> String {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    loop {
-        let text = metrics.text();
-        if right(&text) {
-            return text;
-        }
-        assert!(Instant::now() < deadline, "the numbers never were right:\n{text}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    wait::until("right numbers", async || metrics.text(), |text| right(text)).await
 }
 
 fn survey(database: Database, shutdown: &CancellationToken) -> Metrics {

@@ -1,7 +1,5 @@
 //! Health, readiness, and an accept loop that cannot be held up.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
-
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -14,6 +14,8 @@ use towpath_db::Database;
 use towpath_db::cluster::{self, Cluster, Durability};
 use towpath_db::migrate::{self, Mode};
 
+use crate::wait::{until, until_true};
+
 /// The variable that names the server tests share.
 pub const SERVER_VARIABLE: &str = "TOWPATH_TEST_DATABASE_URL";
 /// The variable that names the programs of another PostgreSQL; the binary under test reads it too.
@@ -133,6 +135,23 @@ impl TestDb {
     /// The one jsonb value of a query.
     pub async fn json(&self, sql: &str) -> serde_json::Value {
         serde_json::from_str(&self.text(sql).await).expect("the query answers jsonb")
+    }
+
+    /// The answer of a public function, written without its schema; it may refuse.
+    pub async fn ask(&self, function: &str) -> serde_json::Value {
+        self.json(&format!("towpath.{function}")).await
+    }
+
+    /// The answer of a public function that must not refuse.
+    pub async fn call(&self, function: &str) -> serde_json::Value {
+        let answer = self.ask(function).await;
+        assert_eq!(answer["ok"], true, "{function}: {answer}");
+        answer
+    }
+
+    /// Waits until a query returns this text.
+    pub async fn until(&self, sql: &str, wanted: &str) {
+        until(format!("{sql} = {wanted}"), async || self.text(sql).await, |text| text == wanted).await;
     }
 
     /// Moves the database's clock forward.
@@ -290,9 +309,10 @@ async fn build_template(server: &str, admin: &Client, name: &str) {
     drop(client);
     // The connection above may take a moment to go; a template must have none.
     let alone = "select count(*) from pg_stat_activity where datname = $1";
-    while admin.query_one(alone, &[&unfinished]).await.expect("an answer").get::<_, i64>(0) > 0 {
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+    until_true("the end of the connection", async || {
+        admin.query_one(alone, &[&unfinished]).await.expect("an answer").get::<_, i64>(0) == 0
+    })
+    .await;
     let rename = format!("alter database {unfinished} rename to {name}");
     admin.batch_execute(&rename).await.expect("the template's name");
 }

@@ -3,18 +3,17 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use serde_json::Value;
 
 use crate::database::scratch;
 use crate::victim::Victim;
+use crate::wait::until;
 
 /// One exact version, so that runs repeat. Newer ones need a newer Node than Debian has.
 const VERSION: &str = "3.14.0";
 const PROGRAM: &str = include_str!("mail/server.js");
-const WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// A running mail server. Killed with the value.
 pub struct MailServer {
@@ -77,15 +76,8 @@ impl MailServer {
 
     /// Waits until a mailbox holds so many mails.
     pub async fn until_mails(&self, recipient: &str, wanted: usize) -> Vec<String> {
-        let deadline = Instant::now() + WAIT_MAX;
-        loop {
-            let mails = self.mailbox(recipient);
-            if mails.len() >= wanted {
-                return mails;
-            }
-            assert!(Instant::now() < deadline, "{recipient} has {} mails, not {wanted}", mails.len());
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let what = format!("{wanted} mails for {recipient}");
+        until(what, async || self.mailbox(recipient), |mails| mails.len() >= wanted).await
     }
 
     /// How often the server was asked to take a mail for a recipient.

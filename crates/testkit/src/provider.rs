@@ -12,7 +12,6 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
@@ -23,14 +22,14 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::wait::within;
+
 /// What a worker must present to Resend.
 pub const RESEND_KEY: &str = "re_towpath_test_key";
 /// The account at Twilio.
 pub const TWILIO_ACCOUNT: &str = "AC0123456789abcdef0123456789abcdef";
 /// And its secret.
 pub const TWILIO_SECRET: &str = "twilio_towpath_test_secret";
-/// A test that waits longer has found a bug.
-const WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// One request as it came in.
 #[derive(Debug, Clone, PartialEq)]
@@ -121,8 +120,8 @@ impl Provider {
     /// Waits until so many requests have been carried out since the start.
     pub async fn until_carried_out(&self, wanted: usize) {
         let mut carried_out = self.state.carried_out.subscribe();
-        let waited = tokio::time::timeout(WAIT_MAX, carried_out.wait_for(|count| *count >= wanted)).await;
-        assert!(waited.is_ok(), "the provider never carried out {wanted} requests");
+        let what = format!("{wanted} requests carried out");
+        within(what, carried_out.wait_for(|count| *count >= wanted)).await.expect("the provider runs");
     }
 
     /// How many requests have been carried out since the start.

@@ -14,13 +14,13 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use crate::wait::WAIT_MAX;
+
 mod connection;
 mod socket;
 
 /// The most the proxy holds per direction of a connection; the usual read size of servers.
 const CHUNK_BYTES_MAX: usize = 16 * 1024;
-/// How long a test waits for the proxy to see something: far above a slow machine's worst.
-const WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// Where the proxy sends what its clients say.
 #[derive(Clone, Debug)]

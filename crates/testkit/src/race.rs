@@ -2,16 +2,13 @@
 //! connection waits for another, instead of sleeping and hoping.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use tokio::sync::Barrier;
 use tokio::task::JoinHandle;
 use tokio_postgres::{Client, Error};
 
 use crate::TestDb;
-
-/// A test that waits longer than this has found a bug.
-const WAIT_MAX: Duration = Duration::from_secs(30);
+use crate::wait::{until_true, within};
 
 /// One side of a race: a connection and the number the server knows it by.
 pub struct Rival {
@@ -36,13 +33,12 @@ impl TestDb {
     /// Waits until the server says that this statement waits for a lock.
     pub async fn until_blocked(&self, pending: &Pending) {
         let observer = self.client().await;
-        let deadline = Instant::now() + WAIT_MAX;
         let sql = "select cardinality(pg_blocking_pids($1)) > 0";
-        while !observer.query_one(sql, &[&pending.pid]).await.expect("an answer").get::<_, bool>(0) {
+        until_true("a statement that waits for a lock", async || {
             assert!(!pending.statement.is_finished(), "the statement finished without waiting for anybody");
-            assert!(Instant::now() < deadline, "the statement was never blocked");
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
+            observer.query_one(sql, &[&pending.pid]).await.expect("an answer").get(0)
+        })
+        .await;
     }
 }
 
@@ -63,8 +59,7 @@ impl Rival {
 impl Pending {
     /// The first value of the first row, or the error, once the statement has ended.
     pub async fn value(self) -> Result<Option<String>, Error> {
-        let messages =
-            tokio::time::timeout(WAIT_MAX, self.statement).await.expect("an end").expect("no panic")?;
+        let messages = within("the end of the statement", self.statement).await.expect("no panic")?;
         Ok(messages.iter().find_map(|message| match message {
             tokio_postgres::SimpleQueryMessage::Row(row) => Some(row.get(0)?.to_owned()),
             _ => None,

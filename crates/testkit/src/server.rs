@@ -3,15 +3,14 @@
 use std::net::SocketAddr;
 
 use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 use towpath_server::Config;
+
+use crate::background::Background;
 
 /// A server that stops with the value.
 pub struct RunningServer {
     address: SocketAddr,
-    shutdown: CancellationToken,
-    task: Option<JoinHandle<()>>,
+    running: Background,
 }
 
 impl RunningServer {
@@ -19,9 +18,8 @@ impl RunningServer {
     pub async fn start(config: Config) -> RunningServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("a bound socket has an address");
-        let shutdown = CancellationToken::new();
-        let task = Some(tokio::spawn(towpath_server::run(listener, config, shutdown.clone())));
-        RunningServer { address, shutdown, task }
+        let running = Background::start(|shutdown| towpath_server::run(listener, config, shutdown));
+        RunningServer { address, running }
     }
 
     /// Where it listens.
@@ -36,20 +34,11 @@ impl RunningServer {
 
     /// Asks it to stop without waiting, so that a test can watch it drain.
     pub fn begin_stop(&self) {
-        self.shutdown.cancel();
+        self.running.begin_stop();
     }
 
     /// Stops it and waits until it has drained.
-    pub async fn stop(mut self) {
-        self.shutdown.cancel();
-        if let Some(task) = self.task.take() {
-            task.await.expect("the server ends without a panic");
-        }
-    }
-}
-
-impl Drop for RunningServer {
-    fn drop(&mut self) {
-        self.shutdown.cancel();
+    pub async fn stop(self) {
+        self.running.stop().await;
     }
 }

@@ -17,12 +17,12 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use crate::wait::WAIT_MAX;
+
 /// Lines kept for waits and failure messages; a server under test logs far fewer.
 const LINES_MAX: usize = 4096;
 /// A longer line is kept as several; room for any log line we write.
 const LINE_BYTES_MAX: u64 = 16 * 1024;
-/// The default patience with a child: far above a slow machine's worst start.
-const DEADLINE: Duration = Duration::from_secs(30);
 /// After an exit, how long the rest of the output may take: only a grandchild keeps a pipe longer.
 const DRAIN_WAIT_MAX: Duration = Duration::from_secs(1);
 /// How long the kernel gets to stop or bury a process that has been signalled.
@@ -64,7 +64,7 @@ impl Victim {
         Self::start(command, Reach::Group)
     }
 
-    /// Replaces the default patience of thirty seconds.
+    /// Waits less long than the usual bound.
     pub fn with_deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
@@ -82,7 +82,7 @@ impl Victim {
         let mut readers = JoinSet::new();
         readers.spawn(capture(child.stdout.take().expect("stdout is piped"), output.clone()));
         readers.spawn(capture(child.stderr.take().expect("stderr is piped"), output.clone()));
-        Self { child, pid, reach, output, readers, deadline: DEADLINE }
+        Self { child, pid, reach, output, readers, deadline: WAIT_MAX }
     }
 
     /// The process id, also after the process is gone.
@@ -125,7 +125,7 @@ impl Victim {
     /// Kills with `SIGKILL`, reaps, and returns how the process ended.
     pub async fn kill(&mut self) -> ExitStatus {
         self.signal(Signal::SIGKILL);
-        self.wait_exit(self.deadline).await
+        self.wait_exit().await
     }
 
     /// Kills as soon as a line contains `pattern`, and returns the line.
@@ -170,9 +170,9 @@ impl Victim {
     }
 
     /// Waits for the process to end and for its last output. Panics with the output at the deadline.
-    pub async fn wait_exit(&mut self, deadline: Duration) -> ExitStatus {
-        let Ok(status) = timeout(deadline, self.child.wait()).await else {
-            self.fail(&format!("still runs after {deadline:?}"))
+    pub async fn wait_exit(&mut self) -> ExitStatus {
+        let Ok(status) = timeout(self.deadline, self.child.wait()).await else {
+            self.fail(&format!("still runs after {:?}", self.deadline))
         };
         let drained = async { while self.readers.join_next().await.is_some() {} };
         let _ = timeout(DRAIN_WAIT_MAX, drained).await;

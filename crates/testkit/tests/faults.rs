@@ -1,8 +1,6 @@
 //! The fault tools do what they say: each fault of the proxy, each signal of the victim. Where time
 //! is the claim, only its lower bound is measured.
 
-#![expect(clippy::unwrap_used, reason = "test helpers fail by panic too")]
-
 use std::io::{ErrorKind, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
@@ -217,7 +215,7 @@ async fn victim_dies_on_its_line_by_sigkill() {
     let (command, _input) = shell("echo first >&2; echo the second; read -r word; echo third");
     let mut victim = Victim::spawn(command);
     assert_eq!(victim.kill_on_line("second").await, "the second");
-    assert_eq!(victim.wait_exit(DEADLINE).await.signal(), Some(9));
+    assert_eq!(victim.wait_exit().await.signal(), Some(9));
     victim.wait_for_line("first").await;
     assert!(!victim.lines().contains(&"third".to_owned()));
 }
@@ -229,7 +227,7 @@ async fn victim_dies_at_the_moment_chosen_by_a_future() {
     let mut victim = Victim::spawn(command);
     t.client.write_all(b"now").await.unwrap();
     victim.kill_when(t.proxy.wait_passed(Direction::ToUpstream, 3)).await;
-    assert_eq!(victim.wait_exit(DEADLINE).await.signal(), Some(9));
+    assert_eq!(victim.wait_exit().await.signal(), Some(9));
 }
 
 #[tokio::test]
@@ -239,7 +237,7 @@ async fn terminate_and_interrupt_send_their_signals() {
         let mut victim = Victim::spawn(command);
         victim.wait_for_line("ready").await;
         send(&victim);
-        assert_eq!(victim.wait_exit(DEADLINE).await.signal(), Some(number));
+        assert_eq!(victim.wait_exit().await.signal(), Some(number));
     }
 }
 
@@ -264,7 +262,7 @@ async fn paused_process_makes_no_progress_until_resumed() {
 async fn process_that_ends_by_itself_gives_its_status_and_last_words() {
     let (command, _input) = shell("printf 'no newline'; exit 3");
     let mut victim = Victim::spawn(command);
-    assert_eq!(victim.wait_exit(DEADLINE).await.code(), Some(3));
+    assert_eq!(victim.wait_exit().await.code(), Some(3));
     assert_eq!(victim.lines(), ["no newline"]);
     victim.terminate(); // A reaped process is left alone.
 }

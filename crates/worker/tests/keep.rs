@@ -6,32 +6,34 @@ use std::time::Duration;
 
 use towpath_db::Database;
 use towpath_db::job::NewJob;
+use towpath_testkit::count::Count;
 use towpath_testkit::proxy::{Fault, FaultProxy};
+use towpath_testkit::queue::{EXECUTOR, Queue};
 use towpath_worker::{Options, Worker};
 
-use crate::place::{Count, EXECUTOR, Place, Running};
+use crate::worker::{builder, maintenance, start};
 
 const LEASE: Duration = Duration::from_secs(1);
 
 /// Q09: a job that runs for three leases keeps its lease, and is shown as in progress.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_job_keeps_its_lease() {
-    let place = Place::open().await;
+    let queue = Queue::open().await;
     let (begun, go) = (Count::new(), Count::new());
-    let worker = waiting_worker(&place, begun.clone(), go.clone());
-    let job_id = place.enqueue(&NewJob::new("long")).await;
-    let running = Running::start(worker);
+    let worker = waiting_worker(&queue, begun.clone(), go.clone());
+    let job_id = queue.enqueue_job(&NewJob::new("long")).await;
+    let running = start(worker);
     begun.until(1).await;
-    let mut maintenance = place.maintenance().await;
+    let mut maintenance = maintenance(&queue);
     let owned = "select lease_until > clock_timestamp() from towpath._job_now";
     for _ in 0..6 {
         tokio::time::sleep(LEASE / 2).await;
         assert_eq!(maintenance.run_once().await.unwrap().reaped, 0);
-        assert_eq!(place.db.text(owned).await, "true");
+        assert_eq!(queue.db.text(owned).await, "true");
     }
-    assert_eq!(place.state(job_id).await, "in_progress");
+    assert_eq!(queue.state(job_id).await, "in_progress");
     go.add();
-    place.until_states("succeeded 1").await;
+    queue.until_states("succeeded 1").await;
     running.stop().await;
     assert_eq!(begun.now(), 1);
 }
@@ -39,11 +41,10 @@ async fn a_long_job_keeps_its_lease() {
 /// Q17: the handler of a job that somebody cancelled is told to stop.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_handler_of_a_cancelled_job_is_told() {
-    let place = Place::open().await;
+    let queue = Queue::open().await;
     let (begun, told) = (Count::new(), Count::new());
     let (begins, tells) = (begun.clone(), told.clone());
-    let worker = place
-        .builder()
+    let worker = builder(&queue)
         .lease(LEASE)
         .handle_kind("long", Options::default(), move |_: serde_json::Value, context| {
             begins.add();
@@ -56,38 +57,34 @@ async fn the_handler_of_a_cancelled_job_is_told() {
         })
         .build()
         .unwrap();
-    let job_id = place.enqueue(&NewJob::new("long")).await;
-    let running = Running::start(worker);
+    let job_id = queue.enqueue_job(&NewJob::new("long")).await;
+    let running = start(worker);
     begun.until(1).await;
-    place.db.json(&format!("towpath.fn_job_cancel('{job_id}', 'me', 'why not')")).await;
+    queue.db.json(&format!("towpath.fn_job_cancel('{job_id}', 'me', 'why not')")).await;
     told.until(1).await;
     running.stop().await;
-    assert_eq!(place.state(job_id).await, "cancelled", "its success came too late");
+    assert_eq!(queue.state(job_id).await, "cancelled", "its success came too late");
 }
 
 /// Q13: a running worker beats, and says when it stops, so that nobody misses it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_beats() {
-    let place = Place::open().await;
-    let worker = place.builder().name("node-1").handle_kind("x", Options::default(), fine).build().unwrap();
+    let queue = Queue::open().await;
+    let worker = builder(&queue).name("node-1").handle_kind("x", Options::default(), fine).build().unwrap();
     let owner = worker.owner().to_string();
-    let running = Running::start(worker);
+    let running = start(worker);
     let beat = "select executor_name || ' ' || executor_kind || ' ' || last_tick_status || ' ' || lease_owner
                   from towpath.queue_heartbeat";
-    let deadline = std::time::Instant::now() + crate::place::WAIT_MAX;
-    while place.db.text(beat).await != format!("node-1 PG_worker ok {owner}") {
-        assert!(std::time::Instant::now() < deadline, "{}", place.db.text(beat).await);
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    queue.db.until(beat, &format!("node-1 PG_worker ok {owner}")).await;
     running.stop().await;
-    assert_eq!(place.db.text("select count(*) from towpath.queue_heartbeat").await, "0");
+    assert_eq!(queue.db.text("select count(*) from towpath.queue_heartbeat").await, "0");
 }
 
 /// Q13: two processes of one executor on one machine have a heartbeat each.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_name_of_a_process_is_its_own() {
-    let place = Place::open().await;
-    let worker = place.builder().handle_kind("x", Options::default(), fine).build().unwrap();
+    let queue = Queue::open().await;
+    let worker = builder(&queue).handle_kind("x", Options::default(), fine).build().unwrap();
     let name = format!("-{}#", std::process::id());
     assert!(worker.owner().as_str().contains(&name), "{}", worker.owner());
 }
@@ -95,37 +92,37 @@ async fn the_name_of_a_process_is_its_own() {
 /// A worker that cannot renew takes nothing more, and goes on when it can again.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_claimed_while_leases_cannot_be_kept() {
-    let place = Place::open().await;
+    let queue = Queue::open().await;
     // Renewing needs the function; claiming does not.
     let extend = "towpath.fn_job_extend_lease_many(uuid[], text, integer[], integer)";
     let (begun, go) = (Count::new(), Count::new());
-    let worker = waiting_worker(&place, begun.clone(), go.clone());
-    place.enqueue(&NewJob::new("long")).await;
-    let running = Running::start(worker);
+    let worker = waiting_worker(&queue, begun.clone(), go.clone());
+    queue.enqueue_job(&NewJob::new("long")).await;
+    let running = start(worker);
     begun.until(1).await;
-    place.db.execute(&format!("revoke execute on function {extend} from worker_service_user")).await;
+    queue.db.execute(&format!("revoke execute on function {extend} from worker_service_user")).await;
     // Longer than a third of the lease: the renewal has been refused by then.
     tokio::time::sleep(LEASE).await;
-    place.enqueue(&NewJob::new("long")).await;
+    queue.enqueue_job(&NewJob::new("long")).await;
     tokio::time::sleep(LEASE / 2).await;
     assert_eq!(begun.now(), 1, "the second job was left to others");
-    place.db.execute(&format!("grant execute on function {extend} to worker_service_user")).await;
+    queue.db.execute(&format!("grant execute on function {extend} to worker_service_user")).await;
     begun.until(2).await;
     go.add();
-    place.until_states("succeeded 2").await;
+    queue.until_states("succeeded 2").await;
     running.stop().await;
 }
 
 /// Results outlive an outage of the database: they wait in memory and are recorded once.
 #[tokio::test(flavor = "multi_thread")]
 async fn results_outlive_a_lost_connection() {
-    let place = Place::open().await;
-    let socket = place.db.text("select split_part(current_setting('unix_socket_directories'), ',', 1)").await;
-    let port = place.db.text("select current_setting('port')").await;
+    let queue = Queue::open().await;
+    let socket = queue.db.text("select split_part(current_setting('unix_socket_directories'), ',', 1)").await;
+    let port = queue.db.text("select current_setting('port')").await;
     let path = std::path::PathBuf::from(format!("{socket}/.s.PGSQL.{port}"));
     let proxy = FaultProxy::start(path.as_path()).await;
     assert_eq!(proxy.addr().ip(), Ipv4Addr::LOCALHOST);
-    let url = format!("postgresql://postgres@{}/{}", proxy.addr(), place.db.name());
+    let url = format!("postgresql://postgres@{}/{}", proxy.addr(), queue.db.name());
     let through = Database::connect(&url).await.unwrap();
     let (begun, go) = (Count::new(), Count::new());
     let (begins, waits) = (begun.clone(), go.clone());
@@ -140,15 +137,15 @@ async fn results_outlive_a_lost_connection() {
         })
         .build()
         .unwrap();
-    place.admin.enqueue_many(&vec![NewJob::new("long"); 20]).await.unwrap();
-    let running = Running::start(worker);
+    queue.admin.enqueue_many(&vec![NewJob::new("long"); 20]).await.unwrap();
+    let running = start(worker);
     begun.until(20).await;
     proxy.set(Fault::Refuse);
     proxy.reset();
     go.add();
     tokio::time::sleep(Duration::from_millis(200)).await;
     proxy.set(Fault::Pass);
-    place.until_states("succeeded 20").await;
+    queue.until_states("succeeded 20").await;
     running.stop().await;
     assert_eq!(begun.now(), 20, "nothing ran twice");
 }
@@ -157,11 +154,10 @@ async fn results_outlive_a_lost_connection() {
 /// the queue for others.
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_that_wait_too_long_are_given_back() {
-    let place = Place::open().await;
+    let queue = Queue::open().await;
     let (begun, go) = (Count::new(), Count::new());
     let (begins, waits) = (begun.clone(), go.clone());
-    let worker = place
-        .builder()
+    let worker = builder(&queue)
         .handle_kind("x", Options::default().concurrency(1), move |_: serde_json::Value, _| {
             let (begins, waits) = (begins.clone(), waits.clone());
             async move {
@@ -173,18 +169,17 @@ async fn jobs_that_wait_too_long_are_given_back() {
         })
         .build()
         .unwrap();
-    place.admin.enqueue_many(&vec![NewJob::new("x"); 1_000]).await.unwrap();
-    let running = Running::start(worker);
-    place.until_states("in_progress 1, queued 899, succeeded 100").await;
+    queue.admin.enqueue_many(&vec![NewJob::new("x"); 1_000]).await.unwrap();
+    let running = start(worker);
+    queue.until_states("in_progress 1, queued 899, succeeded 100").await;
     go.add();
-    place.until_states("succeeded 1000").await;
+    queue.until_states("succeeded 1000").await;
     running.stop().await;
     assert_eq!(begun.now(), 1_000, "given back is not lost");
 }
 
-fn waiting_worker(place: &Place, begun: Count, go: Count) -> Worker {
-    place
-        .builder()
+fn waiting_worker(queue: &Queue, begun: Count, go: Count) -> Worker {
+    builder(queue)
         .lease(LEASE)
         .handle_kind("long", Options::default(), move |_: serde_json::Value, _| {
             begun.add();

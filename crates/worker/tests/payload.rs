@@ -3,18 +3,17 @@
 use towpath_db::job::NewJob;
 use towpath_db::payload::NewPayload;
 use towpath_model::payload::MasterKeys;
+use towpath_testkit::queue::{EXECUTOR, Queue};
 use towpath_worker::testing::run_until_drained;
 use towpath_worker::{Failure, Options, Worker};
-
-use crate::place::{EXECUTOR, Place};
 
 /// Q25: a handler gets what `payload_ref` names, decrypted, under the lease of its job; a job that names nothing stored
 /// hears so.
 #[tokio::test]
 async fn a_handler_gets_the_data_its_job_names() {
-    let place = Place::open().await;
+    let queue = Queue::open().await;
     let keys = || MasterKeys::parse("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=").unwrap();
-    let admin = place.admin.clone().with_master_keys(keys());
+    let admin = queue.admin.clone().with_master_keys(keys());
     admin.payload_key_rotate("acme", "ann").await.unwrap();
     let data = br#"{"role": "user", "content": "hello"}"#;
     for project in ["acme", "default"] {
@@ -23,7 +22,7 @@ async fn a_handler_gets_the_data_its_job_names() {
         admin.enqueue(&NewJob::new("chat").payload_ref(stored.to_string())).await.unwrap();
     }
     admin.enqueue(&NewJob::new("chat").max_attempts(1)).await.unwrap();
-    let worker = Worker::builder(place.worker.clone().with_master_keys(keys()), EXECUTOR)
+    let worker = Worker::builder(queue.worker.clone().with_master_keys(keys()), EXECUTOR)
         .handle_kind("chat", Options::default(), |_: serde_json::Value, context| async move {
             let data: serde_json::Value = context.payload_data().await?.json()?;
             if data["content"] == "hello" { Ok(()) } else { Err(Failure::permanent(data)) }
@@ -31,7 +30,7 @@ async fn a_handler_gets_the_data_its_job_names() {
         .build()
         .unwrap();
     assert_eq!(run_until_drained(&worker).await.unwrap(), 3);
-    assert_eq!(place.states().await, "dead_letter 1, succeeded 2");
-    let error = place.db.text("select final_error from towpath.job_dead_letter").await;
+    assert_eq!(queue.states().await, "dead_letter 1, succeeded 2");
+    let error = queue.db.text("select final_error from towpath.job_dead_letter").await;
     assert!(error.contains("references no stored payload"), "{error}");
 }

@@ -3,32 +3,34 @@
 use std::time::{Duration, Instant};
 
 use towpath_db::job::NewJob;
+use towpath_testkit::count::Count;
+use towpath_testkit::queue::Queue;
 use towpath_worker::Options;
 
-use crate::place::{Count, Place, Running};
+use crate::worker::{builder, start};
 
 /// Q15: an idle worker begins a job soon after the commit that enqueued it, notified or
 /// polling only; and no job is ever stranded, though nobody else looks.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_worker_begins_soon_and_never_misses_a_job() {
     for poll_only in [false, true] {
-        let place = Place::open().await;
+        let queue = Queue::open().await;
         let done = Count::new();
         let counts = done.clone();
         let mut builder =
-            place.builder().handle_kind("x", Options::default(), move |_: serde_json::Value, _| {
+            builder(&queue).handle_kind("x", Options::default(), move |_: serde_json::Value, _| {
                 counts.add();
                 async { Ok(()) }
             });
         if poll_only {
             builder = builder.poll_only();
         }
-        let running = Running::start(builder.build().unwrap());
+        let running = start(builder.build().unwrap());
         let mut waits = vec![];
         for round in 1..=40 {
             // Unequal pauses: some jobs meet the worker just as it arms.
             tokio::time::sleep(Duration::from_millis(round as u64 * 7 % 50)).await;
-            place.enqueue(&NewJob::new("x")).await;
+            queue.enqueue_job(&NewJob::new("x")).await;
             let committed = Instant::now();
             done.until(round).await;
             waits.push(committed.elapsed());
@@ -45,18 +47,18 @@ async fn an_idle_worker_begins_soon_and_never_misses_a_job() {
 /// Q15: with the gate of notifications closed the same worker polls.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_notifications_polling_finds_every_job() {
-    let place = Place::open().await;
-    place.db.execute("update towpath.config set value = 'false' where key = 'queue.notify.enabled'").await;
+    let queue = Queue::open().await;
+    queue.db.execute("update towpath.config set value = 'false' where key = 'queue.notify.enabled'").await;
     let done = Count::new();
     let counts = done.clone();
-    let worker = place.builder().handle_kind("x", Options::default(), move |_: serde_json::Value, _| {
+    let worker = builder(&queue).handle_kind("x", Options::default(), move |_: serde_json::Value, _| {
         counts.add();
         async { Ok(()) }
     });
-    let running = Running::start(worker.build().unwrap());
+    let running = start(worker.build().unwrap());
     for round in 1..=5 {
         tokio::time::sleep(Duration::from_millis(100)).await;
-        place.enqueue(&NewJob::new("x")).await;
+        queue.enqueue_job(&NewJob::new("x")).await;
         done.until(round).await;
     }
     running.stop().await;
@@ -65,30 +67,26 @@ async fn without_notifications_polling_finds_every_job() {
 /// Q15: jobs whose notification nobody heard, because the listener's connection was cut, run.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missed_notification_strands_nothing() {
-    let place = Place::open().await;
+    let queue = Queue::open().await;
     let done = Count::new();
     let counts = done.clone();
-    let worker = place.builder().handle_kind("x", Options::default(), move |_: serde_json::Value, _| {
+    let worker = builder(&queue).handle_kind("x", Options::default(), move |_: serde_json::Value, _| {
         counts.add();
         async { Ok(()) }
     });
-    let running = Running::start(worker.build().unwrap());
+    let running = start(worker.build().unwrap());
     let listeners = "select count(*) from pg_stat_activity
                       where datname = current_database() and query = 'listen towpath_job'";
     for round in 1..=3 {
-        let deadline = Instant::now() + crate::place::WAIT_MAX;
-        while place.db.text(listeners).await == "0" {
-            assert!(Instant::now() < deadline, "it never listened");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        place
+        queue.db.until(listeners, "1").await;
+        queue
             .db
             .execute(
                 "select pg_terminate_backend(pid) from pg_stat_activity
                   where datname = current_database() and query = 'listen towpath_job'",
             )
             .await;
-        place.enqueue(&NewJob::new("x")).await;
+        queue.enqueue_job(&NewJob::new("x")).await;
         done.until(round).await;
     }
     running.stop().await;
@@ -97,16 +95,16 @@ async fn a_missed_notification_strands_nothing() {
 /// A job that becomes due later is begun when it is, not at the next slow poll.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_for_later_begins_on_time() {
-    let place = Place::open().await;
+    let queue = Queue::open().await;
     let done = Count::new();
     let counts = done.clone();
-    let worker = place.builder().handle_kind("x", Options::default(), move |_: serde_json::Value, _| {
+    let worker = builder(&queue).handle_kind("x", Options::default(), move |_: serde_json::Value, _| {
         counts.add();
         async { Ok(()) }
     });
-    let running = Running::start(worker.build().unwrap());
+    let running = start(worker.build().unwrap());
     let due = jiff::Timestamp::now() + jiff::SignedDuration::from_millis(700);
-    place.enqueue(&NewJob::new("x").scheduled_at(due)).await;
+    queue.enqueue_job(&NewJob::new("x").scheduled_at(due)).await;
     done.until(1).await;
     assert!(jiff::Timestamp::now() >= due, "not before its time");
     running.stop().await;
@@ -115,7 +113,7 @@ async fn a_job_for_later_begins_on_time() {
 /// A pool that was full is served as soon as it has room, though another one found nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_pool_does_not_wait_for_the_poll_of_a_dry_one() {
-    let place = Place::open().await;
+    let queue = Queue::open().await;
     let done = Count::new();
     let counts = done.clone();
     let slow = move |_: serde_json::Value, _: towpath_worker::Context| {
@@ -126,15 +124,14 @@ async fn a_full_pool_does_not_wait_for_the_poll_of_a_dry_one() {
             Ok(())
         }
     };
-    let worker = place
-        .builder()
+    let worker = builder(&queue)
         .handle_kind("one", Options::default().concurrency(1), slow.clone())
         .handle_kind("idle", Options::default(), slow)
         .build()
         .unwrap();
-    place.admin.enqueue_many(&vec![NewJob::new("one"); 8]).await.unwrap();
+    queue.admin.enqueue_many(&vec![NewJob::new("one"); 8]).await.unwrap();
     let began = Instant::now();
-    let running = Running::start(worker);
+    let running = start(worker);
     done.until(8).await;
     // Eight times 0.3 s one after the other; with a poll of up to 1 s in between it is 5 s or more.
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());

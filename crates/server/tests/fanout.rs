@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use towpath_model::fanout::Limits;
 use towpath_server::stream::{FanOutSettings, Settings};
 
-use crate::kit::{Server, header, session, settings};
+use crate::server::{Server, header, session, settings};
 
 fn limited(limits: Limits) -> Settings {
     Settings { fan_out: FanOutSettings { limits, ..FanOutSettings::default() }, ..settings() }

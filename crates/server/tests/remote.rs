@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use towpath_model::fanout::Limits;
 use towpath_server::stream::{FanOutSettings, Settings};
 
-use crate::kit::{Server, session, settings};
+use crate::server::{Server, session, settings};
 
 /// How requests for one session fail.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use towpath_server::stream::Settings;
 use towpath_streams::embedded::disk::{Directory, Disk, DiskFile};
 use towpath_streams::embedded::{self, Embedded};
 
-use crate::kit::{Server, header, session, settings};
+use crate::server::{Server, header, session, settings};
 
 #[tokio::test]
 async fn a_body_over_the_limit_is_413_however_it_comes() {

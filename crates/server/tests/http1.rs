@@ -4,7 +4,7 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::kit::Server;
+use crate::server::Server;
 
 fn post(body: &str, fields: &str) -> String {
     let length = body.len();

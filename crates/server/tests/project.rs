@@ -6,7 +6,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use towpath_model::token::{Claims, PrivateKey, Secret};
 
-use crate::kit::{ADMIN, Server};
+use crate::server::{ADMIN, Server};
 
 /// What a project signs with.
 pub(crate) struct Keys {

@@ -1,4 +1,4 @@
-//! A server on a store of its own.
+//! A server on a stream store of its own, and a client of it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,22 +7,20 @@ use std::time::Duration;
 use reqwest::{Method, RequestBuilder, Response};
 use serde_json::Value;
 use tempfile::TempDir;
-use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 use towpath_server::metrics::Metrics;
 use towpath_server::stream::Settings;
 use towpath_server::tls::Tls;
 use towpath_server::{Config, ReaderLimits};
 use towpath_streams::embedded::{self, Embedded};
+use towpath_testkit::server::RunningServer;
+use towpath_testkit::wait;
 
 pub(crate) struct Server {
     pub(crate) address: std::net::SocketAddr,
     http: reqwest::Client,
     settings: Settings,
     store: Embedded,
-    running: JoinHandle<()>,
-    shutdown: CancellationToken,
+    running: RunningServer,
     directory: Arc<TempDir>,
 }
 
@@ -74,18 +72,15 @@ impl Server {
     }
 
     async fn serving(store: Embedded, directory: Arc<TempDir>, settings: Settings, config: Config) -> Server {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let shutdown = CancellationToken::new();
         let config = Config {
             streams: Some((Arc::new(store.clone()), settings.clone())),
             metrics: Metrics::new(),
             admin_token: Some(ADMIN.to_owned()),
             ..config
         };
-        let running = tokio::spawn(towpath_server::run(listener, config, shutdown.clone()));
+        let running = RunningServer::start(config).await;
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
-        Server { address, http, settings, store, running, shutdown, directory }
+        Server { address: running.address(), http, settings, store, running, directory }
     }
 
     /// Stops the server and starts another one on the same store.
@@ -96,14 +91,13 @@ impl Server {
     }
 
     pub(crate) async fn stop(self) {
-        self.shutdown.cancel();
-        self.running.await.unwrap();
+        self.running.stop().await;
         let store = self.store;
         tokio::task::spawn_blocking(move || store.shut_down()).await.unwrap();
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.address)
+        self.running.url(path)
     }
 
     pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
@@ -155,20 +149,13 @@ impl Server {
         self.get(path).await.json().await.unwrap()
     }
 
-    /// Asks until `fine`, for at most half a minute.
-    pub(crate) async fn until<T>(&self, ask: impl AsyncFn() -> T, fine: impl Fn(&T) -> bool) -> T
-    where
-        T: std::fmt::Debug,
-    {
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
-        loop {
-            let answer = ask().await;
-            if fine(&answer) {
-                return answer;
-            }
-            assert!(tokio::time::Instant::now() < deadline, "it stayed {answer:?}");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+    /// Asks until the answer is right.
+    pub(crate) async fn until<T: std::fmt::Debug>(
+        &self,
+        ask: impl AsyncFn() -> T,
+        is_right: impl Fn(&T) -> bool,
+    ) -> T {
+        wait::until("the right answer", ask, is_right).await
     }
 
     /// What `/metrics` says of one metric without labels.

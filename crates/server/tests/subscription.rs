@@ -8,7 +8,7 @@ use towpath_model::stream::name::StreamName;
 use towpath_streams::embedded::{self, Embedded};
 use towpath_streams::{Append, Beyond, FanOut, Messages, Store, Subscribe};
 
-use crate::kit::Server;
+use crate::server::Server;
 
 const SUB: &str = "/v1/stream/__ds/subscriptions/s";
 
@@ -139,15 +139,9 @@ async fn deliveries_to_sessions_are_heard() {
     let append = Append { messages: Messages::one("1,"), ..Append::default() };
     let fan_out = FanOut { inline_max: 10, beyond: Beyond::Queue };
     store.publish(source, append, fan_out).await.unwrap();
-    let deadline = std::time::Instant::now() + Duration::from_secs(30);
-    loop {
-        let (_, found) = server.json(Method::GET, SUB, Value::Null).await;
-        let streams = found["streams"].as_array().into_iter().flatten();
-        let is_pending = |stream: &&Value| stream["path"] == "session:a" && stream["has_pending"] == true;
-        if streams.filter(is_pending).count() == 1 {
-            break;
-        }
-        assert!(std::time::Instant::now() < deadline, "{found}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let is_pending = |stream: &&Value| stream["path"] == "session:a" && stream["has_pending"] == true;
+    let look = async || server.json(Method::GET, SUB, Value::Null).await.1;
+    let is_right =
+        |found: &Value| found["streams"].as_array().into_iter().flatten().filter(is_pending).count() == 1;
+    server.until(look, is_right).await;
 }

@@ -1,28 +1,24 @@
-//! A database with open gates, a worker's login, and the ways out a test chooses.
+//! A queue whose worker sends messages by the transports that a test chooses.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use towpath_db::Database;
 use towpath_db::message::{Channel, SendOptions};
 use towpath_message::{Resend, Smtp, Transports, Twilio};
 use towpath_model::id::ProcessId;
 use towpath_model::redact::Secret;
-use towpath_testkit::TestDb;
 use towpath_testkit::mail::MailServer;
 use towpath_testkit::provider::{Provider, RESEND_KEY, TWILIO_ACCOUNT, TWILIO_SECRET};
+use towpath_testkit::queue::{EXECUTOR, Queue};
 use towpath_worker::testing::run_until_drained;
 use towpath_worker::{Worker, task};
 
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
-const EXECUTOR: &str = "tester";
 
-pub(crate) struct Place {
-    pub(crate) db: TestDb,
-    /// Under a login that has `worker_service_user` and nothing else (P10).
-    pub(crate) worker: Database,
-    pub(crate) admin: Database,
+/// A queue and the transports of its worker.
+pub(crate) struct Messaging {
+    pub(crate) queue: Queue,
     transports: Transports,
 }
 
@@ -39,31 +35,25 @@ pub(crate) fn http(provider: &Provider) -> Transports {
     Transports { email: Some(Arc::new(resend)), sms: Some(Arc::new(twilio)) }
 }
 
-impl Place {
-    pub(crate) async fn open(transports: Transports) -> Place {
-        let db = TestDb::open().await;
-        let (worker, _) = db.database_as("worker_service_user").await;
-        let admin = db.database().await;
-        db.json(&format!("towpath.fn_consumer_put('{EXECUTOR}', 'PG_worker')")).await;
-        let sql = format!("towpath.fn_job_subscription_put('{EXECUTOR}', 'PG_worker', p_enabled => true)");
-        assert_eq!(db.json(&sql).await["ok"], true);
-        Place { db, worker, admin, transports }
+impl Messaging {
+    pub(crate) async fn open(transports: Transports) -> Messaging {
+        Messaging { queue: Queue::open().await, transports }
     }
 
     pub(crate) fn worker(&self) -> Worker {
-        let builder = task::register(Worker::builder(self.worker.clone(), EXECUTOR));
+        let builder = task::register(Worker::builder(self.queue.worker.clone(), EXECUTOR));
         towpath_message::register(builder, &self.transports).build().unwrap()
     }
 
     /// Does everything that is due: supervision and tasks.
     pub(crate) async fn work(&self) -> usize {
-        self.admin.process_scan(100).await.unwrap();
+        self.queue.admin.process_scan(100).await.unwrap();
         run_until_drained(&self.worker()).await.unwrap()
     }
 
     /// Moves the clock, then does everything that is due.
     pub(crate) async fn work_after(&self, seconds: u64) -> usize {
-        self.db.advance(Duration::from_secs(seconds)).await;
+        self.queue.db.advance(Duration::from_secs(seconds)).await;
         self.work().await
     }
 
@@ -77,12 +67,12 @@ impl Place {
     }
 
     async fn send(&self, channel: Channel, message: &Value) -> ProcessId {
-        self.admin.message_send(channel, message, SendOptions::default()).await.unwrap().process_id
+        self.queue.admin.message_send(channel, message, SendOptions::default()).await.unwrap().process_id
     }
 
     /// The facts, as in `started, scheduled 1, begun 1, succeeded 1`.
     pub(crate) async fn facts(&self, process_id: ProcessId) -> String {
-        let whole = self.admin.process_show(process_id).await.unwrap();
+        let whole = self.queue.admin.process_show(process_id).await.unwrap();
         let facts = whole.facts.iter().map(|fact| match fact.attempt_no {
             Some(attempt) => format!("{} {attempt}", fact.fact),
             None => fact.fact.clone(),
@@ -92,7 +82,7 @@ impl Place {
 
     /// Errors of tasks, oldest first, as in `provider: smtp: …`.
     pub(crate) async fn errors(&self) -> Vec<String> {
-        let page = self.admin.task_error_list(&Default::default(), 100, None).await.unwrap();
+        let page = self.queue.admin.task_error_list(&Default::default(), 100, None).await.unwrap();
         page.task_errors.iter().rev().map(|error| format!("{}: {}", error.kind, error.message)).collect()
     }
 }

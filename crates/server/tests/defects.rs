@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use towpath_model::fanout::Limits;
 use towpath_server::stream::{FanOutSettings, Settings};
 
-use crate::kit::{Server, session, settings};
 use crate::project::{Bound, register};
+use crate::server::{Server, session, settings};
 
 async fn room(server: &Server) {
     server.put("/v1/app/stream/room", "application/json", "").await;

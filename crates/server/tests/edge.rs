@@ -5,7 +5,7 @@ use reqwest::Method;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
-use crate::kit::{Server, header};
+use crate::server::{Server, header};
 
 /// What the server says to a request, in lower case.
 async fn raw(server: &Server, request: &str) -> String {

@@ -1,5 +1,4 @@
-//! The stream routes over a real connection and a real store: what the official suite does
-//! not ask for.
+//! The server over real connections: health, metrics, and the stream routes beyond what the official suite asks for.
 
 #![expect(clippy::unwrap_used, reason = "a failing step fails the test")]
 
@@ -9,12 +8,14 @@ mod defects;
 mod edge;
 mod fanout;
 mod http1;
-mod kit;
 mod limits;
 mod live;
+mod metrics;
 mod project;
 mod readers;
+mod ready;
 mod remote;
+mod server;
 mod stalled;
 mod subscription;
 mod token;

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use towpath_server::project::Auth;
 use towpath_server::stream::Settings;
 
-use crate::kit::{Server, header, session, settings};
 use crate::project::{Bound, Keys, change, register};
+use crate::server::{Server, header, session, settings};
 
 /// A project `app` with two sources and two sessions, then registered.
 async fn closed(server: &Server) -> Keys {

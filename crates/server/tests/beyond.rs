@@ -4,7 +4,7 @@ use reqwest::Method;
 use serde_json::json;
 use towpath_server::tls::Tls;
 
-use crate::kit::{Server, header};
+use crate::server::{Server, header};
 
 #[tokio::test]
 async fn if_match_appends_only_at_the_tail_it_names() {
@@ -195,11 +195,8 @@ async fn retention_is_changed_later() {
         server.post("/v1/stream/a", "text/plain", "0123456789").await;
     }
     // Whole messages: what is kept is the limit and the rest of the message it falls into.
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    while server.get("/v1/stream/a").await.text().await.unwrap().len() > 20 {
-        assert!(std::time::Instant::now() < deadline, "nothing was dropped");
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
+    let text = async || server.get("/v1/stream/a").await.text().await.unwrap();
+    server.until(text, |text| text.len() <= 20).await;
     let zero = "0000000000000000_0000000000000000";
     assert_eq!(server.get(&format!("/v1/stream/a?offset={zero}")).await.status(), 410);
     for (limits, word) in [

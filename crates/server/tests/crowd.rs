@@ -6,7 +6,7 @@ use reqwest::Method;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::kit::{Server, settings};
+use crate::server::{Server, settings};
 
 /// S06: when every connection is taken, a probe still hears that the server lives; others hear 503.
 #[tokio::test]

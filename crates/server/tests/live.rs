@@ -5,7 +5,7 @@ use std::time::Duration;
 use reqwest::{Method, Response};
 use towpath_server::stream::Settings;
 
-use crate::kit::{Server, header, settings};
+use crate::server::{Server, header, settings};
 
 /// Events until the connection ends or `enough` says so.
 async fn events(mut response: Response, enough: impl Fn(&str) -> bool) -> String {

@@ -1,21 +1,18 @@
 //! S08: readers that ask and do not read. What is held for them is bounded, and whoever reads on misses nothing.
 
-use std::time::Duration;
-
 use reqwest::Method;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use towpath_server::ReaderLimits;
+use towpath_testkit::wait::within;
 
-use crate::kit::Server;
+use crate::server::Server;
 
 const MIB: usize = 1 << 20;
 const LIMITS: ReaderLimits =
     ReaderLimits { server_bytes_max: 4 * MIB, project_bytes_max: 2 * MIB, connection_bytes_max: MIB };
 /// Together they ask for twenty times what may be held, and more than the kernel takes of each.
 const STALLED: usize = 40;
-/// Longer than anything here takes on a busy machine.
-const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// A stream of sixteen megabytes of JSON, and what a page of it must say.
 async fn filled(server: &Server) -> String {
@@ -53,7 +50,7 @@ async fn body_of(mut connection: TcpStream) -> String {
     assert!(head.starts_with("http/1.1 200"), "{head}");
     let length = head.split("content-length: ").nth(1).unwrap().lines().next().unwrap().parse().unwrap();
     let mut body = vec![0; length];
-    tokio::time::timeout(WAIT_MAX, connection.read_exact(&mut body)).await.unwrap().unwrap();
+    within("an answer", connection.read_exact(&mut body)).await.unwrap();
     String::from_utf8(body).unwrap()
 }
 
@@ -75,7 +72,7 @@ async fn what_is_held_for_readers_is_bounded() {
             assert!(server.metric("reader_bytes").await <= LIMITS.project_bytes_max as i64);
         }
         assert!(server.metric("reader_bytes").await <= LIMITS.project_bytes_max as i64);
-        let page = tokio::time::timeout(WAIT_MAX, server.get("/v1/stream/large?offset=-1")).await.unwrap();
+        let page = within("an answer", server.get("/v1/stream/large?offset=-1")).await;
         assert!(all.starts_with(bare(&page.text().await.unwrap())), "an honest reader gets its page");
         // Two who read again, the first and the last to come.
         let last = stalled.pop().unwrap();
@@ -108,7 +105,7 @@ async fn a_connection_has_a_bound_of_its_own() {
         assert!(server.metric("reader_bytes").await <= LIMITS.connection_bytes_max as i64);
     }
     for answer in answers {
-        let page = tokio::time::timeout(WAIT_MAX, answer.text()).await.unwrap().unwrap();
+        let page = within("an answer", answer.text()).await.unwrap();
         assert!(page.len() > 60 << 10 && all.starts_with(bare(&page)), "{} bytes", page.len());
     }
     drop(client);
