@@ -109,8 +109,9 @@ async fn a_read_waits_for_events() {
     let waiting = api.events(&token, "wait=30");
     let emitting = async {
         // Until the server listens; the answer must not come before the event does.
-        let listens = "select count(*) from pg_stat_activity where query ~ 'listen towpath_event'";
-        api.db.until(&format!("{listens} and datname = current_database()"), "1").await;
+        let listens = "select count(*) from pg_stat_activity
+                        where datname = current_database() and query like 'listen towpath_event%'";
+        api.db.until(listens, "1").await;
         api.emit("theirs").await;
         api.emit("mine").await;
     };

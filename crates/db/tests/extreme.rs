@@ -10,7 +10,7 @@ use towpath_model::refusal::Refusal;
 use towpath_testkit::TestDb;
 
 /// Calls between two pulses: a pulse takes as long as some thirty calls.
-const GROUP: usize = 40;
+const GROUP: usize = 100;
 /// Calls on one database: what they leave behind makes pulses slow.
 const CALLS_MAX: usize = 800;
 /// A call that takes longer is taken for one that hangs.

@@ -1,5 +1,7 @@
 //! The database's numbers at `/metrics`: bounded, and no trouble when the database is.
 
+use std::time::Duration;
+
 use tokio_util::sync::CancellationToken;
 use towpath_db::Database;
 use towpath_server::Config;
@@ -9,9 +11,19 @@ use towpath_testkit::proxy::{Fault, FaultProxy, Upstream};
 use towpath_testkit::server::RunningServer;
 use towpath_testkit::wait;
 
+/// The server's own: how often it looks at the database.
+const SURVEY_EVERY: Duration = Duration::from_secs(5);
+
 /// Waits until the text is as it should be.
 async fn until(metrics: &Metrics, right: impl Fn(&str) -> bool) -> String {
     wait::until("right numbers", async || metrics.text(), |text| right(text)).await
+}
+
+/// Lets time pass at once.
+async fn skip(time: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(time).await;
+    tokio::time::resume();
 }
 
 fn survey(database: Database, shutdown: &CancellationToken) -> Metrics {
@@ -72,12 +84,18 @@ async fn a_dead_database_does_not_hold_the_numbers_up() {
     })
     .await;
     proxy.set(Fault::Stall);
-    until(&metrics, |text| text.contains("towpath_database_up 0")).await;
+    // Nothing answers now, so that every wait may be cut short.
+    let look = async || {
+        skip(Duration::from_secs(1)).await;
+        metrics.text()
+    };
+    wait::until("no database", look, |text| text.contains("towpath_database_up 0")).await;
     let text = reqwest::get(server.url("/metrics")).await.unwrap().text().await.unwrap();
     assert!(!text.contains("towpath_kinds_paused{} 0"), "what is not known is not said:\n{text}");
     assert!(!text.contains("towpath_database_survey_failures_total 0"), "{text}");
     proxy.reset();
     proxy.set(Fault::Pass);
+    skip(SURVEY_EVERY).await;
     until(&metrics, |text| text.contains("towpath_database_up 1")).await;
     shutdown.cancel();
     server.stop().await;

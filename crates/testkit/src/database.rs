@@ -1,10 +1,11 @@
-//! A database per test, cloned from a migrated template, with a clock that moves.
+//! A database per test, cloned from a migrated template, with a clock that tests set.
 //!
 //! `./dev test` starts one throwaway PostgreSQL for the whole run and names it in
 //! `TOWPATH_TEST_DATABASE_URL`. A test run by itself starts its own.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -20,17 +21,19 @@ use crate::wait::{until, until_true};
 pub const SERVER_VARIABLE: &str = "TOWPATH_TEST_DATABASE_URL";
 /// The variable that names the programs of another PostgreSQL; the binary under test reads it too.
 pub const PROGRAMS_VARIABLE: &str = "TOWPATH_POSTGRES_BIN";
-/// Serialises the making of the template among test processes.
+/// The advisory lock under which one test process creates the template.
 const TEMPLATE_LOCK: i64 = 0x7465_6d70_6c61_7465;
 
-/// A database of one's own, dropped with the value.
+/// A database for one test. Dropping the value drops it.
 pub struct TestDb {
     name: String,
     server: String,
+    /// Idle connections of a superuser, reused because a new one starts with cold caches.
+    idle: Mutex<Vec<Client>>,
 }
 
 impl TestDb {
-    /// A migrated database whose gates are closed, as after an installation.
+    /// A migrated database with closed gates, as after an installation.
     pub async fn new() -> TestDb {
         let server = server_url().await;
         let template = template(&server).await;
@@ -44,7 +47,7 @@ impl TestDb {
         db
     }
 
-    /// A database with nothing in it.
+    /// An empty database.
     pub async fn empty() -> TestDb {
         TestDb::create(server_url().await, None).await
     }
@@ -57,11 +60,11 @@ impl TestDb {
             None => format!("create database {name}"),
         };
         connect(&server).await.batch_execute(&sql).await.unwrap_or_else(|e| panic!("{sql}: {e:?}"));
-        TestDb { name, server }
+        TestDb { name, server, idle: Mutex::default() }
     }
 
-    /// What a dump of another holds, on another server: `restore` gets the address and the dump's
-    /// file. Our roles are there already, as an operator would have made them.
+    /// A database on another server, restored from a dump: `restore` gets the URL and the dump's file. Our roles
+    /// exist already, as an operator would have created them.
     pub async fn restored(server: &TestServer, dump: &[u8], restore: impl FnOnce(&str, &Path)) -> TestDb {
         let server = server.url().to_owned();
         migrate::run(&server, Mode::Apply).await.unwrap_or_else(|error| panic!("the roles: {error}"));
@@ -72,7 +75,7 @@ impl TestDb {
         db
     }
 
-    /// Its address.
+    /// Its URL.
     pub fn url(&self) -> String {
         database_url(&self.server, &self.name)
     }
@@ -82,17 +85,17 @@ impl TestDb {
         &self.name
     }
 
-    /// The typed way in, as the owner of the server.
+    /// A typed client, as a superuser.
     pub async fn database(&self) -> Database {
         Database::connect(&self.url()).await.expect("a test database can be connected to")
     }
 
-    /// The plain way in, as a superuser.
+    /// A plain client, as a superuser.
     pub async fn client(&self) -> Client {
         connect(&self.url()).await
     }
 
-    /// The plain way in as one of our roles, the way a login that has only this role sees it.
+    /// A plain client with the rights of one of our roles and no others.
     pub async fn client_as(&self, role: &str) -> Client {
         let client = self.client().await;
         let sql = format!("set session authorization {role}");
@@ -100,7 +103,7 @@ impl TestDb {
         client
     }
 
-    /// The typed way in as a login that has only one of our roles, and its name.
+    /// A typed client as a login that has only one of our roles, and the login's name.
     pub async fn database_as(&self, role: &str) -> (Database, String) {
         let login = format!("{}_{role}", self.name);
         self.execute(&format!(
@@ -113,7 +116,7 @@ impl TestDb {
         ))
         .await;
         let mut url = self.url();
-        // The last one counts, whoever the address named before.
+        // The last `user` parameter counts.
         url.push_str(if url.contains('?') { "&" } else { "?" });
         let database = Database::connect(&format!("{url}user={login}")).await;
         (database.expect("a login of ours can connect"), login)
@@ -121,18 +124,36 @@ impl TestDb {
 
     /// Runs statements as a superuser.
     pub async fn execute(&self, sql: &str) {
-        self.client().await.batch_execute(sql).await.unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+        let client = self.take().await;
+        client.batch_execute(sql).await.unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+        self.give_back(client).await;
     }
 
-    /// The one value of a query, as text.
+    /// The single value of a query, as text.
     pub async fn text(&self, sql: &str) -> String {
-        let client = self.client().await;
+        let client = self.take().await;
         let sql = format!("select ({sql})::text");
         let row = client.query_one(&sql, &[]).await.unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+        self.give_back(client).await;
         row.get::<_, Option<String>>(0).unwrap_or_else(|| "null".to_owned())
     }
 
-    /// The one jsonb value of a query.
+    async fn take(&self) -> Client {
+        let idle = self.idle.lock().expect("nothing panics here").pop().filter(|client| !client.is_closed());
+        match idle {
+            Some(client) => client,
+            None => self.client().await,
+        }
+    }
+
+    /// Resets a connection and keeps it for the next call; drops it if it is broken.
+    async fn give_back(&self, client: Client) {
+        if client.batch_execute("discard all").await.is_ok() {
+            self.idle.lock().expect("nothing panics here").push(client);
+        }
+    }
+
+    /// The single jsonb value of a query.
     pub async fn json(&self, sql: &str) -> serde_json::Value {
         serde_json::from_str(&self.text(sql).await).expect("the query answers jsonb")
     }
@@ -183,7 +204,7 @@ impl Drop for TestDb {
                 client.batch_execute(&sql).await.ok()
             })
         });
-        // A server that is gone took the database with it.
+        // If the server has stopped, there is nothing to drop.
         let _ = dropper.join();
     }
 }
@@ -210,7 +231,7 @@ impl TestServer {
         TestServer { cluster, dir }
     }
 
-    /// Where it is, as a superuser on the database `towpath`.
+    /// Its URL, as a superuser on the database `towpath`.
     pub fn url(&self) -> &str {
         self.cluster.url()
     }
@@ -222,7 +243,7 @@ impl TestServer {
     }
 }
 
-/// Where the programs of the PostgreSQL under test are, if somebody chose one.
+/// The directory of the PostgreSQL programs under test, if one was chosen.
 pub fn programs() -> Option<PathBuf> {
     std::env::var_os(PROGRAMS_VARIABLE).map(PathBuf::from)
 }
@@ -232,8 +253,8 @@ pub fn scratch(prefix: &str) -> PathBuf {
     scratch_in(&std::env::temp_dir(), prefix)
 }
 
-/// Where Linux keeps files in memory, if a test run fits: cloning a database makes some
-/// 300 files, 10 ms of work there and 250 ms on a virtual disk.
+/// The in-memory file system of Linux, if a test run fits into it: cloning a database creates about 300 files,
+/// which takes 10 ms there and 250 ms on a virtual disk.
 fn memory() -> Option<PathBuf> {
     const ROOM_BYTES_MIN: u64 = 2 << 30;
     let stat = nix::sys::statvfs::statvfs("/dev/shm").ok()?;
@@ -246,7 +267,7 @@ fn scratch_in(root: &Path, prefix: &str) -> PathBuf {
     dir
 }
 
-/// Removes the directories of test servers that nobody owns any more.
+/// Removes the directories of test servers that no process owns.
 fn sweep(root: &Path) {
     let entries = std::fs::read_dir(root).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("towpath-test-")) {
@@ -258,7 +279,7 @@ fn sweep(root: &Path) {
 }
 
 async fn server_url() -> String {
-    // Lives as long as the process: its leash ends it, the next run sweeps its directory.
+    // Runs as long as the process: its leash stops it, and the next run removes its directory.
     static OWN: OnceCell<TestServer> = OnceCell::const_new();
     match std::env::var(SERVER_VARIABLE) {
         Ok(url) => url,
@@ -266,7 +287,7 @@ async fn server_url() -> String {
     }
 }
 
-/// Started on a runtime that outlives the test that happens to come first.
+/// Starts a server on a runtime that outlives the first test.
 async fn own_server() -> TestServer {
     let (send, receive) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {
@@ -279,7 +300,7 @@ async fn own_server() -> TestServer {
     receive.await.expect("the test server starts")
 }
 
-/// The migrated template of this build's schema, made once per server.
+/// The migrated template of this build's schema, created once per server.
 async fn template(server: &str) -> String {
     static NAME: OnceCell<String> = OnceCell::const_new();
     NAME.get_or_init(|| async {
@@ -307,7 +328,7 @@ async fn build_template(server: &str, admin: &Client, name: &str) {
     let client = connect(&url).await;
     client.batch_execute(CLOCK).await.unwrap_or_else(|error| panic!("the clock: {error:?}"));
     drop(client);
-    // The connection above may take a moment to go; a template must have none.
+    // A template must have no connections, and the one above may still be closing.
     let alone = "select count(*) from pg_stat_activity where datname = $1";
     until_true("the end of the connection", async || {
         admin.query_one(alone, &[&unfinished]).await.expect("an answer").get::<_, i64>(0) == 0
@@ -317,8 +338,8 @@ async fn build_template(server: &str, admin: &Client, name: &str) {
     admin.batch_execute(&rename).await.expect("the template's name");
 }
 
-/// Replaces the one clock by one that tests move. Definer's rights, because the roles
-/// under test may not read the table.
+/// Replaces `fn_now` by a clock that tests set. A security definer, because the roles under test may not read the
+/// table.
 const CLOCK: &str = "
     create schema testkit authorization towpath_owner;
     set role towpath_owner;
@@ -337,7 +358,7 @@ async fn connect(url: &str) -> Client {
     client
 }
 
-/// The address of another database on the same server.
+/// The URL of another database on the same server.
 fn database_url(server: &str, database: &str) -> String {
     let (before, query) = server.split_once('?').unwrap_or((server, ""));
     let (host, _) = before.rsplit_once('/').expect("a test server's address names a database");
