@@ -1,4 +1,4 @@
-//! `towpath audit list`: what was done on the dashboard, told on the command line.
+//! `towpath audit list`: the actions of the dashboard, on the command line.
 
 use serde_json::Value;
 use towpath_testkit::victim::Victim;
@@ -9,7 +9,7 @@ use crate::towpath::Place;
 const PASSWORD: &str = "a password for the test";
 const GATE: &str = "queue.worker.enabled";
 
-/// What somebody who is signed in sends from a page.
+/// A signed-in user who sends forms.
 struct Browser {
     http: reqwest::Client,
     url: String,
@@ -30,7 +30,7 @@ impl Browser {
         Browser { http, url, origin, cookie }
     }
 
-    /// Sends a form of the page of gates; answers the status.
+    /// Sends a form of the gates page; returns the status.
     async fn gates(&self, action: &str, gate: &str, reason: &str) -> u16 {
         let (url, cookie) = (format!("{}/gates", self.url), &self.cookie);
         let page = self.http.get(&url).header("cookie", cookie).send().await.unwrap().text().await.unwrap();
@@ -43,7 +43,7 @@ impl Browser {
     }
 }
 
-/// O03: whatever was done on the dashboard can be read on the command line: who, what, on what, why and
+/// O03: every action of the dashboard is listed on the command line: who, what, on what, why and
 /// how it ended; newest first, page by page, and as JSON.
 #[tokio::test]
 async fn what_was_done_on_the_dashboard_is_listed() {

@@ -1,4 +1,4 @@
-//! `towpath demo`: one command, and everything moves.
+//! `towpath demo`: one command, and every part has traffic.
 
 use serde_json::Value;
 use towpath_testkit::victim::Victim;
@@ -7,13 +7,13 @@ use towpath_testkit::wait;
 use crate::towpath::{Place, words};
 
 impl Place {
-    /// What a command answers as JSON.
+    /// The JSON output of a command.
     fn json(&self, arguments: &[&str]) -> Value {
         let arguments = [arguments, &["--json"]].concat();
         serde_json::from_str(&self.ok(&arguments)).unwrap()
     }
 
-    /// Asks until the answer is good enough.
+    /// Runs the command until its output is right.
     async fn until_json(&self, arguments: &[&str], good: impl Fn(&Value) -> bool) {
         wait::until(format!("{arguments:?}"), async || self.json(arguments), good).await;
     }
@@ -23,8 +23,8 @@ fn some(list: &Value) -> bool {
     list.as_array().is_some_and(|list| !list.is_empty())
 }
 
-/// O01, O03: a newcomer's one command moves every plane; Ctrl-C leaves no process behind, and the
-/// next start goes on with the same database.
+/// O01, O03: one command makes traffic for every part; Ctrl-C leaves no process behind, and the next start uses
+/// the same database.
 #[tokio::test]
 async fn the_demo_moves_every_plane_and_ctrl_c_leaves_nothing() {
     let place = Place::new();
@@ -67,7 +67,7 @@ async fn the_demo_moves_every_plane_and_ctrl_c_leaves_nothing() {
     place.until_empty().await;
 }
 
-/// The demo stays away from what others made, and visits a server that runs already.
+/// The demo refuses a database with other data, and uses a server that runs already.
 #[tokio::test]
 async fn the_demo_refuses_the_data_of_others_and_visits_what_runs() {
     let place = Place::new();

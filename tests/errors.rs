@@ -1,4 +1,4 @@
-//! What goes wrong is one clear message, a code that is not 0, and nothing half-written.
+//! An error is one clear message and a non-zero exit code, and leaves nothing half-written.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Output;
@@ -25,7 +25,7 @@ fn up_on(place: &Place, url: &str) -> Output {
     place.command(&["up"]).env("DATABASE_URL", url).output().unwrap()
 }
 
-/// O02: an address that is none.
+/// O02: an invalid address.
 #[test]
 fn a_wrong_database_url() {
     let place = Place::new();
@@ -38,7 +38,7 @@ fn a_wrong_database_url() {
     assert!(!place.data().exists(), "nothing was written");
 }
 
-/// O02: nobody listens, and somebody listens who never answers.
+/// O02: a closed port, and a server that never answers.
 #[tokio::test]
 async fn an_unreachable_server() {
     let place = Place::new();
@@ -68,7 +68,7 @@ async fn a_server_that_refuses() {
     assert_eq!(db.text("to_regnamespace('towpath')").await, "null", "nothing half-written");
 }
 
-/// O02: looking where nothing is says how to start, and leaves nothing behind.
+/// O02: a command without an installation says how to start one, and creates nothing.
 #[test]
 fn a_place_with_nothing_in_it() {
     let place = Place::new();
@@ -88,7 +88,7 @@ fn a_place_with_nothing_in_it() {
     assert!(!place.data().exists(), "nothing was written");
 }
 
-/// O02: what is mistyped is told with what it should look like.
+/// O02: the message about a typo shows the right form.
 #[tokio::test]
 async fn words_that_are_none() {
     let place = Place::new();
@@ -139,7 +139,7 @@ fn an_unusable_data_directory() {
     std::fs::set_permissions(&place.dir, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// A directory full of somebody else's files is not overwritten.
+/// A directory with other files is not overwritten.
 #[test]
 fn a_directory_with_other_files() {
     let place = Place::new();
@@ -186,7 +186,7 @@ fn settings_come_from_the_strongest_place() {
     assert_eq!(of("log_format")["from"], "default");
 }
 
-/// O02: PostgreSQL 14 in front of us: the programs are told apart before anything is made.
+/// O02: the programs of PostgreSQL 14 are refused before anything is created.
 #[test]
 fn an_old_postgresql_is_not_started() {
     let place = Place::new();
@@ -204,7 +204,7 @@ fn an_old_postgresql_is_not_started() {
     refused(&empty, 1, &["no PostgreSQL server in", "apt-get install postgresql"]);
 }
 
-/// O02: a real PostgreSQL 14 behind DATABASE_URL is told apart before anything is written.
+/// O02: a PostgreSQL 14 at DATABASE_URL is refused before anything is written.
 #[tokio::test]
 async fn an_old_server_is_refused() {
     let place = Place::new();
@@ -227,7 +227,7 @@ fn a_directory_of_another_release() {
     refused(&place.run(&["up"]), 1, &["was created by PostgreSQL 99", "apt-get install postgresql-99"]);
 }
 
-/// Unknown gates and keys name their nearest; blank reasons are refused.
+/// The message about an unknown gate or key names the nearest one; blank reasons are refused.
 #[tokio::test]
 async fn gates_and_keys_that_do_not_exist() {
     let place = Place::new();
@@ -251,7 +251,7 @@ async fn gates_and_keys_that_do_not_exist() {
     );
 }
 
-/// O02: `doctor` on nothing, on an unreachable server, and its codes for scripts.
+/// O02: `doctor` without a database, with an unreachable server, and its exit codes.
 #[tokio::test]
 async fn doctor_has_codes_for_scripts() {
     let place = Place::new();

@@ -4,7 +4,7 @@ use towpath_testkit::victim::Victim;
 
 use crate::towpath::{Place, words};
 
-/// Each documented code, by a command that ends with it.
+/// A command for each documented code.
 #[tokio::test]
 async fn every_documented_exit_code_is_the_one_that_comes() {
     let place = Place::new();
@@ -56,7 +56,7 @@ async fn every_documented_exit_code_is_the_one_that_comes() {
     }
 }
 
-/// O04: watched, a look is a line of JSON; Ctrl-C ends it well; a first look that fails ends it with 1.
+/// O04: with --watch each look is a line of JSON; Ctrl-C ends it with 0; a first look that fails ends it with 1.
 #[tokio::test]
 async fn a_watched_command_looks_again_and_again() {
     let place = Place::new();

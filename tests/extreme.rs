@@ -1,7 +1,7 @@
 //! Every operation of the HTTP API with every extreme of each property of its body, read from the OpenAPI document.
 //!
-//! A request may be refused. It may not be answered with a server error, and it may not stop anybody else: after each
-//! operation comes a pulse over the real program: a job runs, every page of the dashboard, `top` and `doctor` answer.
+//! A request may be refused. It may not cause a server error, and it may not stop other work: after each operation a
+//! pulse checks the real program: a job runs, and every page of the dashboard, `top` and `doctor` work.
 
 use serde_json::{Map, Value, json};
 use towpath_testkit::victim::Victim;
@@ -27,7 +27,7 @@ const PAGES: &[&str] = &[
     "/audit",
 ];
 
-/// Q22: no body of a request stops anybody.
+/// Q22: no request body stops other work.
 #[tokio::test]
 async fn no_request_stops_anybody() {
     let server = Server::start().await;
@@ -60,7 +60,7 @@ async fn no_request_stops_anybody() {
     server.stop().await;
 }
 
-/// What a property is put to, as JSON.
+/// The values that a property is set to, as JSON.
 fn odd_values() -> Vec<String> {
     let long = format!("\"{}\"", "x".repeat(100_000));
     let deep = format!("{}{}", "[".repeat(300), "]".repeat(300));
@@ -174,7 +174,7 @@ fn sample(document: &Value, schema: &Value) -> Value {
     }
 }
 
-/// The body with each of its properties, at any depth, put to each odd value; and the odd values themselves.
+/// The body with each of its properties, at any depth, set to each odd value; and the odd values themselves.
 fn variants(sample: &Value) -> Vec<String> {
     let mut paths = vec![String::new()];
     fn walk(value: &Value, path: &str, paths: &mut Vec<String>) {

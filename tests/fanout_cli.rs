@@ -1,4 +1,4 @@
-//! Sessions and streams from the command line, and what the cleaner says.
+//! Sessions and streams from the command line, and the log of the cleaner.
 
 use serde_json::{Value, json};
 use towpath_testkit::victim::Victim;
@@ -19,7 +19,7 @@ fn told(place: &Place, arguments: &[&str]) -> Value {
     serde_json::from_str(&printed).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {printed}"))
 }
 
-/// F01, O04: publish once, follow the session live; every command about sessions answers JSON with `--json`, and
+/// F01, O04: publish once, follow the session live; every command for sessions prints JSON with `--json`, and
 /// a refusal says why.
 #[tokio::test]
 async fn sessions_are_handled_from_the_command_line() {
@@ -63,7 +63,7 @@ async fn sessions_are_handled_from_the_command_line() {
     server.wait_exit().await;
 }
 
-/// F08: sessions that nobody uses end by themselves, and the cleaner says how many, with their subscriptions.
+/// F08: unused sessions are removed, and the cleaner logs how many, with their subscriptions.
 #[tokio::test]
 async fn the_cleaner_reports_what_ended() {
     let place = Place::new();

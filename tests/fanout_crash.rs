@@ -2,7 +2,7 @@
 //! Sessions join late, leave, come back and are deleted; some are read live, fast or slowly, all the
 //! time. Each holds exactly what was published while it followed, once and in order.
 //!
-//! `TOWPATH_TEST_FANOUT_SESSIONS=10000` and `TOWPATH_TEST_FANOUT_KILLS=50` make it a campaign.
+//! `TOWPATH_TEST_FANOUT_SESSIONS=10000` and `TOWPATH_TEST_FANOUT_KILLS=50` make it a long run.
 
 #![expect(clippy::single_range_in_vec_init, reason = "times a session followed are ranges, often one")]
 
@@ -77,7 +77,7 @@ impl World {
         assert!(answer.status().is_success(), "{verb} {number} {source}: {}", answer.status());
     }
 
-    /// Publishes message after message as one producer, and repeats what was not answered.
+    /// Publishes message after message as one producer, and retries what was not acknowledged.
     async fn publish(&self, which: usize, until: u64) {
         let deadline = Instant::now() + Duration::from_secs(120);
         loop {
@@ -124,11 +124,11 @@ async fn in_parallel(numbers: impl Iterator<Item = usize>, work: impl AsyncFn(us
     futures_util::stream::iter(numbers).for_each_concurrent(64, |number| work(number)).await;
 }
 
-/// Sessions by what becomes of them. Everybody else follows from the first message to the last.
+/// Sessions by what happens to them. All others follow from the first message to the last.
 struct Cast {
     sessions: usize,
     kills: usize,
-    /// How many come, leave, come back and die between two kills.
+    /// How many join, leave, come back and are deleted between two kills.
     churn: usize,
 }
 
@@ -141,25 +141,25 @@ impl Cast {
         cast
     }
 
-    /// Those who die in a round.
+    /// Sessions deleted in a round.
     fn dead(&self, round: usize) -> Range<usize> {
         let from = FEW + round * self.churn;
         from..from + self.churn
     }
 
-    /// Those who leave after a round, and come back after the next.
+    /// Sessions that leave after a round and come back after the next.
     fn leavers(&self, round: usize) -> Range<usize> {
         let from = FEW + (self.kills + round) * self.churn;
         from..from + self.churn
     }
 
-    /// Those who come late, after a round.
+    /// Sessions that join late, after a round.
     fn late(&self, round: usize) -> Range<usize> {
         let from = self.sessions + round * self.churn;
         from..from + self.churn
     }
 
-    /// Those who are read live all the time: two of each source, one fast and one slow.
+    /// Sessions with live readers: two of each source, one fast and one slow.
     fn watched(&self) -> [(usize, Pace); 4] {
         let last = self.sessions - 1;
         [(0, Pace::Fast), (1, Pace::Slow), (last, Pace::Fast), (last - 1, Pace::Slow)]

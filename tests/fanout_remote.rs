@@ -65,7 +65,7 @@ impl World {
         assert!(answer["sessionStreamPath"].as_str().unwrap().ends_with(&session(number)));
     }
 
-    /// Publishes a number and answers count, successes, failures and mode.
+    /// Publishes a number and returns count, successes, failures and mode.
     async fn publish(&self, number: u32) -> [String; 4] {
         let request = self.http.post(format!("{}/v1/app/publish/room", self.base));
         let request = request.header("content-type", "application/json").body(number.to_string());

@@ -1,4 +1,4 @@
-//! Jobs through every death there is: workers and PostgreSQL killed in the middle of a run.
+//! Jobs while workers and PostgreSQL are killed in the middle of a run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use towpath_testkit::wait;
 
 use crate::towpath::Place;
 
-/// How many jobs the long run takes; a nightly run asks for 100,000.
+/// The number of jobs of the long run; a nightly run asks for 100,000.
 const JOBS_VARIABLE: &str = "TOWPATH_TEST_CRASH_JOBS";
 const JOBS_DEFAULT: usize = 8_000;
 
@@ -25,8 +25,8 @@ struct Run {
     outcome: String,
 }
 
-/// What is wrong with a history: a job must end exactly once, by its last attempt, and no
-/// attempt may end twice. That is what the fence promises, whoever died.
+/// The violations of a history: a job must end exactly once, by its last attempt, and no attempt may end twice.
+/// The fence guarantees that, whichever process died.
 fn violations(jobs: &BTreeSet<String>, runs: &[Run]) -> Vec<String> {
     let mut found = vec![];
     let mut by_job: BTreeMap<&str, Vec<&Run>> = BTreeMap::new();
@@ -56,7 +56,7 @@ fn violations(jobs: &BTreeSet<String>, runs: &[Run]) -> Vec<String> {
     found
 }
 
-/// A checker that cannot fail proves nothing: show it every kind of bad history.
+/// The checker finds every kind of bad history.
 #[test]
 fn the_checker_sees_bad_histories() {
     let jobs: BTreeSet<String> = ["a".to_owned(), "b".to_owned()].into();
@@ -76,8 +76,8 @@ fn the_checker_sees_bad_histories() {
     }
 }
 
-/// Q08, Q11: workers are killed with SIGKILL again and again, PostgreSQL twice with what
-/// `pg_ctl -m immediate` sends; every job ends exactly once by the fencing rule.
+/// Q08, Q11: workers are killed with SIGKILL repeatedly, PostgreSQL twice with the signal of
+/// `pg_ctl -m immediate`; every job ends exactly once.
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_workers_and_a_killed_postgres_lose_no_job_and_end_none_twice() {
     let jobs: usize = std::env::var(JOBS_VARIABLE).map_or(JOBS_DEFAULT, |text| text.parse().unwrap());
@@ -173,7 +173,7 @@ async fn database(place: &Place) -> Database {
     Database::connect(place.ok(&["db", "url"]).trim()).await.unwrap()
 }
 
-/// Jobs that take a moment each, so that every death finds some of them running.
+/// Jobs that take a moment each, so that some are running at every kill.
 async fn enqueue(place: &Place, jobs: usize) -> BTreeSet<String> {
     let database = database(place).await;
     let sleep = NewJob::new("towpath.sleep").payload(&serde_json::json!({ "milliseconds": 60 })).unwrap();
@@ -212,7 +212,7 @@ async fn client(place: &Place) -> Option<Client> {
     Some(client)
 }
 
-/// Waits until a query answers this text.
+/// Waits until a query returns this text.
 async fn until(client: &Client, sql: &str, wanted: &str) {
     let look = async || -> Option<String> {
         let row = client.query_opt(&format!("select ({sql})::text"), &[]).await.unwrap();

@@ -1,4 +1,4 @@
-//! Whole-system tests: the binary as its users run it, and the tidiness of the tree.
+//! Whole-system tests: the binary as its users run it, and checks of the source tree.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 

@@ -29,7 +29,7 @@ fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value[field].as_str().unwrap_or_else(|| panic!("no {field} in {value}"))
 }
 
-/// P11, O04: what the commands show: a timeline, codes for scripts, errors that say what to do.
+/// P11, O04: the commands show a timeline, exit codes for scripts, and errors with the next step.
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_are_shown_followed_and_decided() {
     let shell = Shell::open().await;
@@ -58,7 +58,7 @@ async fn processes_are_shown_followed_and_decided() {
     assert_eq!((&again["duplicate"], &again["process_id"]), (&true.into(), &first["process_id"]));
 }
 
-/// P09: secrets are shown by nothing, and a transport without its settings is refused at once.
+/// P09: no command shows a secret, and a transport without its settings is refused at once.
 #[tokio::test]
 async fn secrets_are_never_shown() {
     let shell = Shell::open().await;

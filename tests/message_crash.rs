@@ -1,5 +1,5 @@
-//! Messages through every death of their worker: `towpath work` is killed after each statement of
-//! the flow, and while the provider has the message and has not answered.
+//! Messages while their worker is killed: after each statement of the flow, and while the provider has the message and
+//! has not answered.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -19,10 +19,10 @@ use towpath_worker::Maintenance;
 
 use crate::towpath::PROGRAM;
 
-/// How often a worker is killed; a campaign asks for 200.
+/// How often a worker is killed; a long run uses 200.
 const KILLS_VARIABLE: &str = "TOWPATH_TEST_MESSAGE_KILLS";
 const KILLS_DEFAULT: u64 = 18;
-/// What is counted: every statement of the flow, and none of the signs of life around it.
+/// The statements that count: those of the flow, without heartbeats and renewals.
 const STATEMENTS: [&str; 6] =
     ["fn_job_claim", "fn_job_start", "run_function", "fn_task_error_record", "fn_job_ack", "fn_job_fail"];
 /// A flow with one failure takes nine of them: claim, before, task error, error handler, ack, and once
@@ -45,7 +45,7 @@ struct History {
     delivered_max: usize,
 }
 
-/// What is wrong: every process ends by exactly one terminal fact; the provider is called no more
+/// The violations: every process ends with exactly one terminal fact; the provider is called no more
 /// often than allowed, always under the same key; nobody gets a message twice where that can be
 /// promised; and what counts as sent was sent.
 fn violations(histories: &[History]) -> Vec<String> {
@@ -78,7 +78,7 @@ fn violations(histories: &[History]) -> Vec<String> {
     found
 }
 
-/// A checker that cannot fail proves nothing: show it every kind of bad history.
+/// The checker finds every kind of bad history.
 #[test]
 fn the_checker_sees_bad_messages() {
     let good = History {
@@ -112,7 +112,7 @@ fn kills() -> u64 {
     std::env::var(KILLS_VARIABLE).map_or(KILLS_DEFAULT, |text| text.parse().unwrap())
 }
 
-/// P07, P08: Resend, which honours keys, and Twilio, which does not. Whatever dies when, nobody gets
+/// P07, P08: Resend, which honours keys, and Twilio, which does not. Whenever a worker dies, nobody gets
 /// an e-mail or an SMS twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_workers_send_nothing_twice_through_the_apis() {
@@ -195,7 +195,7 @@ async fn killed_workers_send_mails_under_one_id() {
     place.judge(&histories);
 }
 
-/// A database behind a gate, maintenance that is never killed, and workers that are.
+/// A database behind a gate, maintenance that runs throughout, and workers to kill.
 struct Place {
     db: TestDb,
     admin: Database,
@@ -246,7 +246,7 @@ impl Place {
         self.gate.stop_after(1 + kill % POINTS, answer);
     }
 
-    /// Waits until the gate stands still, and notes at which statement.
+    /// Waits until the gate stops, and records the statement.
     async fn stopped(&self) {
         let statement = self.gate.stopped(wait::WAIT_MAX).await.expect("the flow gets that far");
         let name =
@@ -266,7 +266,7 @@ impl Place {
         (sent.process_id, to.to_owned())
     }
 
-    /// Lets a worker live until every process has ended; a person gives up what is held.
+    /// Runs a worker until every process has ended; held ones are given up as by a person.
     async fn finish(&self) {
         let worker = self.worker().await;
         wait::until_true("the end of every process", async || {

@@ -1,4 +1,4 @@
-//! `/metrics` of running processes, and whatever is made of it: the page, the board, the alerts.
+//! `/metrics` of running processes, and what uses it: the reference page, the board, the alerts.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ async fn scrape(address: &str, token: Option<&str>) -> Option<String> {
     (answer.status() == 200).then_some(answer.text().await.ok()?)
 }
 
-/// The sum of all series of this name whose labels contain all of these words.
+/// The sum of all series of this name whose labels contain all of these texts.
 fn value(text: &str, name: &str, labels: &[&str]) -> f64 {
     let of_name = text.lines().filter_map(|line| {
         let rest = line.strip_prefix(name)?;
@@ -32,7 +32,7 @@ fn value(text: &str, name: &str, labels: &[&str]) -> f64 {
     of_name.sum()
 }
 
-/// Waits until the numbers at an address are as they should be, and answers them.
+/// Waits until the numbers at an address are right, and returns them.
 async fn until(address: &str, token: Option<&str>, right: impl Fn(&str) -> bool) -> String {
     let look = async || scrape(address, token).await.unwrap_or_default();
     wait::until("right numbers", look, |text| right(text)).await
@@ -47,7 +47,7 @@ fn described() -> Vec<Value> {
     serde_json::from_str(&shown).unwrap()
 }
 
-/// O05: numbers move when jobs run, wherever one looks; and everything exported is described.
+/// O05: running jobs change the numbers of every process; and every exported metric is described.
 #[tokio::test]
 async fn numbers_move_when_jobs_run() {
     let place = Place::new();
@@ -99,8 +99,8 @@ async fn numbers_move_when_jobs_run() {
     up.wait_exit().await;
 }
 
-/// O05: a role without the HTTP server has an address of its own for its numbers, behind a token; a
-/// public one without a token is refused.
+/// O05: a role without the HTTP server has its own address for metrics, behind a token; a public address without a
+/// token is refused.
 #[tokio::test]
 async fn a_role_alone_has_numbers_too() {
     let db = TestDb::open().await;
@@ -127,7 +127,7 @@ async fn a_role_alone_has_numbers_too() {
     assert!(!refused.status.success() && why.contains("TOWPATH_METRICS_TOKEN"), "{why}");
 }
 
-/// STYLE: the page is generated; this says when to do it again.
+/// The reference page is generated; this fails when it is out of date.
 #[test]
 fn the_page_of_metrics_is_current() {
     let page = std::fs::read_to_string(root().join("docs/reference/metrics.md")).unwrap();
@@ -135,7 +135,7 @@ fn the_page_of_metrics_is_current() {
     assert!(page == now, "write it again: towpath metrics --markdown > docs/reference/metrics.md");
 }
 
-/// Every metric that the board and the alerts speak of exists.
+/// Every metric that the board and the alerts use exists.
 #[test]
 fn the_board_and_the_alerts_speak_of_metrics_that_exist() {
     let described = described();

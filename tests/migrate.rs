@@ -50,7 +50,7 @@ async fn the_printed_sql_gives_the_same_catalogue() {
     assert_eq!(check.status.code(), Some(0), "{}", words(&check));
 }
 
-/// O06: `--check` says what is to do by its code, `--dry-run` leaves nothing.
+/// O06: the exit code of `--check` says whether there is something to do; `--dry-run` changes nothing.
 #[tokio::test]
 async fn check_and_dry_run_change_nothing() {
     let (place, db) = (Place::new(), TestDb::empty().await);

@@ -7,11 +7,11 @@ use towpath_testkit::victim::Victim;
 
 use crate::towpath::Place;
 
-/// Built for tests of programs like ours; one exact version, so that runs repeat.
+/// Built for tests of programs like ours; one exact version, so that runs are repeatable.
 const PACKAGE: &str = "@embedded-postgres/linux-";
 const VERSION: &str = "14.23.0-beta.17";
 
-/// A running PostgreSQL 14 without anything in it. Killed with the value.
+/// A running PostgreSQL 14 with no data. Dropping it kills it.
 pub(crate) struct Server {
     pub(crate) url: String,
     _process: Victim,

@@ -9,7 +9,7 @@ use towpath_testkit::victim::Victim;
 
 use crate::towpath::{PROGRAM, Place};
 
-/// Starts the program under a mask that takes nothing, or little, away.
+/// Starts the program with a permissive umask.
 async fn start(place: &Place, umask: &str, arguments: &str) -> Victim {
     let mut command = Command::new("sh");
     let script = format!("umask {umask} && exec \"$0\" {arguments}");
@@ -20,7 +20,7 @@ async fn start(place: &Place, umask: &str, arguments: &str) -> Victim {
     victim
 }
 
-/// Makes streams, a project with a key and a session, so that all of it is on the disk.
+/// Creates streams, a project with a key and a session, so that all of them are on disk.
 async fn use_it(place: &Place, project: &str) {
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
     let url = format!("http://127.0.0.1:{}/v1/stream/notes", place.port);
@@ -30,7 +30,7 @@ async fn use_it(place: &Place, project: &str) {
     assert!(key.status.success(), "{}", String::from_utf8_lossy(&key.stderr));
 }
 
-/// Every file and directory below one, itself included.
+/// A directory and every file and directory below it.
 fn below(path: &Path) -> Vec<PathBuf> {
     let mut all = vec![path.to_owned()];
     if path.is_dir() && !path.is_symlink() {

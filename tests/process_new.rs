@@ -11,7 +11,7 @@ fn statements(place: &Place, file: &str) -> String {
     text.lines().filter(|line| !line.starts_with('\\')).collect::<Vec<_>>().join("\n")
 }
 
-/// P11: generate, install, test, kick off, and a real worker takes it to its terminal fact.
+/// P11: generate, install, test, kick off, and a real worker runs it to its terminal fact.
 #[tokio::test]
 async fn a_generated_process_runs_to_its_terminal_fact() {
     let (place, db) = (Place::new(), TestDb::open().await);
@@ -45,7 +45,7 @@ async fn a_generated_process_runs_to_its_terminal_fact() {
     );
 }
 
-/// P11: an e-mail or an SMS of one's own: generate, install, test, kick off, and a real worker sends it by way of
+/// P11: a custom e-mail or SMS: generate, install, test, kick off, and a real worker sends it by way of
 /// the log to its terminal fact.
 #[tokio::test]
 async fn a_generated_message_is_sent() {
@@ -79,7 +79,7 @@ async fn wait_until_succeeded(db: &TestDb, process: &str) {
     db.until(&state, "succeeded").await;
 }
 
-/// P11: with a kind of one's own the attempt has handlers around it.
+/// P11: with a custom kind the attempt has handlers around it.
 #[tokio::test]
 async fn a_generated_process_takes_any_kind_of_job() {
     let (place, db) = (Place::new(), TestDb::open().await);
@@ -92,7 +92,7 @@ async fn a_generated_process_takes_any_kind_of_job() {
     assert_eq!(kind["before_handler"], "business.get_call_back_payload");
 }
 
-/// O02: names that cannot be are refused with an example, and nothing is overwritten.
+/// O02: invalid names are refused with an example, and nothing is overwritten.
 #[test]
 fn bad_names_and_existing_files_are_refused() {
     let place = Place::new();

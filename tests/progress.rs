@@ -7,16 +7,16 @@ use serde_json::Value;
 use crate::jobs_cli::Shell;
 use crate::terminal::Terminal;
 
-/// Waits until so many commands of the shell stand before our lock.
+/// Waits until this many commands of the shell wait for our lock.
 async fn until_waiting(shell: &Shell, count: usize) {
     let sql = "select count(*) from pg_stat_activity \
                where datname = current_database() and cardinality(pg_blocking_pids(pid)) > 0";
     shell.db.until(sql, &count.to_string()).await;
 }
 
-/// O04: a bulk cancel that stands still for a second shows how far it is on a terminal, and takes it
-/// back at the end; into a pipe and beside JSON it shows nothing. The three wait for the same lock, and
-/// the one that shows something began last: the other two had their second before.
+/// O04: a bulk cancel that takes longer than a second shows its progress on a terminal, and clears it at the end; in a
+/// pipe and with JSON it shows nothing. The three wait for the same lock, and the one on the terminal began last, so
+/// the other two have waited for more than a second too.
 #[tokio::test]
 async fn people_see_progress_and_scripts_do_not() {
     let shell = Shell::open().await;

@@ -1,11 +1,11 @@
-//! What a server on a public address demands.
+//! What a server on a public address requires.
 
 use towpath_testkit::victim::Victim;
 
 use crate::towpath::Place;
 
-/// F09: a public address is refused until there is somebody to let in; then everybody needs a
-/// token. Keys made without a server count.
+/// F09: a public address is refused until a project has a key; then every request needs a token. Keys created
+/// without a server count.
 #[tokio::test]
 async fn a_public_address_needs_a_key() {
     let place = Place::new();

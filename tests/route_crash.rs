@@ -1,5 +1,4 @@
-//! Events through every death there is: roles killed at every fail point, and PostgreSQL in the
-//! middle of a pass.
+//! Events while roles are killed at every fail point, and PostgreSQL in the middle of a pass.
 
 use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
@@ -16,7 +15,7 @@ use towpath_testkit::wait::{self, until_some, until_true};
 use crate::towpath::Place;
 
 /// Where a role can die: before and after every call whose effect is in the database, and between
-/// sending a webhook and saying so.
+/// sending a webhook and recording it.
 const FAIL_POINTS: [&str; 8] = [
     "sequence.before",
     "sequence.after",
@@ -28,18 +27,18 @@ const FAIL_POINTS: [&str; 8] = [
     "delivery.after_end",
 ];
 
-/// What became of one event.
+/// The outcome of one event.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Fate {
     jobs: i64,
     /// Requests with its webhook id, by body.
     webhooks: Vec<String>,
-    /// Attempts whose sender died before it could say how they ended.
+    /// Attempts whose sender died before it recorded their end.
     lost: i64,
 }
 
-/// What is wrong: an event must have made one job, and its webhook must have come once, plus at
-/// most once more for every sender that died with it; each time with the same body.
+/// The violations: an event must have made one job, and its webhook must have arrived once, plus at most once more
+/// for every sender that died with it; each time with the same body.
 fn violations(fates: &BTreeMap<String, Fate>) -> Vec<String> {
     let mut found = vec![];
     for (event, fate) in fates {
@@ -60,7 +59,7 @@ fn violations(fates: &BTreeMap<String, Fate>) -> Vec<String> {
     found
 }
 
-/// A checker that cannot fail proves nothing: show it every kind of bad history.
+/// The checker finds every kind of bad history.
 #[test]
 fn the_checker_sees_bad_fates() {
     let one = |jobs, webhooks: &[&str], lost| {
@@ -81,8 +80,8 @@ fn the_checker_sees_bad_fates() {
 }
 
 /// E03, E08, E09: a role is killed with SIGKILL at every fail point, the first and the third time
-/// it comes there, while another role works beside it. Every event makes one job, and no webhook
-/// is lost or sent more often than senders died with it. A proxy of the environment is not used.
+/// it comes there, while another role runs too. Every event makes one job, and no webhook
+/// is lost or sent more often than senders died with it. The proxy of the environment is not used.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_role_killed_at_every_fail_point_loses_and_repeats_nothing() {
     let (place, db) = (Place::new(), TestDb::open().await);
@@ -226,7 +225,7 @@ async fn emit(db: &TestDb, count: i64) -> i64 {
     count
 }
 
-/// The fate of every event, once nothing is under way any more.
+/// The outcome of every event, after everything has ended.
 async fn all_delivered(db: &TestDb, receiver: &Receiver, events: i64) -> BTreeMap<String, Fate> {
     let left = "select (select count(*) from towpath.job) || ' ' || (select count(*) from towpath.delivery)";
     let look = async || {

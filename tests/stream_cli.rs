@@ -5,7 +5,7 @@ use towpath_testkit::victim::Victim;
 
 use crate::towpath::Place;
 
-/// Issue 8: retention by the command line: set at the creation, shown, changed limit by limit, lifted.
+/// Retention on the command line: set at creation, shown, changed limit by limit, removed.
 #[tokio::test]
 async fn retention_is_set_shown_and_lifted() {
     let place = Place::new();

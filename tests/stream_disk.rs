@@ -1,4 +1,4 @@
-//! Streams on a disk that is really full: a small file system of the test's own.
+//! Streams on a full disk: a small file system that the test mounts.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::towpath::{PROGRAM, Place};
 const DISK_MIB: usize = 24;
 const FILLER_MIB: usize = 8;
 
-/// A stream on a small file system, of which a process of its own keeps hold.
+/// A stream on a small file system that a helper process keeps mounted.
 struct Small {
     place: Place,
     holder: Victim,
@@ -50,8 +50,8 @@ async fn a_full_disk_is_507_until_there_is_room() {
     assert_eq!(small.stored().await, acknowledged + 1);
 }
 
-/// S06: a server that is killed on a full disk starts again on it: everything can be read, appends are refused in
-/// words, and when there is room they are taken and commands find the server.
+/// S06: a server that is killed on a full disk starts again on it: everything can be read, appends are refused with
+/// a reason, and when there is room they succeed and commands find the server.
 #[tokio::test]
 async fn a_server_starts_on_a_full_disk_and_serves_reads() {
     let small = Small::new().await;
@@ -93,7 +93,7 @@ async fn a_server_starts_on_a_full_disk_and_serves_reads() {
 }
 
 impl Small {
-    /// A file system with a file in it that can be taken away.
+    /// A file system with a file in it that can be removed.
     async fn new() -> Small {
         let place = Place::new();
         let script = format!(
@@ -145,7 +145,7 @@ impl Small {
         until_true("an append, as there is room", async || self.append(number).await.status() == 204).await;
     }
 
-    /// Reads the whole stream, page by page, and answers how many appends it holds, in order.
+    /// Reads the whole stream, page by page, and returns how many appends it holds, in order.
     async fn stored(&self) -> usize {
         let (mut offset, mut all) = ("-1".to_owned(), String::new());
         loop {
@@ -168,7 +168,7 @@ impl Small {
     }
 }
 
-/// Writes to a file until not one byte fits.
+/// Fills the disk to the last byte.
 fn fill(path: &Path) {
     let mut file = std::fs::File::create(path).unwrap();
     for size in [1 << 20, 4 << 10, 1] {

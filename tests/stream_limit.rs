@@ -1,4 +1,4 @@
-//! The limits of streams, set as an operator sets them, met as a client meets them.
+//! The limits of streams: the settings, and the answers to clients that exceed them.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use towpath_testkit::victim::Victim;
 
 use crate::towpath::Place;
 
-/// S06: every limit has a setting that counts and an answer that names it: 413, 429, 503. The fourth, 507, is
+/// S06: every limit has a setting that works and an answer that names it: 413, 429, 503. The fourth, 507, is
 /// in `stream_disk`.
 #[tokio::test]
 async fn every_setting_has_its_answer() {
@@ -53,7 +53,7 @@ async fn every_setting_has_its_answer() {
     server.wait_exit().await;
 }
 
-/// Holds connections until one is turned away, and answers what that one heard.
+/// Opens connections until one is refused, and returns the response to it.
 async fn crowd(place: &Place) -> String {
     let mut held = vec![];
     loop {

@@ -1,5 +1,5 @@
-//! Servers that want a token: the route role alone, and sessions on another server, show the one they
-//! were given; a new one in its file is used without a restart.
+//! Servers that require a token: the route role, and sessions on another server, send the configured token; a new
+//! token in the file is used without a restart.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use towpath_testkit::wait::until_true;
 
 use crate::towpath::{Place, words};
 
-/// A stream server whose project `shop` takes tokens only.
+/// A stream server whose project `shop` requires tokens.
 async fn guarded() -> (Place, Victim) {
     let place = Place::new();
     place.ok(&["project", "add", "shop", "--kid", "first"]);
@@ -29,7 +29,7 @@ fn token(place: &Place, kid: &str, scope: &str) -> String {
     place.ok(&["project", "token", "shop", "--kid", kid, "--scope", scope]).trim().to_owned()
 }
 
-/// Replaces the file of tokens as whoever renews them does.
+/// Replaces the token file.
 fn write(place: &Place, text: &str) -> PathBuf {
     let (path, unfinished) = (place.dir.join("tokens"), place.dir.join("tokens.new"));
     std::fs::write(&unfinished, text).unwrap();
@@ -37,7 +37,7 @@ fn write(place: &Place, text: &str) -> PathBuf {
     path
 }
 
-/// Takes the first key away; answers a token of the second.
+/// Revokes the first key; returns a token of the second.
 fn rotated(place: &Place) -> String {
     place.ok(&["project", "rotate", "shop", "--kid", "second"]);
     place.ok(&["project", "revoke", "shop", "first"]);
@@ -50,9 +50,8 @@ fn route(place: &Place, db: &TestDb) -> std::process::Command {
     command
 }
 
-/// E08: without a token what is for the stream waits, and says why; with one it arrives; when its key
-/// is revoked it waits again, until the file has a new one. Nothing is lost or repeated on the way, and
-/// no token is ever printed.
+/// E08: without a token, events for the stream wait and the reason is shown; with one they arrive; when its key is
+/// revoked they wait again, until the file has a new token. Nothing is lost or repeated, and no token is printed.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_route_role_shows_its_token() {
     let ((there, server), place, db) = (guarded().await, Place::new(), TestDb::open().await);
@@ -113,8 +112,8 @@ async fn the_route_role_shows_its_token() {
     server.terminate();
 }
 
-/// O02: settings show that there is a token and never which; a file of tokens that makes no sense is an
-/// error that names the line and not its words.
+/// O02: settings show that a token is set and never its value; an invalid token file is an error that names the line
+/// and not its text.
 #[test]
 fn tokens_are_not_shown() {
     let place = Place::new();
@@ -132,8 +131,8 @@ fn tokens_are_not_shown() {
     }
 }
 
-/// F05, F09: sessions on a server that wants a token: refused without one, delivered with it; a revoked key
-/// is lag, and the next token in the file makes up for it, once and in order.
+/// F05, F09: sessions on a server that requires a token: refused without one, delivered with it; a revoked key causes
+/// lag, and with the next token in the file everything is delivered, once and in order.
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_on_another_server_show_their_token() {
     let ((there, guard), place) = (guarded().await, Place::new());

@@ -1,4 +1,4 @@
-//! Keeps the tree honest: what must stay together, and what must not appear.
+//! Checks of the source tree itself.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// Every file below `dir` with one of these endings, without what cargo and npm made.
+/// Every file below `dir` with one of these endings, without the output of cargo and npm.
 pub(crate) fn files(dir: &Path, endings: &[&str]) -> Vec<PathBuf> {
     let mut found = vec![];
     for entry in std::fs::read_dir(dir).unwrap().flatten() {
@@ -50,8 +50,7 @@ fn the_binary_carries_every_sql_file() {
     assert_eq!(on_disk, carried);
 }
 
-/// A function's comment says its transition, its fence and its answers; one without is
-/// a function nobody can call with confidence.
+/// Every function has a comment that says its transition, its fence and its answers.
 #[test]
 fn every_sql_function_is_commented() {
     for path in files(&root().join("sql"), &[".sql"]) {
@@ -97,7 +96,7 @@ fn refusals_are_one_closed_list() {
     assert_eq!(used, known, "the SQL files and model::refusal differ");
 }
 
-/// Relative links in the documentation lead somewhere, to the heading they name.
+/// Relative links in the documentation lead to existing files and headings.
 #[test]
 fn links_lead_somewhere() {
     for path in files(&root(), &[".md"]) {
@@ -137,7 +136,7 @@ fn the_container_file_finds_what_it_copies() {
     }
 }
 
-/// The headings of a page as links name them: lower case, hyphens for spaces, no other signs.
+/// The headings of a page as links name them: lower case, hyphens for spaces, no other characters.
 fn headings(page: &str) -> BTreeSet<String> {
     let lines = page.lines().filter(|line| line.starts_with('#'));
     let anchor = |line: &str| -> String {
@@ -148,7 +147,7 @@ fn headings(page: &str) -> BTreeSet<String> {
     lines.map(anchor).collect()
 }
 
-/// Every page of the documentation is found from its index.
+/// Every page of the documentation is in its index.
 #[test]
 fn every_page_is_in_an_index() {
     let docs = root().join("docs");
@@ -163,7 +162,7 @@ fn every_page_is_in_an_index() {
     }
 }
 
-/// Every setting is explained, and nothing is explained that does not exist.
+/// Every setting is documented, and every documented setting exists.
 #[test]
 fn settings_are_documented() {
     let shown = crate::towpath::Place::new().ok(&["settings", "--json"]);

@@ -1,4 +1,4 @@
-//! `towpath top` on a terminal: it draws, it quits, and it leaves the terminal as it was.
+//! `towpath top` on a terminal: it draws, it quits, and it restores the terminal.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -9,7 +9,7 @@ use towpath_testkit::wait;
 use crate::terminal::Terminal;
 use crate::towpath::{Place, words};
 
-/// O01, O04: the overview page and `towpath top` judge the same figures: same words, same order.
+/// O01, O04: the overview page and `towpath top` judge the same figures: same text, same order.
 #[tokio::test]
 async fn top_and_the_overview_say_the_same() {
     let place = Place::new();
@@ -32,7 +32,7 @@ async fn top_and_the_overview_say_the_same() {
     up.wait_exit().await;
 }
 
-/// O04: it draws what is there, turns pages, and whatever ends it, the terminal is as before.
+/// O04: it draws the figures, turns pages, and restores the terminal however it ends.
 #[tokio::test]
 async fn top_draws_and_gives_the_terminal_back() {
     let place = Place::new();

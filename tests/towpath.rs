@@ -12,7 +12,7 @@ use towpath_testkit::wait;
 /// The program under test.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_towpath");
 
-/// A directory with nothing in it, and a free port: what a new user has.
+/// An empty directory and a free port.
 pub(crate) struct Place {
     pub(crate) dir: PathBuf,
     pub(crate) port: u16,
@@ -29,7 +29,7 @@ impl Place {
         self.dir.join(".towpath")
     }
 
-    /// The program with arguments, in this place, untouched by our own environment.
+    /// The program with arguments, in this directory, without our own environment.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(PROGRAM);
         command.args(arguments).current_dir(&self.dir).env_remove("DATABASE_URL");
@@ -37,7 +37,7 @@ impl Place {
         command
     }
 
-    /// The same as another user, who is given the place and a copy of the program.
+    /// The same as another user, who owns the directory and a copy of the program.
     pub(crate) fn command_as(&self, user: &str, arguments: &[&str]) -> Command {
         let user = nix::unistd::User::from_name(user).unwrap().expect("the distribution's package makes it");
         let (uid, gid) = (user.uid.as_raw(), user.gid.as_raw());
@@ -56,7 +56,7 @@ impl Place {
         self.command(arguments).output().unwrap()
     }
 
-    /// Runs the program, expects success, and answers what it printed.
+    /// Runs the program, expects success, and returns its output.
     pub(crate) fn ok(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         assert!(output.status.success(), "{arguments:?}: {}", words(&output));

@@ -95,7 +95,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// O05: one trace leads from the request of a client through the enqueue to each run of the job, and
-/// an executor elsewhere is told it too.
+/// an external executor gets it too.
 #[tokio::test]
 async fn a_trace_leads_from_the_request_to_the_run() {
     let (collector, place) = (Collector::start().await, Place::new());

@@ -1,4 +1,4 @@
-//! `towpath up`: reaches ready, stops cleanly, and comes back after any death.
+//! `towpath up`: becomes ready, stops cleanly, and starts again after any kill.
 
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
@@ -26,7 +26,7 @@ async fn a_clean_directory_reaches_ready_and_ctrl_c_leaves_nothing_behind() {
     place.until_empty().await;
 }
 
-/// A second signal ends the process at once, and PostgreSQL still goes with it.
+/// A second signal ends the process at once, and PostgreSQL stops too.
 #[tokio::test]
 async fn a_second_signal_ends_it_at_once() {
     let place = Place::new();
@@ -77,7 +77,7 @@ async fn ten_kills_in_a_row_and_every_next_start_is_healthy() {
     place.until_empty().await;
 }
 
-/// A killed PostgreSQL is started again under a running towpath, without anybody's help.
+/// A killed PostgreSQL is started again under a running towpath, by itself.
 #[tokio::test]
 async fn a_killed_postgres_is_started_again() {
     let place = Place::new();
@@ -94,7 +94,7 @@ async fn a_killed_postgres_is_started_again() {
     place.until_empty().await;
 }
 
-/// The directory has one owner; others are told who, and commands use the owner's server.
+/// The directory has one owner; a second `up` names it, and commands use the owner's server.
 #[tokio::test]
 async fn a_second_up_is_refused_and_commands_share_the_first() {
     let place = Place::new();
@@ -139,8 +139,8 @@ async fn a_kill_during_the_first_start_does_not_spoil_the_directory() {
     }
 }
 
-/// A data directory that only root may enter: PostgreSQL's user gets another place, and
-/// everything still works. Skipped for other users, who need no second user.
+/// A data directory that only root may enter: PostgreSQL's user gets another directory, and everything works.
+/// Skipped for other users, who need no second user.
 #[tokio::test]
 async fn a_directory_that_only_root_may_enter_is_handled() {
     if !nix::unistd::Uid::effective().is_root() {
@@ -190,7 +190,7 @@ async fn a_very_long_path_is_handled() {
     std::fs::remove_dir_all(root).unwrap();
 }
 
-/// Loopback only when asked, with a password that nobody printed.
+/// Loopback only when asked for, with a password that is never printed.
 #[tokio::test]
 async fn the_loopback_port_needs_the_password() {
     let place = Place::new();
@@ -210,8 +210,8 @@ async fn the_loopback_port_needs_the_password() {
     up.wait_exit().await;
 }
 
-/// P10: on the private PostgreSQL each program works under a login of its own, and nobody stays connected as a
-/// superuser. What a login was not given it cannot take, however it asks.
+/// P10: on the private PostgreSQL each program has its own login, and none stays connected as a
+/// superuser. A login cannot get rights that it was not given.
 #[tokio::test]
 async fn every_program_has_a_login_of_its_own() {
     let place = Place::new();
@@ -254,7 +254,7 @@ async fn every_program_has_a_login_of_its_own() {
     up.wait_exit().await;
 }
 
-/// Gates start closed; `--dev` opens them, says so, and leaves a trace.
+/// Gates start closed; `--dev` opens them, prints that, and records it.
 #[tokio::test]
 async fn dev_opens_the_gates_and_says_so() {
     let place = Place::new();

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::jobs_cli::{Shell, says};
 
-/// E10: what is emitted is shown, by itself and in the tail, with filters and from a position.
+/// E10: an emitted event is shown, by `show` and in the tail, with filters and from a position.
 #[tokio::test]
 async fn events_are_emitted_and_tailed() {
     let shell = Shell::open().await;
@@ -39,7 +39,7 @@ async fn events_are_emitted_and_tailed() {
     says(&shell.fails(&["events", "show", &uuid::Uuid::now_v7().to_string()]), &["retention"]);
 }
 
-/// E10: a tail that follows prints what comes later.
+/// E10: `tail --follow` prints later events.
 #[tokio::test]
 async fn a_tail_follows() {
     let shell = Shell::open().await;
@@ -53,8 +53,7 @@ async fn a_tail_follows() {
     tail.wait().unwrap();
 }
 
-/// E10, R02, E05: explain says beforehand who hears an event and what each route does; show says it
-/// afterwards.
+/// E10, R02, E05: explain says beforehand who gets an event and what each route does; show says it afterwards.
 #[tokio::test]
 async fn an_event_is_explained() {
     let shell = Shell::open().await;
@@ -97,8 +96,8 @@ async fn a_replay_counts_first() {
     says(&shell.ok(&["events", "replay", "late", "--after", "3"]), &["no event between these positions"]);
 }
 
-/// E10: nine checks hold on a database that works; one that is stuck is named with the next step and code 4,
-/// and so is who holds a lock.
+/// E10: all nine checks pass on a healthy database; one that fails is named with the next step and code 4, and so is
+/// the holder of a lock.
 #[tokio::test]
 async fn verify_finds_what_is_stuck() {
     let shell = Shell::open().await;
@@ -125,7 +124,7 @@ async fn verify_finds_what_is_stuck() {
     says(&shell.ok(&["events", "health"]), &["dead letters  1 open", "gates         open"]);
 }
 
-/// R09 for events: grants are given, listed and taken back.
+/// R09 for events: grants are added, listed and revoked.
 #[tokio::test]
 async fn producers_are_granted_events() {
     let shell = Shell::open().await;

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::jobs_cli::Shell;
 
-/// E10: with the master gate closed no cursor moves and no replay is taken, and nothing is lost.
+/// E10: with the master gate closed no cursor moves and replays are refused, and nothing is lost.
 #[tokio::test]
 async fn the_master_gate_holds_everything() {
     let shell = Shell::open().await;

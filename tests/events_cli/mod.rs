@@ -1,4 +1,4 @@
-//! The operator's commands for events, as an operator types them.
+//! The operator's commands for events.
 
 mod events;
 mod gate;
@@ -13,7 +13,7 @@ use towpath_db::event::NewEvent;
 use crate::jobs_cli::Shell;
 
 impl Shell {
-    /// Records an event of this domain and gives it a position: its id.
+    /// Emits an event of this domain and numbers it; returns its id.
     pub(crate) async fn emit(&self, domain: &str, payload: Value) -> String {
         let event = NewEvent::new(domain, "created").payload(&payload).unwrap();
         let id = self.database.event_emit(&event).await.unwrap().event_id.to_string();
@@ -21,7 +21,7 @@ impl Shell {
         id
     }
 
-    /// Lets the route worker decide about everything.
+    /// Runs the route worker until nothing is left.
     pub(crate) async fn route(&self) {
         while self.database.route_worker_run("default", 1000, None).await.unwrap().more {}
     }

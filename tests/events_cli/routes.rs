@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::jobs_cli::{Shell, says};
 
-/// E10: a route is made off, tried dry, set live, switched off and retired, each with the next step.
+/// E10: a route is added disabled, dry-run, enabled, disabled and removed, each with the next step.
 #[tokio::test]
 async fn a_route_goes_through_its_modes() {
     let shell = Shell::open().await;
@@ -58,7 +58,7 @@ async fn a_webhook_key_is_shown_once() {
 }
 
 /// E08: a test webhook is sent signed, whatever the mode, and an independent library accepts it; a
-/// receiver that refuses and an address that is not allowed are told apart.
+/// receiver that refuses and a forbidden address have different errors.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_webhook_is_tried_out() {
     let shell = Shell::open().await;
@@ -83,7 +83,7 @@ async fn a_webhook_is_tried_out() {
     says(&shell.fails(&["routes", "test", "hok"]), &["did you mean hook"]);
 }
 
-/// Reads one request and answers it: its headers and its body.
+/// Reads one request and responds; returns its headers and body.
 fn receive(listener: &std::net::TcpListener, answer: &str) -> (axum::http::HeaderMap, String) {
     use std::io::{BufRead, BufReader, Read, Write};
     let (stream, _) = listener.accept().unwrap();
@@ -130,7 +130,7 @@ async fn dead_letters_are_dealt_with() {
     says(&shell.fails(&["routes", "dlq", "show", &uuid::Uuid::now_v7().to_string()]), &["routes dlq list"]);
 }
 
-/// E09: a worker's work is cut into slices, and set back without delivering anything twice.
+/// E09: a route worker is split into slices, and its cursor set back without delivering anything twice.
 #[tokio::test]
 async fn a_worker_is_cut_and_set_back() {
     let shell = Shell::open().await;

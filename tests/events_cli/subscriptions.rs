@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::jobs_cli::{Shell, says};
 
-/// R01, R02: subscriptions are made, muted, explained and removed.
+/// R01, R02: subscriptions are added, muted, explained and removed.
 #[tokio::test]
 async fn subscriptions_are_kept() {
     let shell = Shell::open().await;
@@ -30,7 +30,7 @@ async fn subscriptions_are_kept() {
     says(&shell.fails(&["subscriptions", "add", "role:a", "orders", "--filter", "7"]), &["JSON object"]);
 }
 
-/// R03: what nobody had subscribed is counted by domain and type.
+/// R03: events without a subscription are counted by domain and type.
 #[tokio::test]
 async fn broadcasts_are_shown() {
     let shell = Shell::open().await;
@@ -41,7 +41,7 @@ async fn broadcasts_are_shown() {
     says(&shell.ok(&["subscriptions", "broadcasts"]), &["orders", "100"]);
 }
 
-/// R05: who may read as whom is registered, listed and taken back.
+/// R05: readers are registered, listed and removed.
 #[tokio::test]
 async fn readers_are_registered() {
     let shell = Shell::open().await;

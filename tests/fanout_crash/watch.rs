@@ -1,5 +1,5 @@
-//! Readers that stay on a session through every kill: they follow it live, come back from their last offset
-//! whenever the connection ends, and say what they saw.
+//! Readers that follow a session through every kill: they read live, resume from their last offset when the
+//! connection ends, and return what they read.
 
 use std::time::{Duration, Instant};
 
@@ -9,17 +9,17 @@ use serde_json::Value;
 /// How a reader reads.
 #[derive(Clone, Copy)]
 pub(super) enum Pace {
-    /// As it comes.
+    /// Without pauses.
     Fast,
-    /// With a rest after every piece.
+    /// With a pause after every chunk.
     Slow,
 }
 
-/// Far above what a campaign takes between two messages.
+/// Far longer than the time between two messages.
 const QUIET_MAX: Duration = Duration::from_secs(120);
 
-/// Follows the session at `url` until it has seen as many messages as there will be; what it saw, and how
-/// often it had to come back.
+/// Follows the session at `url` until it has read all messages; returns them, and how often it
+/// reconnected.
 pub(super) async fn follow(http: Client, url: String, pace: Pace, total: u64) -> (Vec<u64>, usize) {
     let (mut seen, mut next, mut connections) = (vec![], "-1".to_owned(), 0);
     let mut heard = Instant::now();

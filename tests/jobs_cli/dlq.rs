@@ -62,7 +62,7 @@ async fn replay_by_filter_is_previewed_first() {
     says(&shell.ok(&["dlq", "list", "--status", "manual_replay"]), &["mail"]);
 }
 
-/// Letters whose key an unfinished job has are left and named, with code 3.
+/// Letters whose idempotency key an unfinished job has are skipped and named, with code 3.
 #[tokio::test]
 async fn a_letter_whose_key_is_taken_is_left() {
     let shell = Shell::open().await;
@@ -78,7 +78,7 @@ async fn a_letter_whose_key_is_taken_is_left() {
     );
 }
 
-/// Some by id, mixed with the ids of their jobs.
+/// Several by id, by their own ids and by the ids of their jobs.
 #[tokio::test]
 async fn letters_are_replayed_by_id() {
     let shell = Shell::open().await;

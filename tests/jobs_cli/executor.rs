@@ -7,7 +7,7 @@ use towpath_db::job::{Claim, LeaseOwner};
 
 use super::{Shell, says};
 
-/// R06, R08: an executor is registered with what it claims, switched on and off, and removed.
+/// R06, R08: an executor is registered with what it claims, enabled and disabled, and removed.
 #[tokio::test]
 async fn an_executor_is_added_switched_and_removed() {
     let shell = Shell::open().await;
@@ -55,8 +55,8 @@ async fn an_executor_is_added_switched_and_removed() {
     says(&shell.fails(&["executor", "list", "py"]), &["there is no executor py"]);
 }
 
-/// Adding again changes what is said and keeps the rest: nothing is switched off, and a
-/// login that restricts the executor stays.
+/// Adding again changes the given fields and keeps the rest: nothing is disabled, and a login that restricts the
+/// executor stays.
 #[tokio::test]
 async fn adding_again_keeps_what_is_not_said() {
     let shell = Shell::open().await;
@@ -75,7 +75,7 @@ async fn adding_again_keeps_what_is_not_said() {
     says(&shell.ok(&[&add[..6], &["crop"]].concat()), &["executor enable py"]);
 }
 
-/// R08: tokens are shown once, listed without their word, and end at once.
+/// R08: a token is shown once, listed without its value, and revoked at once.
 #[tokio::test]
 async fn tokens_are_made_listed_and_revoked() {
     let shell = Shell::open().await;
@@ -110,7 +110,7 @@ async fn tokens_are_made_listed_and_revoked() {
     assert!(shell.database.executor_token_check(&TokenHash::of(&other)).await.is_err());
 }
 
-/// R09: what producers may enqueue is granted, listed and taken back.
+/// R09: what producers may enqueue is granted, listed and revoked.
 #[tokio::test]
 async fn grants_are_made_listed_and_revoked() {
     let shell = Shell::open().await;

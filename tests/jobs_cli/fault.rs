@@ -1,4 +1,4 @@
-//! `towpath fault`, and where else a fault is told.
+//! `towpath fault`, and the other places that show a fault.
 
 use serde_json::Value;
 

@@ -68,7 +68,7 @@ async fn enqueue_fills_every_field_and_a_key_makes_one_job() {
     assert_eq!(shell.db.text("select count(*) from towpath.job").await, "1");
 }
 
-/// O02: what cannot be enqueued says why, and nothing is written.
+/// O02: a refused enqueue says why, and writes nothing.
 #[tokio::test]
 async fn bad_jobs_are_refused_with_the_reason() {
     let shell = Shell::open().await;
@@ -89,8 +89,8 @@ async fn bad_jobs_are_refused_with_the_reason() {
     fails(&["x"], "gate queue.job_substrate.enabled is closed; open it with: towpath gate open");
 }
 
-/// Q22: what is stored cannot draw on the terminal of whoever looks: neither an error's text, nor a kind of a row
-/// that came around the doors, nor a complaint.
+/// Q22: stored text cannot control a terminal: neither an error, nor the kind of a row that was written without our
+/// functions, nor an error message.
 #[tokio::test]
 async fn stored_text_never_reaches_a_terminal_raw() {
     let shell = Shell::open().await;
@@ -160,7 +160,7 @@ async fn lists_narrow_and_page() {
     says(&String::from_utf8(stderr).unwrap(), &["did you mean in_progress?"]);
 }
 
-/// Issue 7: `why` says in words why a job is not running, and what to do.
+/// Q20: `why` says why a job is not running, and what to do.
 #[tokio::test]
 async fn why_says_each_reason_in_words() {
     let shell = Shell::open().await;
@@ -192,7 +192,7 @@ async fn why_says_each_reason_in_words() {
     says(&shell.fails(&["job", "why", "0190f5a4-5c2e-7bb0-9f33-0123456789ab"]), &["there is no job"]);
 }
 
-/// Q20: show tells a job's whole story, with who and when.
+/// Q20: `show` prints a job's whole history, with who and when.
 #[tokio::test]
 async fn show_tells_the_whole_story() {
     let shell = Shell::open().await;
@@ -214,8 +214,8 @@ async fn show_tells_the_whole_story() {
     assert_eq!(events, ["enqueued", "claimed", "dead_letter", "triaged", "replayed"], "{history}");
 }
 
-/// Q12, Q17: cancel ends what is unfinished; retry hurries what waits and replays what is
-/// dead, once; both say what is wrong otherwise.
+/// Q12, Q17: cancel ends an unfinished job; retry runs a waiting job now and replays a dead letter, once; otherwise
+/// both say what is wrong.
 #[tokio::test]
 async fn cancel_and_retry_do_what_the_state_allows() {
     let shell = Shell::open().await;
@@ -243,7 +243,7 @@ async fn cancel_and_retry_do_what_the_state_allows() {
     says(&shell.fails(&["job", "retry", "0190f5a4-5c2e-7bb0-9f33-0123456789ab"]), &["there is no job"]);
 }
 
-/// Q09: watch follows a job with its progress to its end, and its code says how it ended.
+/// Q09: watch follows a job with its progress to its end, and its exit code says how it ended.
 #[tokio::test(flavor = "multi_thread")]
 async fn watch_follows_a_job_to_its_end() {
     let shell = Shell::open().await;
@@ -265,7 +265,7 @@ async fn watch_follows_a_job_to_its_end() {
     assert_eq!((&last["state"], &last["last_error"]), (&"dead_letter".into(), &"address is unknown".into()));
 }
 
-/// Q18: a graph goes in whole or not at all, from a file or a pipe, and can be looked at.
+/// Q18: a graph is enqueued whole or not at all, from a file or a pipe, and can be looked at.
 #[tokio::test]
 async fn graphs_are_emitted_and_shown() {
     let shell = Shell::open().await;

@@ -1,4 +1,4 @@
-//! The operator's commands for jobs, as an operator types them.
+//! The operator's commands for jobs.
 
 mod dlq;
 mod executor;
@@ -17,7 +17,7 @@ use towpath_testkit::TestDb;
 
 use crate::towpath::{Place, words};
 
-/// A shell on a database of its own, with open gates and the executor `w`, which claims
+/// A shell on its own database, with open gates and the executor `w`, which claims
 /// every kind for PG_worker.
 pub(crate) struct Shell {
     pub(crate) db: TestDb,
@@ -47,24 +47,24 @@ impl Shell {
         command
     }
 
-    /// Runs a command that must succeed, and answers what it printed.
+    /// Runs a command that must succeed, and returns its output.
     pub(crate) fn ok(&self, arguments: &[&str]) -> String {
         self.code(0, arguments)
     }
 
-    /// Runs a command that must end with this code, and answers what it printed.
+    /// Runs a command that must end with this code, and returns its output.
     pub(crate) fn code(&self, code: i32, arguments: &[&str]) -> String {
         let output = self.command(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", words(&output));
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Runs a command that must fail, and answers its complaint.
+    /// Runs a command that must fail, and returns its error message.
     pub(crate) fn fails(&self, arguments: &[&str]) -> String {
         self.complaint(1, arguments)
     }
 
-    /// Runs a command whose arguments are wrong, and answers its complaint.
+    /// Runs a command whose arguments are wrong, and returns its error message.
     pub(crate) fn misused(&self, arguments: &[&str]) -> String {
         self.complaint(2, arguments)
     }
@@ -95,7 +95,7 @@ impl Shell {
         self.database.claim(&claim).await.unwrap().pop().expect("a job to claim")
     }
 
-    /// A job of this kind that died of `error`: its id.
+    /// A dead letter of this kind, with this error: its job's id.
     pub(crate) async fn dead(&self, kind: &str, error: &str) -> String {
         let job_id = self.enqueue(kind).await;
         self.claim().await.lease.fail(&self.database, Failure::permanent(error)).await.unwrap();
@@ -103,7 +103,7 @@ impl Shell {
     }
 }
 
-/// Every part stands in the text.
+/// The text contains every part.
 pub(crate) fn says(text: &str, parts: &[&str]) {
     for part in parts {
         assert!(text.contains(part), "{part:?} is missing in: {text}");

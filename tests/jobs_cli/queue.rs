@@ -7,7 +7,7 @@ use towpath_db::job::{Heartbeat, LeaseOwner, Status};
 
 use super::{Shell, says};
 
-/// Q17: a pause stops claims of the kind, says by whom and why, and a slip is no pause.
+/// Q17: a pause stops claims of the kind and records who and why; a mistyped kind is refused.
 #[tokio::test]
 async fn a_kind_is_paused_and_resumed() {
     let shell = Shell::open().await;
@@ -27,7 +27,7 @@ async fn a_kind_is_paused_and_resumed() {
     shell.claim().await;
 }
 
-/// Q14: health is one look; --check makes it a code for scripts.
+/// Q14: health is one command; --check makes it an exit code for scripts.
 #[tokio::test]
 async fn health_shows_counts_gates_and_heartbeats() {
     let shell = Shell::open().await;

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::{Shell, says};
 
-/// Q17: mistakes in an expression or a zone are named, and nothing is made.
+/// Q17: mistakes in an expression or a zone are named, and nothing is created.
 #[tokio::test]
 async fn mistakes_are_named() {
     let shell = Shell::open().await;
@@ -23,7 +23,7 @@ async fn mistakes_are_named() {
     assert_eq!(shell.json(&["schedule", "list"]), json!([]));
 }
 
-/// Q17: a schedule's life; its next runs are on its own zone's clock.
+/// Q17: a schedule is added, changed and removed; its next runs are in its own time zone.
 #[tokio::test]
 async fn a_schedule_is_made_paused_resumed_run_and_removed() {
     let shell = Shell::open().await;

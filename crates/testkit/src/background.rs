@@ -12,7 +12,7 @@ pub struct Background {
 }
 
 impl Background {
-    /// Starts what `run` makes of the order to stop: `Background::start(|shutdown| worker.run(shutdown))`.
+    /// Starts the future that `run` returns: `Background::start(|shutdown| worker.run(shutdown))`.
     pub fn start<F>(run: impl FnOnce(CancellationToken) -> F) -> Background
     where
         F: Future<Output = ()> + Send + 'static,
@@ -21,7 +21,7 @@ impl Background {
         Background { task: tokio::spawn(run(shutdown.clone())), shutdown }
     }
 
-    /// Asks it to stop without waiting, so that a test can watch it drain.
+    /// Asks it to stop and does not wait, so that a test can watch it drain.
     pub fn begin_stop(&self) {
         self.shutdown.cancel();
     }

@@ -1,8 +1,8 @@
-//! Dev only: what tests need to be real, fast and merciless.
+//! Tools for tests; not part of the program.
 //!
-//! A database of one's own in milliseconds, a clock that moves on command, a queue with its users, races on two
-//! connections, a running server, a receiver of webhooks, a network that fails and processes that are killed; a mail
-//! server, and doubles of the HTTP providers. Whatever waits has the one bound of `wait`.
+//! A database per test, created in milliseconds; a clock that tests set; a queue with its users; races between two
+//! connections; a running server; a receiver of webhooks; a faulty network; processes to kill; a mail server, and
+//! doubles of the HTTP providers. Every wait has the one bound of `wait`.
 
 pub mod background;
 pub mod count;

@@ -1,5 +1,5 @@
 //! A real mail server: the npm package `smtp-server`, with TLS both ways and a mailbox per
-//! recipient. `mail/server.js` says how a recipient's name decides what becomes of a mail.
+//! recipient. `mail/server.js` says how the recipient's name decides what happens to a mail.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,24 +11,24 @@ use crate::database::scratch;
 use crate::victim::Victim;
 use crate::wait::until;
 
-/// One exact version, so that runs repeat. Newer ones need a newer Node than Debian has.
+/// One exact version, so that runs are repeatable. Newer ones need a newer Node than Debian has.
 const VERSION: &str = "3.14.0";
 const PROGRAM: &str = include_str!("mail/server.js");
 
-/// A running mail server. Killed with the value.
+/// A running mail server. Dropping it kills it.
 pub struct MailServer {
     dir: PathBuf,
-    /// Port with TLS from the first byte.
+    /// The port with implicit TLS.
     pub implicit: u16,
-    /// Port with STARTTLS.
+    /// The port with STARTTLS.
     pub starttls: u16,
-    /// Port without either.
+    /// The port without TLS.
     pub plain: u16,
     process: Victim,
 }
 
 impl MailServer {
-    /// Starts one with a certificate for `localhost` by an authority of its own.
+    /// Starts one with a certificate for `localhost`, signed by its own authority.
     pub async fn start() -> MailServer {
         let package = package();
         let dir = scratch("towpath-mail-");
@@ -45,17 +45,17 @@ impl MailServer {
         MailServer { dir, implicit, starttls, plain, process }
     }
 
-    /// The authority to believe.
+    /// The certificate of its authority.
     pub fn ca(&self) -> PathBuf {
         self.dir.join("ca.pem")
     }
 
-    /// An address with TLS from the first byte, as the one user it knows.
+    /// A URL with implicit TLS, as its only user.
     pub fn smtps(&self) -> String {
         format!("smtps://towpath:p%40ss%2Fword@localhost:{}", self.implicit)
     }
 
-    /// An address with STARTTLS, as the one user it knows.
+    /// A URL with STARTTLS, as its only user.
     pub fn smtp(&self) -> String {
         format!("smtp://towpath:p%40ss%2Fword@localhost:{}", self.starttls)
     }
@@ -74,13 +74,13 @@ impl MailServer {
         files.iter().map(|file| std::fs::read_to_string(file).expect("a mail is text here")).collect()
     }
 
-    /// Waits until a mailbox holds so many mails.
+    /// Waits until a mailbox holds at least `wanted` mails.
     pub async fn until_mails(&self, recipient: &str, wanted: usize) -> Vec<String> {
         let what = format!("{wanted} mails for {recipient}");
         until(what, async || self.mailbox(recipient), |mails| mails.len() >= wanted).await
     }
 
-    /// How often the server was asked to take a mail for a recipient.
+    /// The attempts to deliver a mail to a recipient.
     pub fn asked(&self, recipient: &str) -> Vec<Value> {
         let events = self.process.lines().into_iter().filter_map(|line| serde_json::from_str(&line).ok());
         events.filter(|event: &Value| event["event"] == "asked" && event["to"] == recipient).collect()
@@ -94,7 +94,7 @@ impl Drop for MailServer {
 }
 
 /// The package, fetched once per machine into the temporary directory. Several test processes
-/// may do it at once: each fetches into a place of its own, and the first to rename wins.
+/// may do it at once: each fetches into its own directory, and the first to rename it wins.
 fn package() -> PathBuf {
     let done = std::env::temp_dir().join(format!("towpath-smtp-server-{VERSION}"));
     if !done.exists() {

@@ -5,7 +5,7 @@
 //! idempotency keys (the same key and body: the first answer again; the same key and another
 //! body: 409; a key whose first request is still under way: 409). Twilio honours none.
 //!
-//! The recipient decides what is answered: an e-mail address by its first name (`once`: 429 the
+//! The recipient decides the response: an e-mail address by its first name (`once`: 429 the
 //! first time; `broken`: 500 the first time; `never`: 422), a number by its last digits (429, 503
 //! and 500: that status the first time; 211: an invalid number).
 
@@ -24,25 +24,25 @@ use tokio::task::JoinHandle;
 
 use crate::wait::within;
 
-/// What a worker must present to Resend.
+/// The API key that Resend expects.
 pub const RESEND_KEY: &str = "re_towpath_test_key";
-/// The account at Twilio.
+/// The Twilio account.
 pub const TWILIO_ACCOUNT: &str = "AC0123456789abcdef0123456789abcdef";
-/// And its secret.
+/// The secret of the Twilio account.
 pub const TWILIO_SECRET: &str = "twilio_towpath_test_secret";
 
 /// One request as it came in.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
-    /// To whom.
+    /// The recipient.
     pub to: String,
-    /// Under which idempotency key.
+    /// The idempotency key.
     pub key: String,
-    /// What it said.
+    /// The body.
     pub body: Value,
 }
 
-/// The running double. Ends with the value.
+/// The running double. Dropping it stops it.
 pub struct Provider {
     address: SocketAddr,
     state: Shared,
@@ -54,9 +54,9 @@ type Shared = Arc<Inner>;
 #[derive(Default)]
 struct Inner {
     seen: Mutex<Seen>,
-    /// Counts requests that were carried out, so that tests can wait for one.
+    /// Requests processed so far; tests wait for it.
     carried_out: watch::Sender<usize>,
-    /// While true, requests are carried out and not answered.
+    /// While true, requests are processed and get no response.
     hold: watch::Sender<bool>,
 }
 
@@ -64,7 +64,7 @@ struct Inner {
 struct Seen {
     requests: Vec<Request>,
     delivered: Vec<Request>,
-    /// Resend's keys: the body they came with, and the id that was answered once it was.
+    /// Resend's idempotency keys: the body of the first request, and the id in its response once it was sent.
     keys: HashMap<String, (Value, Option<String>)>,
     times: HashMap<String, usize>,
 }
@@ -95,36 +95,36 @@ impl Provider {
         format!("http://{}", self.address)
     }
 
-    /// Every request for a recipient, whatever was answered.
+    /// Every request for a recipient, whatever the response.
     pub fn requests(&self, to: &str) -> Vec<Request> {
         let seen = self.state.seen.lock().expect("no handler panics");
         seen.requests.iter().filter(|request| request.to == to).cloned().collect()
     }
 
-    /// What a recipient has got.
+    /// The messages delivered to a recipient.
     pub fn delivered(&self, to: &str) -> Vec<Request> {
         let seen = self.state.seen.lock().expect("no handler panics");
         seen.delivered.iter().filter(|request| request.to == to).cloned().collect()
     }
 
-    /// From now on requests are carried out and not answered, until `release`.
+    /// From now on requests are processed and get no response, until `release`.
     pub fn hold(&self) {
         self.state.hold.send_replace(true);
     }
 
-    /// Answers what was held.
+    /// Sends the responses that were held back.
     pub fn release(&self) {
         self.state.hold.send_replace(false);
     }
 
-    /// Waits until so many requests have been carried out since the start.
+    /// Waits until `wanted` requests have been processed since the start.
     pub async fn until_carried_out(&self, wanted: usize) {
         let mut carried_out = self.state.carried_out.subscribe();
         let what = format!("{wanted} requests carried out");
         within(what, carried_out.wait_for(|count| *count >= wanted)).await.expect("the provider runs");
     }
 
-    /// How many requests have been carried out since the start.
+    /// Requests processed since the start.
     pub fn carried_out(&self) -> usize {
         *self.state.carried_out.borrow()
     }
@@ -137,7 +137,7 @@ impl Drop for Provider {
 }
 
 impl Inner {
-    /// Counts a request, and how often its recipient was asked for.
+    /// Counts a request, and the requests for its recipient.
     fn count(&self, request: &Request) -> usize {
         let mut seen = self.seen.lock().expect("no handler panics");
         seen.requests.push(request.clone());
@@ -146,7 +146,7 @@ impl Inner {
         *times
     }
 
-    /// Delivers, and waits as long as answers are held.
+    /// Delivers, and waits while responses are held back.
     async fn deliver(&self, request: Request) {
         self.seen.lock().expect("no handler panics").delivered.push(request);
         self.answered().await;

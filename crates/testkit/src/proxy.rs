@@ -1,7 +1,7 @@
 //! A TCP proxy that misbehaves on request, to put between a client and a server under test.
 //!
 //! It owns the bytes between two sockets and nothing else: it knows no protocol, so the same proxy
-//! stands before PostgreSQL and before our own HTTP server. A fault takes effect when the call that
+//! works for PostgreSQL and for our own HTTP server. A fault takes effect when the call that
 //! sets it returns: no chunk is let through under the old rule afterwards, though one already being
 //! written may still arrive.
 
@@ -22,7 +22,7 @@ mod socket;
 /// The most the proxy holds per direction of a connection; the usual read size of servers.
 const CHUNK_BYTES_MAX: usize = 16 * 1024;
 
-/// Where the proxy sends what its clients say.
+/// Where the proxy sends its clients' bytes.
 #[derive(Clone, Debug)]
 pub enum Upstream {
     /// A TCP server.
@@ -40,7 +40,7 @@ pub enum Direction {
     ToClient,
 }
 
-/// A lasting misbehaviour, in force until another one is set.
+/// A fault that lasts until another one is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fault {
     /// None: bytes pass as they come.
@@ -105,15 +105,15 @@ impl FaultProxy {
         self.end(Ending::Reset);
     }
 
-    /// Ends one direction of every open connection: its receiver reads an end of file, its sender
-    /// talks into the void, and the other direction goes on.
+    /// Ends one direction of every open connection: its receiver reads an end of file, what its sender writes is
+    /// lost, and the other direction goes on.
     pub fn half_close(&self, direction: Direction) {
         self.state.send_modify(|state| state.lanes[direction as usize].half_closes += 1);
     }
 
     /// Lets exactly `bytes` more through in a direction, then cuts the connection that carried the
     /// last of them. With zero it is cut in place of the next byte: the answer to a request that the
-    /// server did carry out gets lost. It happens once, and other connections live on.
+    /// server did process gets lost. It happens once, and other connections stay open.
     pub fn cut_after(&self, direction: Direction, bytes: u64) {
         self.state.send_modify(|state| state.lanes[direction as usize].cut_after = Some(bytes));
     }
@@ -169,8 +169,8 @@ impl Drop for FaultProxy {
     }
 }
 
-/// All the proxy knows. One watch channel holds it, so that each decision about bytes is made under
-/// one lock with the faults, and tests wait on the same value.
+/// The state of the proxy. One watch channel holds it, so that decisions about bytes and changes of faults are made
+/// under one lock, and tests wait on the same value.
 #[derive(Debug, Default)]
 struct State {
     lanes: [Lane; 2],

@@ -31,7 +31,7 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Every gate open, no limit on what runs at once.
+    /// All gates open, no limit on parallel jobs.
     pub async fn open() -> Queue {
         let db = TestDb::open().await;
         let admin = db.database().await;
@@ -60,7 +60,7 @@ impl Queue {
         self.producer.enqueue(job).await.expect("the producer may enqueue").job_id
     }
 
-    /// Enqueues so many jobs of this kind, at most a thousand in a call.
+    /// Enqueues `count` jobs of this kind, at most a thousand per call.
     pub async fn enqueue_times(&self, kind: &str, count: usize) {
         let jobs = vec![NewJob::new(kind); count];
         for some in jobs.chunks(1_000) {
@@ -97,12 +97,12 @@ impl Queue {
         self.db.text(&format!("select state from towpath.job_queue where job_id = '{job_id}'")).await
     }
 
-    /// How many jobs there are by state, as in `queued 1, succeeded 2`.
+    /// The number of jobs by state, as in `queued 1, succeeded 2`.
     pub async fn states(&self) -> String {
         self.db.text(STATES).await
     }
 
-    /// Waits until there are these jobs by state.
+    /// Waits until the jobs have these states.
     pub async fn until_states(&self, wanted: &str) {
         self.db.until(STATES, wanted).await;
     }

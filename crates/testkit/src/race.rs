@@ -1,5 +1,5 @@
-//! Races that go the same way every time: wait until the database itself says that one
-//! connection waits for another, instead of sleeping and hoping.
+//! Races with a fixed outcome: a test waits until PostgreSQL reports that one connection waits for another,
+//! instead of sleeping.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tokio_postgres::{Client, Error};
 use crate::TestDb;
 use crate::wait::{until_true, within};
 
-/// One side of a race: a connection and the number the server knows it by.
+/// One side of a race: a connection and its backend's process id.
 pub struct Rival {
     client: Arc<Client>,
     pid: i32,
@@ -30,7 +30,7 @@ impl TestDb {
         Rival { pid: row.get(0), client: Arc::new(client) }
     }
 
-    /// Waits until the server says that this statement waits for a lock.
+    /// Waits until PostgreSQL reports that this statement waits for a lock.
     pub async fn until_blocked(&self, pending: &Pending) {
         let observer = self.client().await;
         let sql = "select cardinality(pg_blocking_pids($1)) > 0";
@@ -43,7 +43,7 @@ impl TestDb {
 }
 
 impl Rival {
-    /// Runs statements to their end.
+    /// Runs statements and waits for them.
     pub async fn run(&self, sql: &str) {
         self.client.batch_execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
     }
@@ -67,7 +67,7 @@ impl Pending {
     }
 }
 
-/// Runs `count` tasks that all start at the same moment, and collects what they answer.
+/// Runs `count` tasks that start at the same moment, and collects their results.
 pub async fn all_at_once<T, F>(count: usize, task: impl Fn(usize) -> F) -> Vec<T>
 where
     T: Send + 'static,

@@ -1,4 +1,4 @@
-//! A receiver of webhooks that records every request and answers as told.
+//! A receiver of webhooks that records every request and responds as a test says.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 use crate::wait::until;
 
-/// One request as it arrived.
+/// A request as it arrived.
 #[derive(Debug, Clone)]
 pub struct Arrived {
     /// Its headers.
@@ -29,7 +29,7 @@ impl Arrived {
     }
 }
 
-/// How to answer the request with this number, from 0.
+/// The response to a request, by its number from 0.
 type Answer = dyn Fn(usize, &Arrived) -> Response + Send + Sync;
 
 /// A receiver of webhooks on this machine.
@@ -47,7 +47,7 @@ struct Shared {
 }
 
 impl Receiver {
-    /// Answers as the function says.
+    /// Responds as the function says.
     pub async fn new(answer: impl Fn(usize, &Arrived) -> Response + Send + Sync + 'static) -> Receiver {
         Receiver::at((Ipv4Addr::LOCALHOST, 0).into(), answer).await
     }
@@ -69,7 +69,7 @@ impl Receiver {
         Receiver { address, arrived, server }
     }
 
-    /// Takes everything.
+    /// Accepts everything.
     pub async fn content() -> Receiver {
         Receiver::new(|_, _| StatusCode::NO_CONTENT.into_response()).await
     }
@@ -84,7 +84,7 @@ impl Receiver {
         self.arrived.lock().expect("nothing panics here").clone()
     }
 
-    /// Waits for so many requests.
+    /// Waits for `count` requests.
     pub async fn until_arrived(&self, count: usize) -> Vec<Arrived> {
         until(format!("{count} webhooks"), async || self.arrived(), |arrived| arrived.len() >= count).await
     }

@@ -7,7 +7,7 @@ use towpath_server::Config;
 
 use crate::background::Background;
 
-/// A server that stops with the value.
+/// A running server. Dropping it stops it.
 pub struct RunningServer {
     address: SocketAddr,
     running: Background,
@@ -27,12 +27,12 @@ impl RunningServer {
         self.address
     }
 
-    /// The address of a path on it.
+    /// The URL of a path.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
-    /// Asks it to stop without waiting, so that a test can watch it drain.
+    /// Asks it to stop and does not wait, so that a test can watch it drain.
     pub fn begin_stop(&self) {
         self.running.begin_stop();
     }

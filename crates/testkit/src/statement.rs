@@ -1,8 +1,8 @@
-//! A gate before PostgreSQL that stands still after a chosen statement.
+//! A proxy before PostgreSQL that stops after a chosen statement.
 //!
-//! Whoever is behind it can then be killed at exactly that point: the statement has been carried
-//! out and its answer was read, or was not, and nothing more was said. The gate reads enough of
-//! the wire protocol to know where a statement ends and which one it was.
+//! The client can then be killed at exactly that point: the statement was executed, its result was read or was not,
+//! and nothing was sent after it. The gate parses enough of the wire protocol to know where a statement ends and
+//! which one it was.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -15,12 +15,12 @@ use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-/// Whether the client reads the answer to the last statement.
+/// Whether the client gets the result of the last statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     /// It does.
     Read,
-    /// It does not: the statement is carried out, and nobody is told.
+    /// It does not: the statement is executed and its result is lost.
     Lost,
 }
 
@@ -33,17 +33,17 @@ pub struct StatementGate {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Statements with one of these words that answered a row are counted.
+    /// Statements that contain one of these words and return a row are counted.
     words: Vec<&'static str>,
     counted: u64,
     stop_at: Option<(u64, Answer)>,
-    /// The statement at which it stands still.
+    /// The statement at which it stopped.
     stopped_at: Option<String>,
 }
 
 impl StatementGate {
     /// Opens a gate to the PostgreSQL behind a Unix socket. Only statements that contain one of
-    /// `words` and answer at least a row are counted: a claim that finds nothing is no step.
+    /// `words` and return at least a row are counted: a claim that finds nothing does not count.
     pub async fn start(socket: PathBuf, words: &[&'static str]) -> StatementGate {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("loopback has a free port");
         let addr = listener.local_addr().expect("a bound listener knows its address");
@@ -57,7 +57,7 @@ impl StatementGate {
         self.addr
     }
 
-    /// Lets everything pass until so many more statements have been carried out, then nothing.
+    /// Lets everything pass until this many more statements have been executed, then nothing.
     pub fn stop_after(&self, statements: u64, answer: Answer) {
         self.state.send_modify(|state| {
             (state.counted, state.stopped_at) = (0, None);
@@ -70,7 +70,7 @@ impl StatementGate {
         self.state.send_modify(|state| (state.stop_at, state.stopped_at) = (None, None));
     }
 
-    /// Waits until it stands still and answers at which statement; none after `patience`.
+    /// Waits until it stops and returns the statement; none after `patience`.
     pub async fn stopped(&self, patience: Duration) -> Option<String> {
         let mut state = self.state.subscribe();
         let waited = tokio::time::timeout(patience, state.wait_for(|state| state.stopped_at.is_some())).await;
@@ -98,7 +98,7 @@ async fn accept(listener: TcpListener, socket: PathBuf, state: watch::Sender<Sta
     }
 }
 
-/// Carries bytes both ways until one side ends.
+/// Copies bytes both ways until one side ends.
 async fn join(client: TcpStream, server: UnixStream, state: watch::Sender<State>) {
     let pending = Arc::new(Mutex::new(VecDeque::new()));
     let (from_client, to_client) = client.into_split();
@@ -141,7 +141,7 @@ async fn requests(
                 _ => {}
             }
         }
-        // The wait and the note are one step: what is held back was never said.
+        // Held-back statements are not noted: the server never gets them.
         let mut passing = state.subscribe();
         if passing.wait_for(|state| state.stopped_at.is_none()).await.is_err() {
             return;
@@ -153,7 +153,7 @@ async fn requests(
     }
 }
 
-/// From the server: whole answers, so that the gate can close between two of them or before one.
+/// From the server: whole results, so that the gate can close between two of them or before one.
 async fn answers(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
@@ -176,7 +176,7 @@ async fn answers(
             let mut passing = state.subscribe();
             let step = ended.filter(|_| std::mem::take(&mut rows));
             let lost = count(state, step.as_deref());
-            // An answer that is to be read passes first, then the gate is shut.
+            // A result that is to be read passes first, then the gate closes.
             if lost && passing.wait_for(|state| state.stopped_at.is_none()).await.is_err() {
                 return;
             }
@@ -191,7 +191,7 @@ async fn answers(
     }
 }
 
-/// Counts a step that was carried out, and says whether what the server says gets lost.
+/// Counts an executed statement, and returns whether its result gets lost.
 fn count(state: &watch::Sender<State>, statement: Option<&str>) -> bool {
     let mut lost = false;
     state.send_modify(|state| {

@@ -1,14 +1,14 @@
-//! Waiting with one bound, for what no signal announces.
+//! Polling with one time limit, for conditions that send no signal.
 
 use std::fmt::{Debug, Display};
 use std::time::{Duration, Instant};
 
 /// Longer than anything takes on a slow, busy machine. A test that waits longer has found a bug.
 pub const WAIT_MAX: Duration = Duration::from_secs(120);
-/// Between two looks: short beside what is waited for, long beside the cost of a query.
+/// The poll interval: short against what tests wait for, long against the cost of a query.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// Looks until the value is right, and returns it. Panics with the last value at the bound.
+/// Polls until the value is right, and returns it. Panics with the last value after `WAIT_MAX`.
 pub async fn until<T: Debug>(
     what: impl Display,
     mut look: impl AsyncFnMut() -> T,
@@ -25,12 +25,12 @@ pub async fn until<T: Debug>(
     }
 }
 
-/// Looks until it is so.
+/// Polls until the condition holds.
 pub async fn until_true(what: impl Display, look: impl AsyncFnMut() -> bool) {
     until(what, look, |is_so| *is_so).await;
 }
 
-/// Looks until there is something, and returns it.
+/// Polls until there is a value, and returns it.
 pub async fn until_some<T>(what: impl Display, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let mut found = None;
     let is_there = async || {
@@ -41,7 +41,7 @@ pub async fn until_some<T>(what: impl Display, mut look: impl AsyncFnMut() -> Op
     found.expect("it was looked for until it was there")
 }
 
-/// What a future returns that ends by itself. Panics at the bound.
+/// Awaits a future. Panics after `WAIT_MAX`.
 pub async fn within<F: Future>(what: impl Display, future: F) -> F::Output {
     match tokio::time::timeout(WAIT_MAX, future).await {
         Ok(output) => output,

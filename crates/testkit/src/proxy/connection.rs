@@ -1,7 +1,7 @@
 //! One accepted client, its upstream, and the rules of the proxy applied between them.
 //!
 //! Every wait for bytes, time or a fault is cancelled by the select around the pumps, so a connection
-//! that is told to end does so wherever it stands, and no task outlives the accept loop.
+//! that is told to end does so at any point, and no task outlives the accept loop.
 
 use std::io;
 
@@ -33,8 +33,7 @@ pub(super) async fn accept(listener: TcpListener, upstream: Upstream, state: wat
     }
 }
 
-/// One client and its upstream, with the counters it was born under: it obeys only what is ordered
-/// after its birth.
+/// One client and its upstream, with the counters at its start: it obeys only later orders.
 struct Connection {
     state: watch::Sender<State>,
     endings: u64,
@@ -160,7 +159,7 @@ impl Drop for Connection {
     }
 }
 
-/// A side that failed takes the other with it, as a dead network would.
+/// If one side fails, the other is closed too, as by a dead network.
 impl From<io::Error> for Ending {
     fn from(_: io::Error) -> Self {
         Self::Reset

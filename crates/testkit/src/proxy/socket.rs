@@ -44,8 +44,8 @@ impl Socket {
 
     /// Errors are ignored: the peer may have closed first, and then there is nothing left to do.
     ///
-    /// An orderly close first says so, then empties the receive buffer, because Linux answers a
-    /// close over unread bytes with a reset.
+    /// An orderly close first shuts the connection down, then empties the receive buffer, because Linux sends a reset
+    /// when a socket with unread bytes is closed.
     pub(super) async fn close(self, ending: Ending) {
         match (self, ending) {
             (Self::Tcp(stream), Ending::Reset) => drop(stream.set_zero_linger()),
