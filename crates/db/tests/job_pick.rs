@@ -5,9 +5,10 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use towpath_db::job::{Claim, Failure, Lease, LeaseOwner, NewJob};
 use towpath_model::job::JobId;
+use towpath_testkit::queue::{EXECUTOR, LEASE, Queue};
 use uuid::Uuid;
 
-use crate::queue_place::{EXECUTOR, LEASE, Queue, seed};
+use crate::seed::seed;
 
 /// The query of the comment, with the parameters of a claim.
 fn plain_claim() -> String {

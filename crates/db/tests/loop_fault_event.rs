@@ -133,7 +133,7 @@ async fn a_gate_that_closes_in_the_middle_of_a_pass_stops_it_there() {
         gate.replace("{}", "false")
     ))
     .await;
-    let pass = call(&db, "fn_route_worker_run('default')").await;
+    let pass = db.call("fn_route_worker_run('default')").await;
     assert_eq!((&pass["position"], &pass["more"]), (&json!(3), &json!(true)), "{pass}");
     assert_eq!(decisions(&db, "r").await, "2 sent, 3 sent");
     assert_eq!(faults(&db).await, "routing default/1");
@@ -146,7 +146,7 @@ async fn a_gate_that_closes_in_the_middle_of_a_pass_stops_it_there() {
     db.execute(&format!("drop trigger closes on towpath.route_attempt; {}", gate.replace("{}", "true")))
         .await;
     heal(&db, "route_attempt").await;
-    call(&db, "fn_route_worker_run('default')").await;
+    db.call("fn_route_worker_run('default')").await;
     assert_eq!(decisions(&db, "r").await, "1 sent, 2 sent, 3 sent, 4 sent, 5 sent");
     assert_eq!(db.text("select count(*) from towpath.job").await, "5");
     assert_eq!(faults(&db).await, "");
@@ -258,34 +258,34 @@ async fn webhook_delivery_goes_on() {
 async fn an_ordered_key_waits_behind_a_fault_and_goes_on_when_it_is_dropped() {
     let db = TestDb::open().await;
     let target = r#"{"url": "https://example.org"}"#;
-    call(&db, &format!("fn_route_put('hook', 'webhook', '{target}', 'd', p_ordering => 'key')")).await;
-    call(&db, "fn_route_secret_rotate('hook')").await;
-    call(&db, "fn_route_mode_set('hook', 'live', 'tester', 'a test')").await;
+    db.call(&format!("fn_route_put('hook', 'webhook', '{target}', 'd', p_ordering => 'key')")).await;
+    db.call("fn_route_secret_rotate('hook')").await;
+    db.call("fn_route_mode_set('hook', 'live', 'tester', 'a test')").await;
     // Positions 1, 3 and 5 have one key, 2, 4 and 6 another.
     let many = "fn_event_emit_many((select jsonb_agg(jsonb_build_object('event_domain', 'd', 'event_type', 't', \
                 'ordering_key', 'k' || n % 2) order by n) from generate_series(1, 6) n))";
-    call(&db, many).await;
-    call(&db, "fn_event_sequence()").await;
-    call(&db, "fn_route_worker_run('default')").await;
+    db.call(many).await;
+    db.call("fn_event_sequence()").await;
+    db.call("fn_route_worker_run('default')").await;
     let id = async |position: u32| {
         db.text(&format!("select delivery_id from towpath.delivery where position = {position}")).await
     };
     let (head, waits) = (id(1).await, [id(3).await, id(5).await]);
     plant(&db, "update", "delivery", "new.position = 1").await;
     assert_eq!(claimed(&db, "s").await, "2", "one at a time of the other key");
-    call(&db, &format!("fn_delivery_succeed('{}', 's', 1)", id(2).await)).await;
+    db.call(&format!("fn_delivery_succeed('{}', 's', 1)", id(2).await)).await;
     db.advance(Duration::from_secs(2)).await;
     assert_eq!(claimed(&db, "s").await, "4");
 
-    let fault = &call(&db, "fn_loop_fault_list()").await["faults"][0];
+    let fault = &db.call("fn_loop_fault_list()").await["faults"][0];
     assert_eq!((&fault["item"], &fault["behind"]), (&json!(head), &json!(waits)));
-    assert_eq!(call(&db, "fn_health_show()").await["deliveries_behind"], 2);
+    assert_eq!(db.call("fn_health_show()").await["deliveries_behind"], 2);
     let event = db.text("select event_id from towpath.delivery where position = 3").await;
-    let shown = call(&db, &format!("fn_delivery_history(p_event_id => '{event}')")).await;
+    let shown = db.call(&format!("fn_delivery_history(p_event_id => '{event}')")).await;
     assert_eq!(shown["waiting"][0]["behind"], json!(head), "{shown}");
 
-    call(&db, &format!("fn_loop_fault_drop('webhook_delivery', '{head}', 'ticket 7')")).await;
-    assert_eq!(call(&db, "fn_health_show()").await["deliveries_behind"], 0);
+    db.call(&format!("fn_loop_fault_drop('webhook_delivery', '{head}', 'ticket 7')")).await;
+    assert_eq!(db.call("fn_health_show()").await["deliveries_behind"], 0);
     db.advance(Duration::from_secs(2)).await;
     assert_eq!(claimed(&db, "s").await, "3", "its key goes on, in order");
     assert_eq!(

@@ -152,7 +152,7 @@ async fn followers_that_do_not_read_hold_nothing() {
         let mut again = stalled.pop().unwrap();
         let (mut bytes, mut piece) = (vec![], vec![0; 64 << 10]);
         while bytes.len() < all.len() {
-            let count = tokio::time::timeout(WAIT_MAX, again.read(&mut piece)).await.unwrap().unwrap();
+            let count = within("an answer", again.read(&mut piece)).await.unwrap();
             assert!(count > 0, "the connection lasts");
             bytes.extend_from_slice(&piece[..count]);
         }
