@@ -533,6 +533,104 @@ create table towpath.job_dead_letter_count (
 --     bigint) returns void
 -- towpath._job_dead_letter_counted() returns trigger
 
+create table towpath.job_graph (
+    graph_id uuid not null,
+    name towpath.label not null,
+    idempotency_key towpath.long_label,
+    actor towpath.label not null,
+    created_at timestamptz not null,
+    constraint job_graph_pkey primary key (graph_id),
+    constraint job_graph_key_uq unique (idempotency_key)
+);
+
+create table towpath.job_graph_node (
+    graph_id uuid not null,
+    node towpath.label not null,
+    job_id uuid not null,
+    constraint job_graph_node_pkey primary key (graph_id, node),
+    constraint job_graph_node_graph_id_fkey foreign key (graph_id) references towpath.job_graph(graph_id) on
+        delete cascade
+);
+-- job_graph_node_job_idx: fn_job_show finds the graph of a job.
+create index job_graph_node_job_idx on towpath.job_graph_node (job_id);
+
+-- The child waits for the parent. What happens to the child when the parent ends without success is the
+-- edge's own choice: cancel it, or hold it until the parent is replayed.
+create table towpath.job_edge (
+    parent_id uuid not null,
+    child_id uuid not null,
+    on_failure text not null default 'cancel',
+    satisfied boolean not null default false,
+    constraint job_edge_pkey primary key (parent_id, child_id),
+    constraint job_edge_no_loop_check check ((parent_id <> child_id)),
+    constraint job_edge_on_failure_check check ((on_failure = any (array['cancel', 'hold'])))
+);
+-- job_edge_child_idx: job_queue.blocked_by and fn_job_why look up the parents of a job.
+create index job_edge_child_idx on towpath.job_edge (child_id);
+
+-- The keys of projects that store their payloads encrypted, wrapped by a master key that is in no database.
+-- The newest key of a project encrypts; older ones still decrypt. An erased key stays as a row without its
+-- key: what it encrypted is gone, and the project still stores nothing in the clear.
+create table towpath.payload_key (
+    key_id bigint not null generated always as identity,
+    project text not null,
+    wrapped bytea,
+    created_at timestamptz not null default towpath.fn_now(),
+    created_by text not null,
+    erased_at timestamptz,
+    erased_by text,
+    constraint payload_key_pkey primary key (key_id),
+    constraint payload_key_erased_who_and_when_check check (((erased_at is null) = (erased_by is null))),
+    constraint payload_key_wrapped_unless_erased_check check (((wrapped is null) = (erased_at is not null)))
+);
+-- payload_key_project_idx: _payload_key finds the newest key of a project.
+create index payload_key_project_idx on towpath.payload_key (project, key_id);
+
+-- Data that jobs name instead of carrying it, partitioned by day of its uuid v7 id: retention drops whole
+-- days. Without key_id it is in the clear.
+create table towpath.payload (
+    payload_id uuid not null,
+    project text not null,
+    key_id bigint,
+    content_type text not null,
+    data bytea not null,
+    created_at timestamptz not null,
+    created_by text not null,
+    constraint payload_pk primary key (payload_id)
+) partition by range (payload_id);
+
+-- A periodic job. Cron arithmetic happens outside; the row holds the next tick and is the lock that makes
+-- every tick happen once.
+create table towpath.schedule (
+    name towpath.label not null,
+    expression towpath.label not null,
+    time_zone towpath.label not null default 'UTC',
+    -- What to do with ticks missed while nobody ran: skip them, run the last one, run all.
+    catch_up text not null default 'last',
+    job_kind towpath.label not null,
+    -- Null: as an enqueue that names none, at every tick.
+    executor towpath.executor_kind,
+    event_domain towpath.label,
+    source_ref towpath.reference,
+    target_ref towpath.reference,
+    payload_ref towpath.reference,
+    payload_json towpath.signal not null default '{}'::jsonb,
+    priority towpath.priority not null default 100,
+    max_attempts towpath.attempt_limit,
+    paused boolean not null default false,
+    next_at towpath.moment not null,
+    last_tick_at towpath.moment,
+    last_job_id uuid,
+    changed_by towpath.label not null,
+    changed_at timestamptz not null default towpath.fn_now(),
+    constraint schedule_pkey primary key (name),
+    constraint schedule_catch_up_check check ((catch_up = any (array['skip', 'last', 'all'])))
+);
+-- schedule_due_idx: fn_schedule_due.
+create index schedule_due_idx on towpath.schedule (next_at) where (not paused);
+
+-- sql/migrations/0003_executor.sql
+
 -- Heartbeats. One row per executor process, overwritten by each tick.
 create table towpath.queue_heartbeat (
     executor_name towpath.label not null,
@@ -630,108 +728,7 @@ create table towpath.producer_grant (
     constraint producer_grant_uq unique nulls not distinct (producer, job_kind, executor)
 );
 
-create table towpath.job_graph (
-    graph_id uuid not null,
-    name towpath.label not null,
-    idempotency_key towpath.long_label,
-    actor towpath.label not null,
-    created_at timestamptz not null,
-    constraint job_graph_pkey primary key (graph_id),
-    constraint job_graph_key_uq unique (idempotency_key)
-);
-
-create table towpath.job_graph_node (
-    graph_id uuid not null,
-    node towpath.label not null,
-    job_id uuid not null,
-    constraint job_graph_node_pkey primary key (graph_id, node),
-    constraint job_graph_node_graph_id_fkey foreign key (graph_id) references towpath.job_graph(graph_id) on
-        delete cascade
-);
--- job_graph_node_job_idx: fn_job_show finds the graph of a job.
-create index job_graph_node_job_idx on towpath.job_graph_node (job_id);
-
--- The child waits for the parent. What happens to the child when the parent ends without success is the
--- edge's own choice: cancel it, or hold it until the parent is replayed.
-create table towpath.job_edge (
-    parent_id uuid not null,
-    child_id uuid not null,
-    on_failure text not null default 'cancel',
-    satisfied boolean not null default false,
-    constraint job_edge_pkey primary key (parent_id, child_id),
-    constraint job_edge_no_loop_check check ((parent_id <> child_id)),
-    constraint job_edge_on_failure_check check ((on_failure = any (array['cancel', 'hold'])))
-);
--- job_edge_child_idx: job_queue.blocked_by and fn_job_why look up the parents of a job.
-create index job_edge_child_idx on towpath.job_edge (child_id);
-
--- The keys of projects that store their payloads encrypted, wrapped by a master key that is in no database.
--- The newest key of a project encrypts; older ones still decrypt. An erased key stays as a row without its
--- key: what it encrypted is gone, and the project still stores nothing in the clear.
-create table towpath.payload_key (
-    key_id bigint not null generated always as identity,
-    project text not null,
-    wrapped bytea,
-    created_at timestamptz not null default towpath.fn_now(),
-    created_by text not null,
-    erased_at timestamptz,
-    erased_by text,
-    constraint payload_key_pkey primary key (key_id),
-    constraint payload_key_erased_who_and_when_check check (((erased_at is null) = (erased_by is null))),
-    constraint payload_key_wrapped_unless_erased_check check (((wrapped is null) = (erased_at is not null)))
-);
--- payload_key_project_idx: _payload_key finds the newest key of a project.
-create index payload_key_project_idx on towpath.payload_key (project, key_id);
-
--- Data that jobs name instead of carrying it, partitioned by day of its uuid v7 id: retention drops whole
--- days. Without key_id it is in the clear.
-create table towpath.payload (
-    payload_id uuid not null,
-    project text not null,
-    key_id bigint,
-    content_type text not null,
-    data bytea not null,
-    created_at timestamptz not null,
-    created_by text not null,
-    constraint payload_pk primary key (payload_id)
-) partition by range (payload_id);
-
--- A periodic job. Cron arithmetic happens outside; the row holds the next tick and is the lock that makes
--- every tick happen once.
-create table towpath.schedule (
-    name towpath.label not null,
-    expression towpath.label not null,
-    time_zone towpath.label not null default 'UTC',
-    -- What to do with ticks missed while nobody ran: skip them, run the last one, run all.
-    catch_up text not null default 'last',
-    job_kind towpath.label not null,
-    -- Null: as an enqueue that names none, at every tick.
-    executor towpath.executor_kind,
-    event_domain towpath.label,
-    source_ref towpath.reference,
-    target_ref towpath.reference,
-    payload_ref towpath.reference,
-    payload_json towpath.signal not null default '{}'::jsonb,
-    priority towpath.priority not null default 100,
-    max_attempts towpath.attempt_limit,
-    paused boolean not null default false,
-    next_at towpath.moment not null,
-    last_tick_at towpath.moment,
-    last_job_id uuid,
-    changed_by towpath.label not null,
-    changed_at timestamptz not null default towpath.fn_now(),
-    constraint schedule_pkey primary key (name),
-    constraint schedule_catch_up_check check ((catch_up = any (array['skip', 'last', 'all'])))
-);
--- schedule_due_idx: fn_schedule_due.
-create index schedule_due_idx on towpath.schedule (next_at) where (not paused);
-
--- sql/migrations/0003_executor_token.sql
-
--- A token is random and only its holder knows it; the table stores its sha256, so that reading the table (or
--- a backup of it) gives no access. It names one executor of the registry. kinds null means whatever the
--- executor's subscriptions say; a list narrows that, never widens it. Tokens are revoked, not deleted: a
--- lease names the token that took it.
+-- Tokens with which an executor works over HTTP instead of through a database login.
 create table towpath.executor_token (
     token_id uuid not null default gen_random_uuid(),
     token_hash bytea not null,
