@@ -200,7 +200,7 @@ async fn retention_is_changed_later() {
     let zero = "0000000000000000_0000000000000000";
     assert_eq!(server.get(&format!("/v1/stream/a?offset={zero}")).await.status(), 410);
     for (limits, word) in [
-        (vec![], "name a limit"),
+        (vec![], "send the limit to change"),
         (vec![("stream-retain-seconds", "0")], "above zero"),
         (vec![("stream-retain-bytes", "1k")], "above zero"),
         (vec![("stream-retain-bytes", "1"), ("stream-retain-bytes", "2")], "once"),

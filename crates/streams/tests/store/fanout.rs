@@ -365,7 +365,7 @@ async fn what_cannot_be_followed_is_refused() {
     subscribe(&store, "session:a", "room").await;
     refused(try_subscribe(&store, "session:a", "bytes", false).await, "content types");
     refused(try_subscribe(&store, "session:a", "room", true).await, "envelope setting");
-    refused(try_subscribe(&store, "session:b", "session:a", false).await, "session's stream itself");
+    refused(try_subscribe(&store, "session:b", "session:a", false).await, "a session's stream");
     refused(try_subscribe(&store, "session:taken", "room", false).await, "ordinary stream");
 }
 
