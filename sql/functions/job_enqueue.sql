@@ -138,14 +138,11 @@ declare
     _lane integer;
     _floor timestamptz;
     _armed boolean;
-    -- Of the columns' own types: each is checked once, when it is assigned.
-    _actor towpath.label;
-    _payload towpath.signal;
-    _key towpath.long_label;
-    _scheduled_at towpath.moment;
-    _due towpath.moment;
-    _max towpath.attempt_limit;
-    _fits boolean;
+    _actor text := coalesce(p_actor, session_user);
+    _payload jsonb := coalesce(p_payload_json, '{}');
+    _scheduled_at timestamptz := coalesce(p_scheduled_at, _now);
+    _due timestamptz;
+    _max integer := p_max_attempts;
     _job_id uuid;
     _hash uuid;
     _holder uuid;
@@ -173,24 +170,20 @@ begin
        and not towpath._producer_may(p_job_kind, _executor) then
         return towpath._producer_refusal(p_job_kind, _executor);
     end if;
-    begin
-        _actor := coalesce(p_actor, session_user);
-        _payload := coalesce(p_payload_json, '{}');
-        _key := p_idempotency_key;
-        _scheduled_at := coalesce(p_scheduled_at, _now);
-        _max := coalesce(p_max_attempts, case when _default ~ '^[1-9][0-9]{0,2}$' then _default::integer
-                                              else towpath._job_max_attempts_default() end);
-        _fits := coalesce(p_source_ref, p_target_ref, p_payload_ref) is null
-            or towpath._ref_fits(concat(p_source_ref, p_target_ref, p_payload_ref));
-    exception when check_violation then
-        _fits := false;
-    end;
-    -- A lane that exists has a good kind, executor, priority and domain. References that fit together fit one by one.
-    if not _fits or _lane is null or current_setting('transaction_isolation') <> 'read committed' then
+    if _max is null then
+        _max := case when _default ~ '^[1-9][0-9]{0,2}$' then _default::integer
+                     else towpath._job_max_attempts_default() end;
+    end if;
+    -- A lane that exists has a good kind, executor, priority and domain. Texts that fit together fit one by one.
+    if (_lane is not null and current_setting('transaction_isolation') = 'read committed' and _max between 1 and 1000
+        and (p_scheduled_at is null or towpath._moment_fits(p_scheduled_at))
+        and octet_length(_actor) <= 200 and btrim(_actor) <> ''
+        and (p_idempotency_key is null or btrim(p_idempotency_key) <> '')
+        and towpath._ref_fits(concat(_actor, p_idempotency_key, p_source_ref, p_target_ref, p_payload_ref))
+        and jsonb_typeof(_payload) = 'object' and towpath._payload_safe(_payload)
+        and towpath._payload_small(_payload)) is not true then
         _refusal := towpath._job_refusal(row(null, p_job_kind, _executor, p_event_domain, p_source_ref, p_target_ref,
-            p_payload_ref, coalesce(p_payload_json, '{}'), _priority, p_scheduled_at,
-            coalesce(p_max_attempts, towpath._job_max_attempts_default()), p_idempotency_key,
-            coalesce(p_actor, session_user), p_run_id, null));
+            p_payload_ref, _payload, _priority, p_scheduled_at, _max, p_idempotency_key, _actor, p_run_id, null));
         if _refusal is not null then
             return _refusal;
         end if;
@@ -200,10 +193,10 @@ begin
 
     _job_id := towpath._uuid7((date_part('epoch', _now) * 1000000)::bigint);
     _due := greatest(_scheduled_at, _floor);
-    if _key is null then
+    if p_idempotency_key is null then
         insert into towpath.job_live (job_id, due_at, lane, max_attempts) values (_job_id, _due, _lane, _max);
     else
-        _hash := towpath._key_hash(_key);
+        _hash := towpath._key_hash(p_idempotency_key);
         loop
             insert into towpath.job_live (job_id, key_hash, due_at, lane, max_attempts)
             values (_job_id, _hash, _due, _lane, _max)
@@ -221,7 +214,7 @@ begin
     insert into towpath.job (job_id, job_kind, executor, event_domain, source_ref, target_ref, payload_ref,
         payload_json, priority, scheduled_at, max_attempts, idempotency_key, actor, run_id, created_at, login)
     values (_job_id, p_job_kind, _executor, p_event_domain, p_source_ref, p_target_ref, p_payload_ref,
-        _payload, _priority, _scheduled_at, _max, _key, _actor, p_run_id, _now, nullif(session_user::text, _actor));
+        _payload, _priority, _scheduled_at, _max, p_idempotency_key, _actor, p_run_id, _now, nullif(session_user::text, _actor));
     if _armed and _due <= _now and towpath._gate_open('queue.notify.enabled') then
         -- As _job_wake does, with what is known here.
         insert into towpath.job_wake (job_kind, executor, armed) values (p_job_kind, _executor, false);
