@@ -49,8 +49,13 @@ const UNUSED_ON_PAGES: &[(&str, &str)] = &[
 const PAGES: &[&str] = &[".md", ".yml", ".service", "Containerfile", ".ts", "worker.py", "dev"];
 
 /// Generated from texts that are checked themselves.
-const GENERATED: &[&str] =
-    &["reference/cli.md", "reference/http.md", "reference/sql.md", "reference/metrics.md", "package-lock.json"];
+const GENERATED: &[&str] = &[
+    "reference/cli.md",
+    "reference/http.md",
+    "reference/sql.md",
+    "reference/metrics.md",
+    "package-lock.json",
+];
 
 /// This file names the words.
 const NOT_CHECKED: &[&str] = &["tests/plain_english.rs"];
@@ -189,7 +194,10 @@ fn a_planted_word_is_found() {
     assert_eq!(found("fn nobody_reads() {}"), [finding(1, "nobody")]);
     assert_eq!(found("<!-- says: nobody -->"), []);
     assert_eq!(found("greet-them is made, off"), [finding(1, "is made off")]);
-    assert_eq!(unused_words("the gate rests", UNUSED)[0].to_string(), "1: \"rests\"; instead: is paused, waits, is idle");
+    assert_eq!(
+        unused_words("the gate rests", UNUSED)[0].to_string(),
+        "1: \"rests\"; instead: is paused, waits, is idle"
+    );
 }
 
 /// Honest uses are not: the rest of something, REST, a heartbeat, a user of that name, two sentences.

@@ -77,10 +77,7 @@ impl fmt::Debug for TokenCreated {
 
 /// A token as operators see it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[expect(
-    missing_docs,
-    reason = "the columns of executor_token; 0003_executor.sql says what each holds"
-)]
+#[expect(missing_docs, reason = "the columns of executor_token; 0003_executor.sql says what each holds")]
 pub struct Token {
     pub token_id: TokenId,
     pub executor_id: String,
