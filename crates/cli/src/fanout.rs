@@ -52,10 +52,10 @@ pub(crate) struct FanOutArgs {
           require_equals = true, default_value_t = true, default_missing_value = "true",
           action = clap::ArgAction::Set)]
     fanout_queue: bool,
-    /// Above this number of sessions, deliveries are queued [default: no limit; 200 with sessions_url]
+    /// Above this number of sessions, deliveries are queued (default: no limit; 200 with sessions_url)
     #[arg(long, global = true, env = "TOWPATH_FANOUT_QUEUE_THRESHOLD", value_name = "N")]
     fanout_queue_threshold: Option<u32>,
-    /// With fanout_queue off, sessions above this number are skipped [default: no limit; 1000 with sessions_url]
+    /// With fanout_queue off, sessions above this number are skipped (default: no limit; 1000 with sessions_url)
     #[arg(long, global = true, env = "TOWPATH_MAX_INLINE_FANOUT", value_name = "N")]
     max_inline_fanout: Option<u32>,
     /// Concurrent deliveries per source to another server

@@ -26,7 +26,7 @@ use crate::trace::TraceSettings;
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "Settings")]
 pub(crate) struct Settings {
-    /// TOML file with settings [default: ./towpath.toml if there is one]
+    /// TOML file with settings (default: ./towpath.toml if there is one)
     #[arg(long, global = true, env = "TOWPATH_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Directory for data on this machine
@@ -52,14 +52,14 @@ pub(crate) struct Settings {
     /// Log format
     #[arg(long, global = true, env = "TOWPATH_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
     pub(crate) log_format: LogFormat,
-    /// Directory with the PostgreSQL programs for the private PostgreSQL [default: searched for]
+    /// Directory with the PostgreSQL programs for the private PostgreSQL (default: searched for)
     #[arg(long, global = true, env = "TOWPATH_POSTGRES_BIN", value_name = "DIR")]
     pub(crate) postgres_bin: Option<PathBuf>,
-    /// Loopback port for the private PostgreSQL [default: none, socket only]
+    /// Loopback port for the private PostgreSQL (default: none, socket only)
     #[arg(long, global = true, env = "TOWPATH_POSTGRES_PORT", value_name = "PORT",
           value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) postgres_port: Option<u16>,
-    /// User the private PostgreSQL runs as when towpath is root [default: postgres]
+    /// User the private PostgreSQL runs as when towpath is root (default: postgres)
     #[arg(long, global = true, env = "TOWPATH_POSTGRES_USER", value_name = "USER")]
     pub(crate) postgres_user: Option<String>,
     /// Comma-separated host names, besides localhost, that a server on a loopback address accepts; the host in
@@ -84,10 +84,10 @@ pub(crate) struct Settings {
     /// TLS private key in PEM
     #[arg(long, global = true, env = "TOWPATH_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Server that `towpath stream` and `towpath route` talk to [default: http://LISTEN]
+    /// Server that `towpath stream` and `towpath route` talk to (default: http://LISTEN)
     #[arg(long, global = true, env = "TOWPATH_URL", value_name = "URL")]
     pub(crate) url: Option<String>,
-    /// Dashboard password with full access [default: none, open on loopback]
+    /// Dashboard password with full access (default: none, open on loopback)
     #[arg(
         long,
         global = true,
@@ -106,7 +106,7 @@ pub(crate) struct Settings {
         requires = "admin_password"
     )]
     pub(crate) viewer_password: Option<String>,
-    /// File with the master key of encrypted payloads, mode 0600 [default: none]
+    /// File with the master key of encrypted payloads, mode 0600 (default: none)
     #[arg(long, global = true, env = "TOWPATH_PAYLOAD_MASTER_KEY_FILE", value_name = "FILE")]
     pub(crate) payload_master_key_file: Option<PathBuf>,
     #[command(flatten)]

@@ -65,7 +65,7 @@ pub(crate) struct StreamSettings {
         default_value_t = 1_000_000
     )]
     stream_count_max: u32,
-    /// URL at which clients and webhook receivers reach this server [default: http://LISTEN]
+    /// URL at which clients and webhook receivers reach this server (default: http://LISTEN)
     #[arg(long, global = true, env = "TOWPATH_PUBLIC_URL", value_name = "URL")]
     public_url: Option<String>,
     /// Allow webhooks to this machine over http, for development

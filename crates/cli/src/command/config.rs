@@ -37,7 +37,7 @@ pub(crate) struct By {
     /// Reason to record
     #[arg(long, value_name = "REASON")]
     why: String,
-    /// Actor to record [default: user@host]
+    /// Actor to record (default: user@host)
     #[arg(long, value_name = "ACTOR")]
     by: Option<String>,
 }

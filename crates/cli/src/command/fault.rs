@@ -29,7 +29,7 @@ pub(crate) enum Fault {
         name: String,
         /// The item, as `fault list` shows it
         item: String,
-        /// Actor to record [default: user@host]
+        /// Actor to record (default: user@host)
         #[arg(long, value_name = "ACTOR")]
         by: Option<String>,
     },

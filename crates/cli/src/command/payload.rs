@@ -33,7 +33,7 @@ pub(crate) enum Payload {
     Get {
         /// Its reference, as in payload:0190f5a4-5c2e-7bb0-9f33-0123456789ab
         payload_ref: PayloadRef,
-        /// File to write [default: standard output]
+        /// File to write (default: standard output)
         #[arg(long, value_name = "FILE")]
         output: Option<PathBuf>,
     },

@@ -38,7 +38,7 @@ pub(crate) enum Queue {
     Resume {
         /// The kind
         kind: String,
-        /// Actor to record [default: user@host]
+        /// Actor to record (default: user@host)
         #[arg(long, value_name = "ACTOR")]
         by: Option<String>,
     },

@@ -16,7 +16,7 @@ use crate::{metrics, program, shutdown};
 
 #[derive(Args)]
 pub(crate) struct Route {
-    /// Run only this route worker; repeatable [default: every registered one]
+    /// Run only this route worker; repeatable (default: every registered one)
     #[arg(long = "worker", value_name = "NAME")]
     workers: Vec<String>,
     /// Poll instead of listening for notifications, for connections through a transaction pooler

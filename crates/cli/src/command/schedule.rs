@@ -57,7 +57,7 @@ pub(crate) struct Add {
     /// Replace an existing schedule
     #[arg(long)]
     replace: bool,
-    /// Actor to record [default: user@host]
+    /// Actor to record (default: user@host)
     #[arg(long, value_name = "ACTOR")]
     by: Option<String>,
 }
@@ -66,7 +66,7 @@ pub(crate) struct Add {
 pub(crate) struct Named {
     /// Its name
     name: String,
-    /// Actor to record [default: user@host]
+    /// Actor to record (default: user@host)
     #[arg(long, value_name = "ACTOR")]
     by: Option<String>,
 }

@@ -84,9 +84,9 @@ pub(crate) struct Publish {
     project: String,
     /// The stream
     stream: String,
-    /// Message to publish [default: standard input]
+    /// Message to publish (default: standard input)
     message: Option<String>,
-    /// Content type [default: the stream's]
+    /// Content type (default: the stream's)
     #[arg(long)]
     content_type: Option<String>,
 }

@@ -29,13 +29,13 @@ pub(crate) struct Work {
     /// Executor whose subscriptions decide what is claimed
     #[arg(long, value_name = "NAME", default_value = EXECUTOR)]
     executor: String,
-    /// Name of this process in heartbeats [default: EXECUTOR@HOST-PID]
+    /// Name of this process in heartbeats (default: EXECUTOR@HOST-PID)
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Concurrent jobs [default: 64]
+    /// Concurrent jobs (default: 64)
     #[arg(long, value_name = "JOBS")]
     concurrency: Option<NonZeroUsize>,
-    /// Lease of a job; after a worker is killed its jobs run elsewhere this much later [default: 15]
+    /// Lease of a job; after a worker is killed its jobs run elsewhere this much later (default: 15)
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     lease: Option<u64>,
     /// Poll instead of listening for notifications, for connections through a transaction pooler

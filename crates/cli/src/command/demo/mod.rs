@@ -38,7 +38,7 @@ pub(crate) struct Demo {
     /// Orders per second; each is an event, some jobs, an append, and sometimes a message
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=200))]
     rate: u16,
-    /// Stop after this many seconds [default: when interrupted]
+    /// Stop after this many seconds (default: when interrupted)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     seconds: Option<u64>,
     /// Run on a database with other data; opens no gates and sends no messages

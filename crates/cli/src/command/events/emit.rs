@@ -29,13 +29,13 @@ pub(crate) struct Emit {
     /// JSON object for receivers, with references and no secrets; @FILE reads a file, - standard input
     #[arg(long, value_name = "JSON")]
     payload: Option<String>,
-    /// Ordering key: events with the same key are routed in order [default: the subject]
+    /// Ordering key: events with the same key are routed in order (default: the subject)
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
     /// Your own id, a UUID v7 of about now; emitting it again changes nothing
     #[arg(long, value_name = "UUID")]
     event_id: Option<EventId>,
-    /// Actor to record [default: user@host]
+    /// Actor to record (default: user@host)
     #[arg(long, value_name = "ACTOR")]
     by: Option<String>,
 }

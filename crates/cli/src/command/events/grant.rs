@@ -20,13 +20,13 @@ pub(crate) enum Grant {
         /// Events of this domain
         #[arg(long)]
         domain: Option<String>,
-        /// Events of this type [default: any]
+        /// Events of this type (default: any)
         #[arg(long = "type", value_name = "TYPE")]
         event_type: Option<String>,
         /// Events of every domain, including future ones
         #[arg(long, conflicts_with = "domain")]
         any_domain: bool,
-        /// Actor to record [default: user@host]
+        /// Actor to record (default: user@host)
         #[arg(long, value_name = "ACTOR")]
         by: Option<String>,
     },

@@ -27,7 +27,7 @@ pub(crate) struct Replay {
     /// Replay matching events after this position; 0 for every stored event
     #[arg(long, value_name = "POSITION", required_unless_present = "events")]
     after: Option<i64>,
-    /// Last position to replay [default: the current last position]
+    /// Last position to replay (default: the current last position)
     #[arg(long, value_name = "POSITION")]
     to: Option<i64>,
     /// Replay them; without this a replay of positions only counts and exits with code 3
@@ -36,7 +36,7 @@ pub(crate) struct Replay {
     /// Limit the replay rate to this many events per second
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(i32).range(1..=1000))]
     per_second: Option<i32>,
-    /// Actor to record [default: user@host]
+    /// Actor to record (default: user@host)
     #[arg(long, value_name = "ACTOR")]
     by: Option<String>,
 }

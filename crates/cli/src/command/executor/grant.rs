@@ -18,13 +18,13 @@ pub(crate) enum Grant {
         /// This job kind
         #[arg(long, value_name = "KIND")]
         job_kind: Option<String>,
-        /// Jobs for this executor kind [default: any]
+        /// Jobs for this executor kind (default: any)
         #[arg(long, value_name = "KIND")]
         executor: Option<String>,
         /// Every job kind, including future ones
         #[arg(long, conflicts_with = "job_kind")]
         any_kind: bool,
-        /// Actor to record [default: user@host]
+        /// Actor to record (default: user@host)
         #[arg(long, value_name = "ACTOR")]
         by: Option<String>,
     },

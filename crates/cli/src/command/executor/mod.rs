@@ -76,7 +76,7 @@ pub(crate) struct Add {
     /// Notes for operators
     #[arg(long, value_name = "TEXT")]
     notes: Option<String>,
-    /// Actor to record [default: user@host]
+    /// Actor to record (default: user@host)
     #[arg(long, value_name = "ACTOR")]
     by: Option<String>,
 }
@@ -88,7 +88,7 @@ pub(crate) struct Named {
     /// Only its subscription for this kind
     #[arg(long, value_name = "KIND")]
     job_kind: Option<String>,
-    /// Actor to record [default: user@host]
+    /// Actor to record (default: user@host)
     #[arg(long, value_name = "ACTOR")]
     by: Option<String>,
 }

@@ -21,13 +21,13 @@ pub(crate) enum Token {
         /// Allow it to enqueue: its own job kinds, and what `executor grant` allows
         #[arg(long)]
         may_enqueue: bool,
-        /// Expiry: a time, or a duration from now [default: 90 days]
+        /// Expiry: a time, or a duration from now (default: 90 days)
         #[arg(long, value_name = "WHEN", value_parser = moment::from_now)]
         expires: Option<Timestamp>,
         /// Notes for operators
         #[arg(long, value_name = "TEXT")]
         notes: Option<String>,
-        /// Actor to record [default: user@host]
+        /// Actor to record (default: user@host)
         #[arg(long, value_name = "ACTOR")]
         by: Option<String>,
     },
@@ -41,7 +41,7 @@ pub(crate) enum Token {
         /// Its id, as `token list` shows it
         #[arg(value_name = "TOKEN")]
         id: TokenId,
-        /// Actor to record [default: user@host]
+        /// Actor to record (default: user@host)
         #[arg(long, value_name = "ACTOR")]
         by: Option<String>,
     },

@@ -30,7 +30,7 @@ pub(crate) struct Enqueue {
     /// Run it belongs to
     #[arg(long, value_name = "UUID")]
     run_id: Option<Uuid>,
-    /// Actor to record [default: user@host]
+    /// Actor to record (default: user@host)
     #[arg(long, value_name = "ACTOR")]
     by: Option<String>,
     /// Parent span in W3C format: 00-TRACE-SPAN-01
@@ -56,7 +56,7 @@ pub(crate) struct Template {
     /// Reference to its subject
     #[arg(long, value_name = "REF")]
     target: Option<String>,
-    /// Executor kind that runs it [default: the one named by the kind's subscriptions, else PG_worker]
+    /// Executor kind that runs it (default: the one named by the kind's subscriptions, else PG_worker)
     #[arg(long, value_name = "NAME")]
     executor: Option<String>,
     /// Event domain it belongs to
@@ -65,7 +65,7 @@ pub(crate) struct Template {
     /// Priority; higher runs first
     #[arg(long, value_name = "NUMBER", default_value_t = 100)]
     priority: i32,
-    /// Attempts before it becomes a dead letter [default: queue.retry.max_attempts_default]
+    /// Attempts before it becomes a dead letter (default: queue.retry.max_attempts_default)
     #[arg(long, value_name = "NUMBER")]
     max_attempts: Option<i32>,
 }

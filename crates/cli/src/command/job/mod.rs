@@ -50,7 +50,7 @@ pub(crate) enum Job {
     Retry {
         #[command(flatten)]
         which: Box<bulk::Which>,
-        /// Actor to record [default: user@host]
+        /// Actor to record (default: user@host)
         #[arg(long, value_name = "ACTOR")]
         by: Option<String>,
     },

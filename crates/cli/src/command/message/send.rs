@@ -28,7 +28,7 @@ pub(crate) struct Send {
     /// HTML text; - reads standard input
     #[arg(long, conflicts_with = "sms")]
     html: Option<String>,
-    /// Sender [default: mail_from or sms_from]
+    /// Sender (default: mail_from or sms_from)
     #[arg(long, value_name = "ADDRESS")]
     from: Option<String>,
     /// Send an SMS instead of an e-mail
@@ -40,7 +40,7 @@ pub(crate) struct Send {
     /// Idempotency key: sending again with it returns the first message
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
-    /// Actor to record [default: user@host]
+    /// Actor to record (default: user@host)
     #[arg(long, value_name = "ACTOR")]
     by: Option<String>,
     /// Watch it until it is accepted (exit code 0), given up (4) or held for a decision (3)

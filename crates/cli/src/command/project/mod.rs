@@ -72,7 +72,7 @@ pub(crate) enum Project {
 
 #[derive(Args)]
 pub(crate) struct KeyArgs {
-    /// Key id in tokens [default: generated]
+    /// Key id in tokens (default: generated)
     #[arg(long)]
     kid: Option<String>,
     /// Signing algorithm
@@ -109,7 +109,7 @@ pub(crate) struct TokenArgs {
     /// Only for this session
     #[arg(long, value_name = "UUID")]
     session: Option<String>,
-    /// Signing key [default: the newest that can sign]
+    /// Signing key (default: the newest that can sign)
     #[arg(long)]
     kid: Option<String>,
     /// Sign with this private key (EdDSA, PKCS#8, base64) instead of asking the registry

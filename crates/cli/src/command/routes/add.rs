@@ -24,16 +24,16 @@ pub(crate) struct Add {
     /// Append each event to this stream
     #[arg(long, value_name = "STREAM")]
     to_stream: Option<String>,
-    /// Only of this domain [default: any]
+    /// Only of this domain (default: any)
     #[arg(long)]
     domain: Option<String>,
-    /// Only of this type [default: any]
+    /// Only of this type (default: any)
     #[arg(long = "type", value_name = "TYPE")]
     event_type: Option<String>,
-    /// Only of this stream within the domain [default: any]
+    /// Only of this stream within the domain (default: any)
     #[arg(long)]
     stream: Option<String>,
-    /// Only events for this recipient; role:* is every role [default: any recipient]
+    /// Only events for this recipient; role:* is every role (default: any recipient)
     #[arg(long, value_name = "RECIPIENT")]
     recipient: Option<String>,
     /// Only if the payload contains this JSON object
@@ -42,7 +42,7 @@ pub(crate) struct Add {
     /// Deliver in order, one at a time per ordering key
     #[arg(long)]
     ordered: bool,
-    /// Jobs: executor kind [default: the one named by the kind's subscriptions, else PG_worker]
+    /// Jobs: executor kind (default: the one named by the kind's subscriptions, else PG_worker)
     #[arg(long, value_name = "NAME", requires = "to_job")]
     executor: Option<String>,
     /// Jobs: priority
@@ -54,16 +54,16 @@ pub(crate) struct Add {
     /// Webhooks: a header to send, such as X-Shop=7; repeatable
     #[arg(long, value_name = "NAME=VALUE", requires = "to_webhook", value_parser = pair)]
     header: Vec<(String, String)>,
-    /// Webhooks: timeout [default: 15]
+    /// Webhooks: timeout (default: 15)
     #[arg(long, value_name = "SECONDS", requires = "to_webhook")]
     timeout: Option<u32>,
-    /// Webhooks: retry delays in seconds, such as 5,300,3600 [default: nine over a day]
+    /// Webhooks: retry delays in seconds, such as 5,300,3600 (default: nine over a day)
     #[arg(long, value_name = "SECONDS", requires = "to_webhook", value_delimiter = ',')]
     retry: Vec<i32>,
     /// Webhooks: rate limit per second
     #[arg(long, value_name = "NUMBER", requires = "to_webhook")]
     rate: Option<f64>,
-    /// Webhooks: your own signing key [default: a random one]
+    /// Webhooks: your own signing key (default: a random one)
     #[arg(long, value_name = "KEY", requires = "to_webhook")]
     signing_key: Option<String>,
     /// Route worker
@@ -75,7 +75,7 @@ pub(crate) struct Add {
     /// Replace an existing route; its mode and signing key stay
     #[arg(long)]
     replace: bool,
-    /// Actor to record [default: user@host]
+    /// Actor to record (default: user@host)
     #[arg(long, value_name = "ACTOR")]
     by: Option<String>,
 }

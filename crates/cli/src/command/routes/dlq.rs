@@ -53,7 +53,7 @@ pub(crate) enum Dlq {
         /// Replay them; without this a bulk replay only counts and exits with code 3
         #[arg(long)]
         yes: bool,
-        /// Actor to record [default: user@host]
+        /// Actor to record (default: user@host)
         #[arg(long, value_name = "ACTOR")]
         by: Option<String>,
     },

@@ -77,10 +77,10 @@ pub(crate) struct Rotate {
     /// How long the old key also signs
     #[arg(long, value_name = "SECONDS", default_value_t = 86_400)]
     overlap: i32,
-    /// Your own key: whsec_ and 24 to 64 bytes in base64 [default: a random one]
+    /// Your own key: whsec_ and 24 to 64 bytes in base64 (default: a random one)
     #[arg(long, value_name = "KEY")]
     signing_key: Option<String>,
-    /// Actor to record [default: user@host]
+    /// Actor to record (default: user@host)
     #[arg(long, value_name = "ACTOR")]
     by: Option<String>,
 }

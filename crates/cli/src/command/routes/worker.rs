@@ -19,7 +19,7 @@ pub(crate) struct Worker {
     /// Register it for events of this domain only; cannot be changed later
     #[arg(long, value_name = "DOMAIN", requires = "worker")]
     domain: Option<String>,
-    /// Actor to record [default: user@host]
+    /// Actor to record (default: user@host)
     #[arg(long, value_name = "ACTOR")]
     by: Option<String>,
 }

@@ -38,7 +38,7 @@ struct Life {
 pub(super) struct Append {
     /// The stream
     stream: String,
-    /// Message to append [default: standard input]
+    /// Message to append (default: standard input)
     message: Option<String>,
     /// Append each line of standard input as its own message, as it arrives
     #[arg(long, conflicts_with = "message")]
@@ -60,7 +60,7 @@ pub(super) struct Fork {
     source: String,
     /// The new stream
     stream: String,
-    /// Offset to fork at [default: the tail]
+    /// Offset to fork at (default: the tail)
     #[arg(long)]
     offset: Option<String>,
     /// How far after that offset: bytes, or messages of a JSON stream

@@ -48,13 +48,13 @@ pub(crate) struct Add {
     recipient: String,
     /// Event domain
     domain: String,
-    /// Only of this type [default: any]
+    /// Only of this type (default: any)
     #[arg(long = "type", value_name = "TYPE")]
     event_type: Option<String>,
-    /// Only of this stream [default: any]
+    /// Only of this stream (default: any)
     #[arg(long)]
     stream: Option<String>,
-    /// Only about this table [default: any]
+    /// Only about this table (default: any)
     #[arg(long, value_name = "TABLE")]
     subject_table: Option<String>,
     /// Only if the payload contains this JSON object
@@ -66,7 +66,7 @@ pub(crate) struct Add {
     /// Notes for operators
     #[arg(long, value_name = "TEXT")]
     notes: Option<String>,
-    /// Actor to record [default: user@host]
+    /// Actor to record (default: user@host)
     #[arg(long, value_name = "ACTOR")]
     by: Option<String>,
 }
@@ -75,7 +75,7 @@ pub(crate) struct Add {
 pub(crate) struct Named {
     /// Its id, as `subscriptions list` shows it
     subscription: SubscriptionId,
-    /// Actor to record [default: user@host]
+    /// Actor to record (default: user@host)
     #[arg(long, value_name = "ACTOR")]
     by: Option<String>,
 }

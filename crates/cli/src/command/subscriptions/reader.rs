@@ -33,7 +33,7 @@ pub(crate) struct Add {
     /// Notes for operators
     #[arg(long, value_name = "TEXT")]
     notes: Option<String>,
-    /// Actor to record [default: user@host]
+    /// Actor to record (default: user@host)
     #[arg(long, value_name = "ACTOR")]
     by: Option<String>,
 }
