@@ -94,7 +94,7 @@ async fn retired_functions_are_dropped() {
     assert_eq!(db.text(CATALOGUE).await, before);
 }
 
-/// Reinstalling mends drift: a function somebody replaced, and a grant somebody gave.
+/// Reinstalling removes drift: a replaced function, and an added grant.
 #[tokio::test]
 async fn reinstalling_mends_functions() {
     let db = TestDb::empty().await;

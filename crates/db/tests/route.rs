@@ -175,7 +175,7 @@ async fn one_bad_event_stops_nobody() {
     let letters = db.ask("fn_route_dead_letter_list()").await;
     let letter = letters["dead_letters"][0]["dead_letter_id"].as_str().unwrap().to_owned();
     let replay = format!("fn_route_dead_letter_replay('{letter}', 'tester')");
-    assert_eq!(db.ask(&replay).await["resolved"], false, "nothing has been mended yet");
+    assert_eq!(db.ask(&replay).await["resolved"], false, "nothing has been fixed yet");
     db.call(r#"fn_route_put('r', 'job', '{"job_kind": "k"}')"#).await;
     assert_eq!(db.ask(&replay).await["resolved"], true);
     assert_eq!(jobs(&db).await, "1000");

@@ -33,7 +33,7 @@ async fn resend_takes_an_email_once_per_key() {
     assert_eq!(delivered.len(), 1);
     assert_eq!(delivered[0].key, "key-of-ann@example.org");
     assert_eq!(delivered[0].body["text"], "It is on its way.");
-    // The same key with another content is a mistake of ours, and no retry mends it.
+    // The same key with another content is a mistake of ours, and no retry fixes it.
     let mut other = email("ann@example.org");
     other.subject = "something else".into();
     let not_sent = transport.send(&other).await.unwrap_err();
@@ -57,7 +57,7 @@ async fn resends_answers_decide_the_outcome() {
 
     let stranger = Resend::new(&provider.url(), Secret::new("re_wrong"), None, TIMEOUT).unwrap();
     let refused = stranger.send(&email("ann@example.org")).await.unwrap_err();
-    assert_eq!(refused.outcome, Outcome::Transient, "an operator mends it: {refused:?}");
+    assert_eq!(refused.outcome, Outcome::Transient, "an operator fixes it: {refused:?}");
     assert!(!refused.message.contains("re_wrong"), "{refused:?}");
 }
 

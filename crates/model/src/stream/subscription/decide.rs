@@ -116,8 +116,8 @@ impl Subscription {
 
     /// Wakes, if there is work, no wake is under way and no pause is on.
     pub fn wake(&self, tails: BTreeMap<String, Offset>, wake_id: String, now: Timestamp) -> Option<Change> {
-        let rests = self.rests_until.is_some_and(|until| now < until);
-        if self.wake.is_some() || rests || tails.is_empty() {
+        let waits = self.retry_at.is_some_and(|until| now < until);
+        if self.wake.is_some() || waits || tails.is_empty() {
             return None;
         }
         let lease_until = match self.config.kind {
@@ -188,7 +188,7 @@ impl Subscription {
         let pause = SignedDuration::from_secs(doubled).min(PAUSE_MAX);
         let jitter = 0.8 + 0.4 * random.clamp(0.0, 1.0);
         let pause = SignedDuration::from_secs_f64(pause.as_secs_f64() * jitter);
-        Some(Change::Failed { rests_until: now + pause })
+        Some(Change::Failed { retry_at: now + pause })
     }
 
     /// The lease of the wake under way has run out.

@@ -42,7 +42,7 @@ pub struct Subscription {
     /// Deliveries that failed in a row.
     pub failures: u32,
     /// No wake before this, because of the failures.
-    pub rests_until: Option<Timestamp>,
+    pub retry_at: Option<Timestamp>,
 }
 
 /// A followed stream.
@@ -105,7 +105,7 @@ pub enum Change {
     /// A delivery failed; the wake is over.
     Failed {
         /// No wake before this.
-        rests_until: Timestamp,
+        retry_at: Timestamp,
     },
 }
 
@@ -119,7 +119,7 @@ impl Subscription {
             generation: 0,
             wake: None,
             failures: 0,
-            rests_until: None,
+            retry_at: None,
         }
     }
 
@@ -137,7 +137,7 @@ impl Subscription {
             }
             Change::Woken(wake) => {
                 self.generation += 1;
-                self.rests_until = None;
+                self.retry_at = None;
                 self.wake = Some(wake);
             }
             Change::Held { holder, lease_until } => {
@@ -155,10 +155,10 @@ impl Subscription {
             }
             Change::Ended => self.wake = None,
             Change::Delivered => self.failures = 0,
-            Change::Failed { rests_until } => {
+            Change::Failed { retry_at } => {
                 self.wake = None;
                 self.failures += 1;
-                self.rests_until = Some(rests_until);
+                self.retry_at = Some(retry_at);
             }
         }
     }

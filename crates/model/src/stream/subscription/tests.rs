@@ -135,14 +135,14 @@ proptest! {
     fn pauses_grow_to_a_minute(failures in 0..20u32, random in 0.0..=1.0f64) {
         let mut subscription = woken(webhook());
         subscription.failures = failures;
-        let Some(Change::Failed { rests_until }) = subscription.failed(1, at(0), random) else { panic!() };
-        let pause = (rests_until.duration_since(at(0))).as_secs_f64();
+        let Some(Change::Failed { retry_at }) = subscription.failed(1, at(0), random) else { panic!() };
+        let pause = (retry_at.duration_since(at(0))).as_secs_f64();
         let middle = f64::from(1u32 << failures.min(6)).min(60.0);
         prop_assert!((middle * 0.8..=middle * 1.2 + 0.001).contains(&pause), "{pause} for {failures}");
-        subscription.apply(Change::Failed { rests_until });
+        subscription.apply(Change::Failed { retry_at });
         let pending = subscription.pending(|_| Offset::new(10));
         prop_assert!(subscription.wake(pending.clone(), "v".into(), at(0)).is_none());
-        let later = rests_until + SignedDuration::from_secs(1);
+        let later = retry_at + SignedDuration::from_secs(1);
         prop_assert!(subscription.wake(pending, "v".into(), later).is_some());
     }
 

@@ -260,7 +260,7 @@ impl Subscriptions {
             "created_at": subscription.created_at,
             "status": if subscription.failures == 0 { "active" } else { "failed" },
             "generation": subscription.generation,
-            "next_attempt_at": subscription.rests_until,
+            "next_attempt_at": subscription.retry_at,
         });
         match &config.kind {
             Kind::PullWake { wake_stream } => body["wake_stream"] = json!(wake_stream),

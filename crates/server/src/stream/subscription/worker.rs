@@ -58,8 +58,8 @@ impl Subscriptions {
             changes.extend(self.followed(&state.subscription, name));
         }
         let expired = state.subscription.expire(now());
-        let rested = state.subscription.rests_until.is_some_and(|until| until <= now());
-        let due = expired.is_some() || rested;
+        let retries = state.subscription.retry_at.is_some_and(|until| until <= now());
+        let due = expired.is_some() || retries;
         changes.extend(expired);
         state.write(self.store(), changes).await?;
         let pending = |name: &&StreamName| {
