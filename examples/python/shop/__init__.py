@@ -1,0 +1,1 @@
+"""A small shop: orders, and a job that writes their invoices."""
