@@ -1,4 +1,4 @@
--- The roles, made by whoever runs the migration before it becomes towpath_owner.
+-- The roles, made by the login that runs the migration before it becomes towpath_owner.
 --
 -- Roles belong to the whole cluster, so several databases may install them at the same
 -- moment: losing that race is fine. They cannot log in; grant them to login roles.

@@ -134,9 +134,11 @@ create table towpath.loop_fault (
 create domain towpath.executor_kind as text
     constraint executor_kind_whitelist_check check (towpath._executor_known(value));
 -- towpath._payload_denied_key(p_payload jsonb) returns text
+-- towpath._number_huge(p_document jsonb) returns boolean
 -- towpath._payload_safe(p_payload jsonb) returns boolean
 -- towpath._payload_deep(p_payload jsonb) returns boolean
 -- towpath._payload_small(p_payload jsonb) returns boolean
+-- towpath._result_fits(p_result jsonb) returns boolean
 
 -- signal: what a job may carry: an object of references, never data (Q03). Job payloads, dead letters,
 -- heartbeats, schedules and events all have this type.
@@ -162,7 +164,7 @@ create domain towpath.attempt_limit as integer
 create domain towpath.percent as smallint
     constraint percent_check check (((value >= 0) and (value <= 100)));
 
--- live_state: 0 queued, 1 leased, 2 in_progress, 3 retry_waiting; the other five of the nine states are told
+-- live_state: 0 queued, 1 leased, 2 in_progress, 3 retry_waiting; the other five of the nine states follow
 -- from job_run and the retention mark.
 create domain towpath.live_state as smallint
     constraint live_state_check check (((value >= 0) and (value <= 3)));
@@ -214,13 +216,13 @@ create table towpath.job_floor (
     constraint job_floor_pkey primary key (lane, floor_no)
 );
 
--- A job as its producer asked for it. Written once; what changes lives in job_live.
+-- A job as its producer asked for it. Written once; what changes lives in the other tables.
 create table towpath.job (
     job_id uuid not null,
     job_kind towpath.label not null,
     executor towpath.executor_kind not null,
-    -- The lane holds the domain's rule, and whoever enqueues holds that of references: each domain here costs
-    -- a single enqueue a microsecond.
+    -- The lane holds the domain's rule, and the enqueue checks that of references: each domain here costs a
+    -- single enqueue a microsecond.
     event_domain text,
     source_ref text,
     target_ref text,
@@ -262,10 +264,10 @@ create type towpath._job_input as (
     traceparent text
 );
 
--- One row per unfinished job: inserted by the enqueue, deleted at the end. A claim does not touch it: it
--- writes a lease entry. Whatever but an ack concerns a held attempt settles it first: it copies the lease
--- from the entry into this row (_job_settle). These updates are HOT: hence the fillfactor, and no index on
--- anything they change.
+-- An unfinished job that something sets apart; deleted at the end. A claim does not touch it: it writes a
+-- lease entry. Whatever but an ack of the whole entry concerns a held attempt settles it first: it writes the
+-- lease from the entry into this row (_job_settle). These updates are HOT: hence the fillfactor, and no index
+-- on anything they change.
 create table towpath.job_live (
     job_id uuid not null,
     -- Null if the producer gave no key: then there is nothing to be unique.
@@ -301,8 +303,9 @@ create table towpath.job_live (
 -- job_live_key_uq: fn_job_enqueue; one unfinished job per idempotency key, over all kinds.
 create unique index job_live_key_uq on towpath.job_live (key_hash) where (key_hash is not null);
 
--- Queue order, and what a claim must know without reading job_live: queued or retry_waiting, unblocked. Up to
--- 16 new jobs of one call, one lane and one due time share a row (docs/decisions/0012-shared-ready-rows.md).
+-- The order of the queue, and what a claim must know: jobs that are queued or retry_waiting, and unblocked. A
+-- row is a job that is set apart, or a bundle of up to 16 jobs of one call, one lane and one due time
+-- (docs/decisions/0016-bundles.md).
 create table towpath.job_ready (
     lane integer not null,
     due_at timestamptz not null,
@@ -310,13 +313,16 @@ create table towpath.job_ready (
     -- As in job_live. No default: a wrong number would make a lease that nobody can end.
     attempts integer not null,
     refunded integer not null,
-    -- True if due_at is not the job's scheduled_at; null otherwise, which takes no space.
-    moved boolean,
-    -- All jobs of this row in the order of their ids; job_id is the first. Null if there is one. Whoever
-    -- takes some of them puts the others back as single rows.
+    bundle boolean not null,
+    -- All jobs of a bundle in the order of their ids; job_id is the first. Null if there is one. A claim that
+    -- takes some of them puts the others back one by one.
     job_ids uuid[],
-    constraint job_ready_pk primary key (lane, due_at, job_id)
+    constraint job_ready_pk primary key (lane, due_at, job_id),
+    constraint job_ready_bundle_is_new_check check ( case when bundle then (attempts = 0) else (job_ids is
+        null) end)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000);
+-- job_ready_bundle_idx: _job_set_apart and fn_job_list find the bundle of a job by its id.
+create index job_ready_bundle_idx on towpath.job_ready (job_id) where bundle;
 
 -- One row per ended attempt. Append-only. An end without a lease (a waiting job was cancelled or moved) is
 -- recorded under the next number with no picked_at, and refunded grows with it, so that attempt - refunded is
@@ -332,18 +338,21 @@ create table towpath.job_run (
     -- Who ended the attempt, if not its lease owner: the reaper, an operator.
     ended_by text,
     error text,
+    -- What the handler returned.
+    result jsonb,
     -- All jobs of this row in the order of their ids; job_id is the last. Null if there is one. Jobs whose
     -- lease entry was acked whole share a row, which is the last of each
     -- (docs/decisions/0011-shared-runs.md).
     job_ids uuid[],
-    constraint job_run_pk primary key (job_id, attempt)
+    constraint job_run_pk primary key (job_id, attempt),
+    constraint job_run_result_small_check check (towpath._result_fits(result))
 ) partition by range (job_id);
 -- job_run_shared_idx: _job_runs and fn_job_list look from a job's id upward for the row that has it.
 create index job_run_shared_idx on towpath.job_run (job_id, (job_ids[1])) where (job_ids is not null);
 create trigger job_run_append_only before update on towpath.job_run for each statement execute function
     towpath._append_only();
 
--- Lease entries. A claim writes one per lane, attempt number and refunds instead of a row per job
+-- Lease entries. A claim writes one for up to 240 jobs of a lane with the same attempt number
 -- (docs/decisions/0009-lease-ledger.md and 0010-whole-entries.md). The reaper reads them by lease_until, so
 -- that job_live needs no index on the lease.
 create table towpath.lease_entry (
@@ -359,6 +368,7 @@ create table towpath.lease_entry (
     refunded integer,
     -- How long its jobs had waited when they were claimed, all together.
     wait_ms double precision,
+    bundle boolean not null default false,
     constraint lease_entry_pkey primary key (entry_id),
     constraint lease_entry_claim_whole_check check ((((attempt is null) = (lease_owner is null)) and ((attempt
         is null) = (picked_at is null))))
@@ -376,10 +386,35 @@ create type towpath._job_group as (
     holder integer,
     attempts integer,
     refunded integer,
-    moved boolean,
+    bundle boolean,
     job_ids uuid[],
     -- The sum of their due times in seconds.
     due_sum double precision
+);
+
+-- A claimed job, as the worker gets it. A refusal is a row with nothing but the refusal.
+create type towpath._claimed_job as (
+    job_id uuid,
+    attempt integer,
+    max_attempts integer,
+    job_kind text,
+    executor text,
+    event_domain text,
+    source_ref text,
+    target_ref text,
+    payload_ref text,
+    payload_json jsonb,
+    priority integer,
+    scheduled_at timestamptz,
+    idempotency_key text,
+    actor text,
+    run_id uuid,
+    created_at timestamptz,
+    lease_owner text,
+    lease_until timestamptz,
+    entry_id bigint,
+    refusal jsonb,
+    traceparent text
 );
 
 -- A finished job below cleaned_below shows as cleaned; partitions below dropped_below are gone.
@@ -388,6 +423,8 @@ create table towpath.job_retention (
     cleaned_below uuid not null default '00000000-0000-0000-0000-000000000000'::uuid,
     dropped_below uuid not null default '00000000-0000-0000-0000-000000000000'::uuid,
     changed_at timestamptz not null default towpath.fn_now(),
+    -- Jobs that were enqueued into partitions that are gone, as PostgreSQL's statistics counted them.
+    dropped_jobs bigint not null default 0,
     constraint job_retention_pkey primary key (only_row),
     constraint job_retention_one_row_check check (only_row)
 );
@@ -570,7 +607,7 @@ create index job_edge_child_idx on towpath.job_edge (child_id);
 
 -- The keys of projects that store their payloads encrypted, wrapped by a master key that is in no database.
 -- The newest key of a project encrypts; older ones still decrypt. An erased key stays as a row without its
--- key: what it encrypted is gone, and the project still stores nothing in the clear.
+-- key: what it encrypted is gone, and the project still stores nothing unencrypted.
 create table towpath.payload_key (
     key_id bigint not null generated always as identity,
     project text not null,
@@ -587,7 +624,7 @@ create table towpath.payload_key (
 create index payload_key_project_idx on towpath.payload_key (project, key_id);
 
 -- Data that jobs name instead of carrying it, partitioned by day of its uuid v7 id: retention drops whole
--- days. Without key_id it is in the clear.
+-- days. Without key_id it is unencrypted.
 create table towpath.payload (
     payload_id uuid not null,
     project text not null,
@@ -648,6 +685,20 @@ create table towpath.queue_heartbeat (
     constraint queue_heartbeat_ticks_not_negative_check check ((ticks_total >= 0))
 ) with (fillfactor = 40);
 
+-- Which kinds a worker process handles, as it said when it registered or in its last heartbeat, and how many
+-- jobs it runs at once, if it said. A process that ends takes its row along; rows of processes that were
+-- killed go after an hour, when another heartbeat comes.
+create table towpath.queue_worker (
+    lease_owner towpath.long_label not null,
+    executor_name towpath.label not null,
+    kinds text[] not null,
+    concurrency integer,
+    seen_at timestamptz not null,
+    constraint queue_worker_pkey primary key (lease_owner),
+    constraint queue_worker_kinds_named_check check ((((cardinality(kinds) >= 1) and (cardinality(kinds) <=
+        1000)) and (array_position(kinds, null::text) is null)))
+) with (fillfactor = 40);
+
 -- Who exists. login_role, if set, is the only login (or group) that may claim as this executor.
 create table towpath.consumer_registry (
     executor_id towpath.label not null,
@@ -698,8 +749,8 @@ create table towpath.job_kind_executor (
 -- towpath._job_kind_executor_keep() returns trigger
 
 -- Leases held under a subscription with max_parallel. A claim locks the subscription's row and inserts the
--- new number; the newest row counts, as in job_floor. Whoever gives a lease up only appends a release, which
--- the next claim folds in.
+-- new number; the newest row counts, as in job_floor. The end of a lease only appends a release, which the
+-- next claim folds in.
 create table towpath.job_parallel (
     subscription_no integer not null,
     change_no bigint not null generated always as identity,
@@ -728,13 +779,16 @@ create table towpath.producer_grant (
     constraint producer_grant_uq unique nulls not distinct (producer, job_kind, executor)
 );
 
--- Tokens with which an executor works over HTTP instead of through a database login.
+-- Tokens for HTTP, for whom has no database login: executors that work, and producers that enqueue and emit.
 create table towpath.executor_token (
     token_id uuid not null default gen_random_uuid(),
     token_hash bytea not null,
-    executor_id towpath.label not null,
+    executor_id towpath.label,
     kinds text[],
     may_enqueue boolean not null default false,
+    may_register boolean not null default false,
+    produce text[],
+    emit text[],
     notes text,
     created_at timestamptz not null default towpath.fn_now(),
     created_by towpath.label not null,
@@ -745,11 +799,18 @@ create table towpath.executor_token (
     last_used_at timestamptz,
     constraint executor_token_pkey primary key (token_id),
     constraint executor_token_hash_uq unique (token_hash),
+    constraint executor_token_emit_named_check check (((emit is null) or (((cardinality(emit) >= 1) and
+        (cardinality(emit) <= 1000)) and (array_position(emit, null::text) is null)))),
     constraint executor_token_expires_later_check check (((expires_at)::timestamptz > created_at)),
     constraint executor_token_hash_is_sha256_check check ((octet_length(token_hash) = 32)),
     constraint executor_token_kinds_named_check check (((kinds is null) or (((cardinality(kinds) >= 1) and
         (cardinality(kinds) <= 1000)) and (array_position(kinds, null::text) is null)))),
-    constraint executor_token_revoked_who_and_when_check check (((revoked_at is null) = (revoked_by is null)))
+    constraint executor_token_produce_named_check check (((produce is null) or (((cardinality(produce) >= 1)
+        and (cardinality(produce) <= 1000)) and (array_position(produce, null::text) is null)))),
+    constraint executor_token_revoked_who_and_when_check check (((revoked_at is null) = (revoked_by is
+        null))),
+    constraint executor_token_without_executor_produces_check check (((executor_id is not null) or
+        ((num_nonnulls(produce, emit) > 0) and (kinds is null) and (not may_enqueue) and (not may_register))))
 );
 -- executor_token_executor_idx: fn_executor_token_list shows one executor's tokens.
 create index executor_token_executor_idx on towpath.executor_token (executor_id, created_at);
@@ -813,7 +874,7 @@ create table towpath.event_sequencer (
 );
 
 -- What the sequencer remembers; the newest row counts. Everything visible in snapshot has a position. While
--- target is set, a big step from snapshot to target is under way, has come as far as target_id and ends at
+-- target is set, a big step from snapshot to target is in progress, has come as far as target_id and ends at
 -- target_last_id. Events up to checked_id may have had a position before the snapshot was taken (a restore),
 -- so they are looked up before they are numbered.
 create table towpath.event_tick (
@@ -824,7 +885,7 @@ create table towpath.event_tick (
     target_id bigint not null default 0,
     target_last_id bigint not null default 0,
     checked_id bigint not null default 0,
-    -- The cluster and database whose transaction numbers the snapshot speaks of.
+    -- The cluster and database whose transaction numbers the snapshot has.
     cluster text not null,
     ticked_at timestamptz not null default towpath.fn_now(),
     constraint event_tick_pkey primary key (tick_no)
@@ -1056,8 +1117,8 @@ create type towpath._route_work as (
     event jsonb
 );
 
--- What webhooks are signed with. Only fn_delivery_claim and fn_route_test read it; whoever sets a secret sees
--- it once. The previous one keeps signing until the overlap ends.
+-- What webhooks are signed with. Only fn_delivery_claim and fn_route_test read it; the login that sets a
+-- secret sees it once. The previous one keeps signing until the overlap ends.
 create table towpath.route_secret (
     route_no integer not null,
     secret text not null,
@@ -1261,7 +1322,7 @@ create table towpath.process_kind (
 );
 
 -- A process. It is looked at when next_check_at has come, and ended at the latest by its deadline. One per
--- kind and ref, for ever: starting it again finds it.
+-- kind and ref, forever: starting it again finds it.
 create table towpath.process (
     process_id uuid not null,
     process_kind towpath.label not null,
@@ -1298,8 +1359,8 @@ create index process_due_outside_idx on towpath.process (process_kind, next_chec
 -- process_unfinished_idx: fn_process_list and the views by state.
 create index process_unfinished_idx on towpath.process (state, process_id) where (finished_at is null);
 
--- An attempt. Its number is the fence: it is begun once, so at most one worker ever holds it, and whoever
--- comes back after the lease finds the outcome lost.
+-- An attempt. Its number is the fence: it is begun once, so at most one worker ever holds it, and a worker
+-- that comes back after the lease finds the outcome lost.
 create table towpath.process_attempt (
     process_id uuid not null,
     attempt_no towpath.positive_number not null,
@@ -1352,7 +1413,7 @@ create unique index process_fact_attempt_uq on towpath.process_fact (process_id,
 -- process_fact_outcome_uq: and an attempt fails, is lost or uncertain only once altogether.
 create unique index process_fact_outcome_uq on towpath.process_fact (process_id, attempt_no) where (fact = any
     (array['failed', 'uncertain', 'lost']));
--- process_fact_terminal_uq: exactly one end per process, whoever races (P06).
+-- process_fact_terminal_uq: exactly one end per process, whatever races (P06).
 create unique index process_fact_terminal_uq on towpath.process_fact (process_id) where (fact = any
     (array['succeeded', 'gave_up', 'cancelled', 'invalid']));
 create trigger process_fact_append_only before delete or update or truncate on towpath.process_fact for each
@@ -1749,6 +1810,7 @@ create table towpath.stream_delivery (
 -- towpath._moment_refusal(p_moment timestamptz, p_field text) returns jsonb
 -- towpath._uuid_read(p_text text) returns uuid
 -- towpath._number_read(p_text text) returns bigint
+-- towpath._names_refusal(p_names text[], p_field text) returns jsonb
 -- towpath._own_actor(p_part text, p_name text) returns text
 
 -- sql/functions/error_text.sql
@@ -1823,6 +1885,8 @@ create table towpath.stream_delivery (
 -- towpath.fn_job_subscription_list(p_executor_id text default null::text) returns jsonb
 -- towpath.fn_consumer_put(p_executor_id text, p_executor text, p_login_role text default null::text, p_notes
 --     text default null::text, p_actor text default null::text) returns jsonb
+-- towpath.fn_executor_register(p_executor_id text, p_kinds text[], p_executor text default 'PG_worker',
+--     p_actor text default null::text) returns jsonb
 -- towpath.fn_consumer_delete(p_executor_id text) returns jsonb
 -- towpath.fn_consumer_list() returns jsonb
 -- towpath.fn_producer_grant_put(p_producer text, p_job_kind text default null::text, p_executor text default
@@ -1874,23 +1938,23 @@ create table towpath.stream_delivery (
 -- towpath._run_reach(p_job_id uuid) returns uuid
 -- towpath._run_shared(p_job_ids uuid[]) returns boolean
 -- towpath._job_runs(p_job_id uuid) returns table(attempt integer, refunded integer, picked_at timestamptz,
---     finished_at timestamptz, outcome text, lease_owner text, ended_by text, error text)
+--     finished_at timestamptz, outcome text, lease_owner text, ended_by text, error text, result jsonb)
 
 -- sql/functions/job_ready.sql
 -- towpath._job_ready_split(p_tids tid[], p_taken uuid[]) returns void
--- towpath._job_ready_free(p_job_id uuid, p_lane integer, p_due_at timestamptz) returns boolean
+-- towpath._job_ready_set_apart(p_job_id uuid) returns boolean
 
 -- sql/functions/job_parallel.sql
 -- towpath._job_parallel_enter(p_holders integer[], p_caps integer[], out nos integer[], out rooms integer[],
 --     out held integer[], out folded_to bigint[], out change_no bigint[], out changed boolean[]) returns
 --     record
 -- towpath._job_parallel_leave(p_nos integer[], p_held integer[], p_folded_to bigint[], p_change_no bigint[],
---     p_changed boolean[]) returns void
+--     p_changed boolean[], p_claimed towpath._job_group[]) returns void
 
 -- sql/functions/job_claim.sql
 -- towpath._job_lane_set(p_executor text, p_kinds text[]) returns table(substrate text, worker text,
---     login_role text, lease_seconds text, lanes integer[], floors timestamptz[], priorities integer[],
---     holders integer[], caps integer[])
+--     login_role text, lanes integer[], floors timestamptz[], priorities integer[], holders integer[], caps
+--     integer[])
 -- towpath._job_claim_refusal(p_executor text, p_substrate text, p_worker text, p_login_role text, p_lanes
 --     integer[]) returns jsonb
 -- towpath._job_claim_invalid(p_executor text, p_owner text, p_limit integer, p_lease_seconds integer,
@@ -1899,28 +1963,27 @@ create table towpath.stream_delivery (
 --     holders integer[], inout caps integer[]) returns record
 -- towpath._job_pick(p_lanes integer[], p_floors timestamptz[], p_priorities integer[], p_holders integer[],
 --     p_nos integer[], p_rooms integer[], p_limit integer, p_now timestamptz) returns towpath._job_group[]
+-- towpath._job_pick_priority(p_lanes integer[], p_floors timestamptz[], p_holders integer[], p_nos integer[],
+--     p_rooms integer[], p_need integer, p_now timestamptz) returns towpath._job_group[]
 -- towpath._job_lease(p_group towpath._job_group, p_from integer, p_owner text, p_now timestamptz, p_until
 --     timestamptz) returns towpath.lease_entry
 -- towpath._job_answer(p_ids uuid[], p_low uuid, p_high uuid, p_dense boolean, p_attempt integer, p_refunded
---     integer, p_moved boolean, p_owner text, p_until timestamptz, p_entry bigint) returns table(job_id uuid,
---     attempt integer, max_attempts integer, job_kind text, executor text, event_domain text, source_ref
---     text, target_ref text, payload_ref text, payload_json jsonb, priority integer, scheduled_at
---     timestamptz, idempotency_key text, actor text, run_id uuid, created_at timestamptz, lease_owner text,
---     lease_until timestamptz, entry_id bigint, refusal jsonb, traceparent text)
+--     integer, p_bundle boolean, p_owner text, p_until timestamptz, p_entry bigint) returns setof
+--     towpath._claimed_job
 -- towpath.fn_job_claim_rows(p_executor text, p_kinds text[] default null::text[], p_limit integer default 1,
---     p_lease_owner text default null::text, p_lease_seconds integer default null::integer) returns
---     table(job_id uuid, attempt integer, max_attempts integer, job_kind text, executor text, event_domain
---     text, source_ref text, target_ref text, payload_ref text, payload_json jsonb, priority integer,
---     scheduled_at timestamptz, idempotency_key text, actor text, run_id uuid, created_at timestamptz,
---     lease_owner text, lease_until timestamptz, entry_id bigint, refusal jsonb, traceparent text)
+--     p_lease_owner text default null::text, p_lease_seconds integer default null::integer) returns setof
+--     towpath._claimed_job
 -- towpath._job_lease_seconds() returns double precision
 -- towpath.fn_job_claim(p_executor text, p_kinds text[] default null::text[], p_limit integer default 1,
 --     p_lease_owner text default null::text, p_lease_seconds integer default null::integer) returns jsonb
 
 -- sql/functions/lease_entry.sql
 -- towpath._lease_entries(p_job_ids uuid[], p_lease_owner text) returns bigint[]
--- towpath._job_settle(p_entries bigint[], p_job_ids uuid[]) returns void
+-- towpath._job_settle(p_entries bigint[]) returns void
+-- towpath._job_settle_jobs(p_entry towpath.lease_entry, p_job_ids uuid[]) returns void
 -- towpath._job_settle_ids(p_job_ids uuid[], p_lease_owner text) returns void
+-- towpath._job_set_apart(p_job_id uuid) returns boolean
+-- towpath._job_unfinished(p_job_id uuid) returns boolean
 
 -- sql/functions/job_lease.sql
 -- towpath._job_lost(p_job_id uuid) returns jsonb
@@ -1942,13 +2005,13 @@ create table towpath.stream_delivery (
 -- sql/functions/job_finish.sql
 -- towpath._job_leases_end(p_job_ids uuid[], p_outcome text, p_now timestamptz) returns void
 -- towpath.fn_job_ack_many(p_job_ids uuid[], p_lease_owner text, p_attempts integer[], p_entries bigint[]
---     default null::bigint[]) returns jsonb
+--     default null::bigint[], p_results jsonb[] default null::jsonb[]) returns jsonb
 -- towpath._job_ack_whole(p_job_ids uuid[], p_lease_owner text, p_attempts integer[], p_entries bigint[],
---     p_now timestamptz) returns uuid[]
--- towpath._job_live_delete(p_job_ids uuid[], p_attempts integer, p_refunded integer) returns integer
--- towpath._job_ack_settled(p_job_ids uuid[], p_lease_owner text, p_attempts integer[], p_now timestamptz, out
---     acked uuid[], out parents uuid[]) returns record
--- towpath.fn_job_ack(p_job_id uuid, p_lease_owner text, p_attempt integer) returns jsonb
+--     p_now timestamptz, out acked uuid[], out parents uuid[]) returns record
+-- towpath._job_ack_settled(p_job_ids uuid[], p_lease_owner text, p_attempts integer[], p_results jsonb[],
+--     p_now timestamptz, out acked uuid[], out parents uuid[]) returns record
+-- towpath.fn_job_ack(p_job_id uuid, p_lease_owner text, p_attempt integer, p_result jsonb default
+--     null::jsonb) returns jsonb
 -- towpath._job_close(p_job_ids uuid[], p_outcome text, p_errors text[], p_ended_by text, p_now timestamptz)
 --     returns void
 -- towpath._job_fail_rows(p_job_ids uuid[], p_errors text[], p_permanent boolean[], p_delays double
@@ -2004,7 +2067,10 @@ create table towpath.stream_delivery (
 -- sql/functions/queue.sql
 -- towpath.fn_queue_heartbeat_tick(p_executor_name text, p_executor_kind text, p_status text default 'ok',
 --     p_current_job_id uuid default null::uuid, p_lease_owner text default null::text, p_metadata jsonb
---     default '{}'::jsonb) returns jsonb
+--     default '{}'::jsonb, p_kinds text[] default null::text[]) returns jsonb
+-- towpath._queue_worker_see(p_lease_owner text, p_executor_name text, p_kinds text[], p_concurrency integer,
+--     p_now timestamptz) returns void
+-- towpath.fn_queue_worker_list(p_job_kind text default null::text) returns jsonb
 -- towpath.fn_queue_heartbeat_forget(p_executor_name text) returns jsonb
 -- towpath.fn_queue_heartbeat_end(p_executor_name text, p_lease_owner text) returns jsonb
 -- towpath.fn_queue_stale_check(p_threshold_seconds integer default null::integer) returns jsonb
@@ -2034,10 +2100,10 @@ create table towpath.stream_delivery (
 -- towpath.fn_job_reap(p_limit integer default 50) returns jsonb
 -- towpath._job_reap_entries(p_limit integer, p_careful boolean, p_now timestamptz, out entries integer, out
 --     retried integer, out dead integer) returns record
--- towpath._job_reap_jobs(p_entry_id bigint, p_job_ids uuid[], p_now timestamptz, out retried integer, out
---     dead integer, out faulty uuid[]) returns record
--- towpath._job_reap_carefully(p_entry_id bigint, p_job_ids uuid[], p_now timestamptz, out retried integer,
---     out dead integer, out faulty uuid[]) returns record
+-- towpath._job_reap_jobs(p_entry towpath.lease_entry, p_job_ids uuid[], p_now timestamptz, out retried
+--     integer, out dead integer, out faulty uuid[]) returns record
+-- towpath._job_reap_carefully(p_entry towpath.lease_entry, p_job_ids uuid[], p_now timestamptz, out retried
+--     integer, out dead integer, out faulty uuid[]) returns record
 -- towpath.fn_job_floor_tick() returns jsonb
 -- towpath._job_clock_back(p_now timestamptz, p_until timestamptz, p_first boolean) returns void
 -- towpath._job_floors_move(p_sweep boolean, p_careful boolean, p_now timestamptz, out lanes integer, out
@@ -2059,6 +2125,8 @@ create table towpath.stream_delivery (
 -- sql/functions/job_read.sql
 -- towpath.fn_job_show(p_job_id uuid) returns jsonb
 -- towpath.fn_job_history(p_job_id uuid) returns jsonb
+-- towpath._job_unfinished_page(p_cursor uuid, p_limit integer, out job_ids uuid[], out oldest uuid, out jobs
+--     integer) returns record
 -- towpath.fn_job_list(p_filter jsonb default '{}'::jsonb, p_limit integer default 50, p_cursor uuid default
 --     null::uuid) returns jsonb
 
@@ -2068,9 +2136,11 @@ create table towpath.stream_delivery (
 
 -- sql/functions/executor_token.sql
 -- towpath._executor_token_refusal(p_token towpath.executor_token) returns jsonb
+-- towpath._executor_token_actor(p_token towpath.executor_token) returns text
 -- towpath.fn_executor_token_create(p_executor_id text, p_kinds text[] default null::text[], p_may_enqueue
 --     boolean default false, p_expires_at timestamptz default null::timestamptz, p_notes text default
---     null::text, p_actor text default null::text) returns jsonb
+--     null::text, p_actor text default null::text, p_may_register boolean default false, p_produce text[]
+--     default null::text[], p_emit text[] default null::text[]) returns jsonb
 -- towpath.fn_executor_token_list(p_executor_id text default null::text) returns jsonb
 -- towpath.fn_executor_token_revoke(p_token_id uuid, p_actor text default null::text) returns jsonb
 -- towpath.fn_executor_token_check(p_token_hash bytea) returns jsonb
@@ -2078,6 +2148,8 @@ create table towpath.stream_delivery (
 --     returns boolean
 -- towpath._executor_token_job_refusal(p_token towpath.executor_token, p_job jsonb) returns jsonb
 -- towpath.fn_executor_token_enqueue(p_token_hash bytea, p_jobs jsonb) returns jsonb
+-- towpath.fn_executor_token_register(p_token_hash bytea, p_kinds text[], p_lease_owner text default
+--     null::text, p_concurrency integer default null::integer) returns jsonb
 
 -- sql/functions/event_emit.sql
 -- towpath._event_producer_may(p_event_domain text, p_event_type text) returns boolean
@@ -2095,6 +2167,22 @@ create table towpath.stream_delivery (
 --     p_payload jsonb) returns uuid
 -- towpath.fn_event_emit_many(p_events jsonb) returns jsonb
 -- towpath._event_emit_object(p_event jsonb) returns jsonb
+
+-- sql/functions/executor_token_job.sql
+-- towpath._executor_token_may_read(p_token towpath.executor_token, p_job_kind text, p_executor text) returns
+--     boolean
+-- towpath._job_state(p_job_id uuid) returns jsonb
+-- towpath.fn_job_state(p_job_id uuid) returns jsonb
+-- towpath.fn_job_ended(p_job_ids uuid[]) returns jsonb
+-- towpath.fn_job_held(p_job_id uuid, p_lease_owner text, p_attempt integer) returns jsonb
+-- towpath._executor_token_job(p_token_hash bytea, p_job_id uuid, p_cancel boolean) returns jsonb
+-- towpath.fn_executor_token_job_state(p_token_hash bytea, p_job_id uuid, p_cancel boolean default false)
+--     returns jsonb
+-- towpath.fn_executor_token_job_cancel(p_token_hash bytea, p_job_id uuid, p_reason text default null::text)
+--     returns jsonb
+-- towpath._executor_token_may_emit(p_token towpath.executor_token, p_event_domain text, p_event_type text)
+--     returns boolean
+-- towpath.fn_executor_token_emit(p_token_hash bytea, p_events jsonb) returns jsonb
 
 -- sql/functions/event_subscription.sql
 -- towpath._recipient_refusal(p_recipient_ref text) returns jsonb
@@ -2406,6 +2494,7 @@ create table towpath.stream_delivery (
 --     default null::text, target_ref text default null::text, payload_ref text default null::text, actor text
 --     default null::text, run_id uuid default null::uuid) returns uuid
 -- towpath.enqueue_many(jobs jsonb) returns uuid[]
+-- towpath.ack(job_id uuid, lease_owner text, attempt integer, result jsonb default null::jsonb) returns void
 -- towpath.emit(domain text, type text, payload jsonb default '{}'::jsonb, stream text default null::text,
 --     subject_table text default null::text, subject_ref text default null::text, ordering_key text default
 --     null::text, actor text default null::text, event_id uuid default null::uuid) returns uuid
@@ -2440,6 +2529,7 @@ create table towpath.stream_delivery (
 
 -- sql/functions/metrics.sql
 -- towpath._metrics_kinds(p_named text[], p_max integer) returns text[]
+-- towpath._metrics_sample(p_table regclass) returns real
 -- towpath._metrics_jobs(p_kinds text[], p_now timestamptz) returns jsonb
 -- towpath._metrics_events(p_now timestamptz) returns jsonb
 -- towpath.fn_metrics_read(p_named text[] default '{}'[], p_kinds_max integer default 100) returns jsonb
@@ -2447,26 +2537,53 @@ create table towpath.stream_delivery (
 
 -- sql/views/job_now.sql
 
--- _job_now: job_live with the lease entries read into it, so that a claimed job shows as leased before
--- anything has settled it. For whoever reads states; whoever changes them settles first.
-create view towpath._job_now (
+-- _job_groups: all unfinished jobs as they are now: a row for each job that is set apart, and one for each
+-- bundle. A claimed job shows as leased before anything has settled it. For code that counts; _job_now has a
+-- row for each job.
+create view towpath._job_groups (
     job_id uuid,
+    job_ids uuid[],
+    jobs integer,
+    bundle boolean,
     lane integer,
-    due_at towpath.moment,
-    max_attempts towpath.attempt_limit,
-    blocked towpath.natural_number,
-    refunded towpath.natural_number,
+    due_at timestamptz,
+    blocked integer,
+    refunded integer,
     state smallint,
     attempts integer,
     lease_owner text,
     lease_until timestamptz,
     picked_at timestamptz,
     subscription_no integer,
-    progress_percent towpath.percent,
+    progress_percent smallint,
     progress_note text,
     progress_at timestamptz,
     touched_at timestamptz
 );
+
+-- _job_now: the same with a row for each job. For reading all of them; one job is found faster by
+-- _job_now_of.
+create view towpath._job_now (
+    job_id uuid,
+    lane integer,
+    due_at timestamptz,
+    blocked integer,
+    refunded integer,
+    state smallint,
+    attempts integer,
+    lease_owner text,
+    lease_until timestamptz,
+    picked_at timestamptz,
+    subscription_no integer,
+    progress_percent smallint,
+    progress_note text,
+    progress_at timestamptz,
+    touched_at timestamptz
+);
+-- towpath._job_now_of(p_job_id uuid) returns table(job_id uuid, lane integer, due_at timestamptz, blocked
+--     integer, refunded integer, state smallint, attempts integer, lease_owner text, lease_until timestamptz,
+--     picked_at timestamptz, subscription_no integer, progress_percent smallint, progress_note text,
+--     progress_at timestamptz, touched_at timestamptz)
 
 -- sql/views/job_run_each.sql
 
@@ -2481,7 +2598,8 @@ create view towpath._job_run_each (
     outcome towpath.run_outcome,
     lease_owner text,
     ended_by text,
-    error text
+    error text,
+    result jsonb
 );
 
 -- sql/views/job_queue.sql
@@ -2516,7 +2634,8 @@ create view towpath.job_queue (
     progress_message text,
     progress_at timestamptz,
     traceparent text,
-    login text
+    login text,
+    result jsonb
 );
 
 -- sql/views/job_queue_backlog.sql
@@ -2602,9 +2721,9 @@ create view towpath.v_subscription_broadcast_used (
 
 -- sql/views/delivery_now.sql
 
--- _delivery_now: everything that waits or is under way outside of any transaction: webhooks, and appends to
+-- _delivery_now: everything that waits or is in flight outside of any transaction: webhooks, and appends to
 -- streams, whose lease and wait are those of their stream. behind is the earlier delivery of its ordering key
--- that it waits for. For whoever counts or shows deliveries.
+-- that it waits for. For what counts or shows deliveries.
 create view towpath._delivery_now (
     delivery_id uuid,
     route_no integer,

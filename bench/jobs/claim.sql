@@ -87,11 +87,9 @@ begin
       from made m;
     insert into towpath.job_run (job_id, attempt, picked_at, finished_at, outcome, lease_owner)
     select m.job_id, 1, _now, _now, 'succeeded', 'bench' from made m where m.n > p_ready + p_future;
-    insert into towpath.job_live (job_id, due_at, lane, max_attempts)
-    select m.job_id, case when m.n <= p_ready then _now else _now + interval '1 day' end, _lane, 5
+    insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded, bundle)
+    select _lane, case when m.n <= p_ready then _now else _now + interval '1 day' end, m.job_id, 0, 0, true
       from made m where m.n <= p_ready + p_future;
-    insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded)
-    select v.lane, v.due_at, v.job_id, 0, 0 from towpath.job_live v;
     drop table made;
     commit;
 end;

@@ -35,8 +35,8 @@ select m.job_id, case when m.share between 12 and 15 then now() + interval '7 da
        case when m.share = 19 then 'bench' end, case when m.share = 19 then now() + interval '1 day' end,
        case when m.share = 19 then m.at end
   from made m join towpath.job_lane l on l.job_kind = m.job_kind where m.share < 20;
-insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded)
-select v.lane, v.due_at, v.job_id, v.attempts, 0 from towpath.job_live v where v.state in (0, 3);
+insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded, bundle)
+select v.lane, v.due_at, v.job_id, v.attempts, 0, false from towpath.job_live v where v.state in (0, 3);
 
 -- Ended attempts: of a retry the first, of the rest the last, and one in twenty had failed before.
 insert into towpath.job_run (job_id, attempt, picked_at, finished_at, outcome, lease_owner, error)

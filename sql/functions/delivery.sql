@@ -1,4 +1,4 @@
--- Deliveries: webhooks on their way out. Claimed under a lease, sent outside any transaction by a
+-- Deliveries: webhooks to be sent. Claimed under a lease, sent outside any transaction by a
 -- sender, ended here. Owner and attempt together are the fence, as with jobs.
 --
 -- A target is scheme, host and port. Its row is locked while anything about it is decided, so

@@ -49,6 +49,7 @@ as $$
                        towpath._shell_word(p_answer ->> 'producer'), towpath._shell_word(p_answer ->> 'event_domain'),
                        towpath._shell_word(p_answer ->> 'event_type'))
             end
+        when 'lease_lost' then 'Stop working on it: another worker has the job now, or it has ended.'
         when 'not_found' then case when p_answer ? 'process_kind' then
             'Install the SQL of this process first; create it with: towpath process new NAME.' end
         when 'invalid' then case
@@ -79,7 +80,9 @@ begin
             when 'gate_closed' then format('the gate %s is closed', p_answer ->> 'gate')
             else concat_ws(': ', _field, coalesce(p_answer ->> 'detail', p_answer ->> 'error')) end),
         detail = coalesce(_facts, p_answer ->> 'error'),
-        hint = coalesce(towpath._refusal_hint(p_answer, _field), 'Fix the arguments and call again; nothing was written.');
+        hint = coalesce(towpath._refusal_hint(p_answer, _field), 'Fix the arguments and call again; nothing was written.'),
+        -- The word, for drivers that do not show the SQLSTATE.
+        constraint = coalesce(p_answer ->> 'error', '');
 end;
 $$;
 
@@ -138,6 +141,22 @@ begin
     perform towpath._raise_refused_row(_answer, _answer -> 'jobs', 'enqueue_many', 'jobs');
     return array(select (j.job ->> 'job_id')::uuid
                    from jsonb_array_elements(_answer -> 'jobs') with ordinality as j(job, no) order by j.no);
+end;
+$$;
+
+-- ack: ends an attempt well, in the transaction of what the attempt did: both are there or neither is. A worker that
+-- lost its lease loses its transaction too. Raises TP001, TP002, TP008.
+create or replace function towpath.ack(job_id uuid, lease_owner text, attempt integer, result jsonb default null)
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _answer jsonb := towpath.fn_job_ack(job_id, lease_owner, attempt, result);
+begin
+    if _answer -> 'ok' = 'false' then
+        perform towpath._raise_refusal(_answer, format('ack %s', job_id));
+    end if;
 end;
 $$;
 
@@ -268,6 +287,7 @@ $$;
 grant execute on function towpath.enqueue(text, jsonb, integer, timestamptz, text, text, integer, text, text, text, text,
     text, uuid) to towpath_producer, workflow_admin;
 grant execute on function towpath.enqueue_many(jsonb) to towpath_producer, workflow_admin;
+grant execute on function towpath.ack(uuid, text, integer, jsonb) to worker_service_user;
 grant execute on function towpath.emit(text, text, jsonb, text, text, text, text, text, uuid)
     to towpath_producer, workflow_admin;
 grant execute on function towpath.emit_many(jsonb) to towpath_producer, workflow_admin;

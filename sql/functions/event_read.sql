@@ -227,7 +227,7 @@ begin
     if _consumers = '{}' or (p_consumer is not null and p_consumer <> all (_consumers)) then
         return jsonb_build_object('ok', false, 'error', 'not_authorised', 'consumer', p_consumer,
             'detail', format('tokens of %s are not allowed to read events as %s; an administrator can register it',
-                             _token.executor_id, coalesce(p_consumer, 'anybody')));
+                             coalesce(_token.executor_id, 'a producer'), coalesce(p_consumer, 'anybody')));
     elsif p_consumer is null and cardinality(_consumers) > 1 then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'as',
             'detail', format('name the recipient to read as: %s', array_to_string(_consumers, ', ')));

@@ -53,7 +53,7 @@ begin
 end;
 $$;
 
--- fn_event_subscription_mute: mutes a subscription or lets it speak again.
+-- fn_event_subscription_mute: mutes a subscription, or unmutes it.
 --
 -- Answers: {ok, subscription_id, mute}; not_found, invalid.
 create or replace function towpath.fn_event_subscription_mute(
@@ -207,7 +207,7 @@ begin
 end;
 $$;
 
--- fn_event_grant_revoke: takes one grant back.
+-- fn_event_grant_revoke: revokes one grant.
 --
 -- Answers: {ok, grant_id}; not_found.
 create or replace function towpath.fn_event_grant_revoke(p_grant_id uuid) returns jsonb

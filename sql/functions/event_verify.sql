@@ -8,7 +8,7 @@ as $$ select jsonb_build_object('check', p_name, 'ok', coalesce(p_ok, false), 't
 -- fn_event_verify: the W-checks. Without p_full, the newest 100,000 positions and ten minutes; with it,
 -- everything that is stored, which takes about ten seconds per million events.
 --
---   W1 gates      which are closed, so that a quiet system can be told from a broken one
+--   W1 gates      which are closed, so that a quiet system can be distinguished from a broken one
 --   W2 cursors    no cursor beyond the last position, one per slice
 --   W3 gaps       positions are dense
 --   W4 duplicates no event has two positions

@@ -26,8 +26,8 @@ begin
          where v.job_id = _child.child_id
         returning * into _live;
         if found and _live.blocked = 0 then
-            insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded, moved)
-            values (_live.lane, _live.due_at, _live.job_id, _live.attempts, _live.refunded, true);
+            insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded, bundle)
+            values (_live.lane, _live.due_at, _live.job_id, _live.attempts, _live.refunded, false);
             _lanes := _lanes || _live.lane;
         end if;
     end loop;
@@ -273,8 +273,8 @@ begin
             'detail', format('an unfinished job has the key %s', _job.idempotency_key));
     end if;
     if p_blocked = 0 then
-        insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded, moved)
-        values (_lane, _due, _job_id, 0, 0, case when _due > _job.scheduled_at then true end);
+        insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded, bundle)
+        values (_lane, _due, _job_id, 0, 0, false);
     end if;
     insert into towpath.job (job_id, job_kind, executor, event_domain, source_ref, target_ref, payload_ref,
         payload_json, priority, scheduled_at, max_attempts, idempotency_key, actor, run_id, created_at, login)

@@ -10,14 +10,13 @@
 -- One row. No SET clause, so that it is inlined: this is on the pick-up path of an idle worker.
 create or replace function towpath._job_lane_set(p_executor text, p_kinds text[])
     returns table (
-        substrate text, worker text, login_role text, lease_seconds text,
+        substrate text, worker text, login_role text,
         lanes integer[], floors timestamptz[], priorities integer[], holders integer[], caps integer[])
     language sql stable
 as $$
     select (select c.value from towpath.config c where c.key = 'queue.job_substrate.enabled' and c.kind = 'gate'),
            (select c.value from towpath.config c where c.key = 'queue.worker.enabled' and c.kind = 'gate'),
            (select coalesce(r.login_role, '') from towpath.consumer_registry r where r.executor_id = p_executor),
-           (select c.value from towpath.config c where c.key = 'queue.lease.duration_sec' and c.kind = 'number'),
            coalesce(array_agg(x.lane), '{}'), array_agg(x.floor_at), array_agg(x.priority), array_agg(x.holder),
            array_agg(x.max_parallel)
       from (select l.lane, l.priority, s.max_parallel::integer as max_parallel,
@@ -108,10 +107,6 @@ $$;
 
 -- _job_pick: takes up to p_limit due jobs out of their ready rows: the highest priority first, within one the oldest
 -- due first, across lanes. Of a counted subscription (p_nos) no more than its room (p_rooms).
---
--- Ready rows are locked as they are read, and rows that others have locked are skipped: no job goes twice. Reading a
--- lane stops as soon as it has given enough jobs, so that little is locked that is not taken. A row that is taken in
--- part is split.
 create or replace function towpath._job_pick(
     p_lanes integer[], p_floors timestamptz[], p_priorities integer[], p_holders integer[],
     p_nos integer[], p_rooms integer[], p_limit integer, p_now timestamptz) returns towpath._job_group[]
@@ -123,7 +118,7 @@ declare
     _from integer := 1;
     _to integer;
     _place integer;
-    _row record;
+    _group towpath._job_group;
     _groups towpath._job_group[] := '{}';
 begin
     while _from <= cardinality(p_lanes) and _need > 0 loop
@@ -131,53 +126,75 @@ begin
         while p_priorities[_to + 1] = p_priorities[_from] loop
             _to := _to + 1;
         end loop;
-        for _row in
-            with ready as (
-                select l.holder, l.room, r.*
-                  from (select l.*, coalesce(_rooms[array_position(p_nos, l.holder)], _need) as room
-                          from unnest(p_lanes[_from : _to], p_floors[_from : _to], p_holders[_from : _to])
-                               as l(lane, floor_at, holder)) l
-                 cross join lateral (
-                       -- A row for each job, so that the limit counts jobs; the first stands for its ready row.
-                       select r.*, generate_series(1, r.jobs) as no
-                         from (select r.ctid as tid, r.*, coalesce(cardinality(r.job_ids), 1) as jobs
-                                 from towpath.job_ready r
-                                where r.lane = l.lane and r.due_at >= l.floor_at and r.due_at <= p_now
-                                order by r.due_at, r.job_id for update skip locked) r
-                        limit greatest(least(_need, l.room), 0)) r
-                 where r.no = 1),
-            fitting as (
-                select r.*, least(r.jobs, r.room + r.jobs - sum(r.jobs) over (
-                                      partition by r.holder order by r.due_at, r.job_id))::integer as fit
-                  from ready r),
-            taken as materialized (
-                select f.*
-                  from (select f.*, least(f.fit, _need + f.fit - sum(f.fit) over (
-                                              order by f.due_at, f.job_id))::integer as take
-                          from fitting f where f.fit > 0) f
-                 where f.take > 0)
-            select row(t.lane, t.holder, t.attempts, t.refunded, t.moved,
-                       array(select unnest(coalesce(x.job_ids[: x.take], array[x.job_id])) from taken x
-                              where x.lane = t.lane and x.attempts = t.attempts and x.refunded = t.refunded
-                                and x.moved is not distinct from t.moved order by 1),
-                       sum(t.take * date_part('epoch', t.due_at)))::towpath._job_group as job_group,
-                   t.holder, sum(t.take) as jobs, array_agg(t.tid) filter (where t.take = t.jobs) as whole,
-                   array_agg(t.tid) filter (where t.take < t.jobs) as cut
-              from taken t
-             group by t.lane, t.holder, t.attempts, t.refunded, t.moved
+        foreach _group in array towpath._job_pick_priority(
+            p_lanes[_from : _to], p_floors[_from : _to], p_holders[_from : _to], p_nos, _rooms, _need, p_now)
         loop
-            delete from towpath.job_ready r where r.ctid = any(_row.whole);
-            if _row.cut is not null then
-                perform towpath._job_ready_split(_row.cut, (_row.job_group).job_ids);
-            end if;
-            _groups := _groups || _row.job_group;
-            _need := _need - _row.jobs;
-            _place := array_position(p_nos, _row.holder);
+            _groups := _groups || _group;
+            _need := _need - cardinality(_group.job_ids);
+            _place := array_position(p_nos, _group.holder);
             if _place is not null then
-                _rooms[_place] := _rooms[_place] - _row.jobs;
+                _rooms[_place] := _rooms[_place] - cardinality(_group.job_ids);
             end if;
         end loop;
         _from := _to + 1;
+    end loop;
+    return _groups;
+end;
+$$;
+
+-- _job_pick_priority: the same for lanes of one priority.
+--
+-- Ready rows are locked as they are read, and rows that others have locked are skipped: no job goes twice. Reading a
+-- lane stops as soon as it has given enough jobs, so that little is locked that is not taken. A row that is taken in
+-- part is split.
+create or replace function towpath._job_pick_priority(
+    p_lanes integer[], p_floors timestamptz[], p_holders integer[], p_nos integer[], p_rooms integer[],
+    p_need integer, p_now timestamptz) returns towpath._job_group[]
+    language plpgsql
+as $$
+declare
+    _row record;
+    _groups towpath._job_group[] := '{}';
+begin
+    for _row in
+        with ready as (
+            select l.holder, l.room, r.*
+              from (select l.*, coalesce(p_rooms[array_position(p_nos, l.holder)], p_need) as room
+                      from unnest(p_lanes, p_floors, p_holders) as l(lane, floor_at, holder)) l
+             cross join lateral (
+                   -- A row for each job, so that the limit counts jobs; the first stands for its ready row.
+                   select r.*, generate_series(1, r.jobs) as no
+                     from (select r.ctid as tid, r.*, coalesce(cardinality(r.job_ids), 1) as jobs
+                             from towpath.job_ready r
+                            where r.lane = l.lane and r.due_at >= l.floor_at and r.due_at <= p_now
+                            order by r.due_at, r.job_id for update skip locked) r
+                    limit greatest(least(p_need, l.room), 0)) r
+             where r.no = 1),
+        fitting as (
+            select r.*, least(r.jobs, r.room + r.jobs - sum(r.jobs) over (
+                                  partition by r.holder order by r.due_at, r.job_id))::integer as fit
+              from ready r),
+        taken as materialized (
+            select f.*
+              from (select f.*, least(f.fit, p_need + f.fit - sum(f.fit) over (
+                                          order by f.due_at, f.job_id))::integer as take
+                      from fitting f where f.fit > 0) f
+             where f.take > 0)
+        select row(t.lane, t.holder, t.attempts, t.refunded, t.bundle,
+                   array(select unnest(coalesce(x.job_ids[: x.take], array[x.job_id])) from taken x
+                          where x.lane = t.lane and x.attempts = t.attempts and x.refunded = t.refunded
+                            and x.bundle = t.bundle order by 1),
+                   sum(t.take * date_part('epoch', t.due_at)))::towpath._job_group as job_group,
+               array_agg(t.tid) filter (where t.take = t.jobs) as whole,
+               array_agg(t.tid) filter (where t.take < t.jobs) as cut
+          from taken t
+         group by t.lane, t.holder, t.attempts, t.refunded, t.bundle
+    loop
+        delete from towpath.job_ready r where r.ctid = any(_row.whole);
+        if _row.cut is not null then
+            perform towpath._job_ready_split(_row.cut, (_row.job_group).job_ids);
+        end if;
+        _groups := _groups || _row.job_group;
     end loop;
     return _groups;
 end;
@@ -195,9 +212,9 @@ declare
     _entry towpath.lease_entry;
 begin
     insert into towpath.lease_entry (lease_until, job_ids, attempt, refunded, lane, wait_ms, lease_owner, picked_at,
-        subscription_no)
+        subscription_no, bundle)
     values (p_until, _ids, p_group.attempts + 1, p_group.refunded, p_group.lane, _wait_ms * cardinality(_ids), p_owner,
-            p_now, p_group.holder)
+            p_now, p_group.holder, p_group.bundle)
     returning * into _entry;
     return _entry;
 end;
@@ -205,24 +222,19 @@ $$;
 
 -- _job_answer: what a claim answers about the jobs of one lease entry, in the order of their ids. Ids that lie close
 -- together (_ids_dense) are read as a range, the others one by one; the bounds let the statement open the partitions
--- of these days only. A job that has moved is due at another time than its wide row says.
+-- of these days only. A job that is set apart may be due at another time than its wide row says.
 --
 -- No SET clause, so that it is inlined.
 create or replace function towpath._job_answer(
-    p_ids uuid[], p_low uuid, p_high uuid, p_dense boolean, p_attempt integer, p_refunded integer, p_moved boolean,
-    p_owner text, p_until timestamptz, p_entry bigint)
-    returns table (
-        job_id uuid, attempt integer, max_attempts integer, job_kind text, executor text, event_domain text,
-        source_ref text, target_ref text, payload_ref text, payload_json jsonb, priority integer,
-        scheduled_at timestamptz, idempotency_key text, actor text, run_id uuid, created_at timestamptz,
-        lease_owner text, lease_until timestamptz, entry_id bigint, refusal jsonb, traceparent text)
+    p_ids uuid[], p_low uuid, p_high uuid, p_dense boolean, p_attempt integer, p_refunded integer, p_bundle boolean,
+    p_owner text, p_until timestamptz, p_entry bigint) returns setof towpath._claimed_job
     language sql stable
 as $$
-    select j.job_id, p_attempt, j.max_attempts + p_refunded, j.job_kind, j.executor, j.event_domain, j.source_ref,
-           j.target_ref, j.payload_ref, j.payload_json, j.priority,
-           case when p_moved then (select v.due_at from towpath.job_live v where v.job_id = j.job_id)
-                else j.scheduled_at end,
-           j.idempotency_key, j.actor, j.run_id, j.created_at, p_owner, p_until, p_entry,
+    select j.job_id, p_attempt, j.max_attempts + p_refunded, j.job_kind::text, j.executor::text, j.event_domain, j.source_ref,
+           j.target_ref, j.payload_ref, j.payload_json::jsonb, j.priority::integer,
+           case when p_bundle then j.scheduled_at::timestamptz
+                else (select v.due_at from towpath.job_live v where v.job_id = j.job_id)::timestamptz end,
+           j.idempotency_key::text, j.actor::text, j.run_id, j.created_at, p_owner, p_until, p_entry,
            null::jsonb, j.traceparent
       from (select j.* from towpath.job j
              where p_dense and j.job_id >= p_low and j.job_id <= p_high and j.job_id in (select unnest(p_ids))
@@ -262,15 +274,11 @@ $$;
 -- hence read committed.
 --
 -- One row per job, in no order: priority, scheduled_at and job_id say which to run first. Its entry_id makes the ack
--- cheaper. Without a key of its own a job's key is its id, and the column null. A refusal is one row with nothing but the column refusal, which holds the answer of fn_job_claim.
+-- cheaper. Without a key of its own a job's key is its id, and the column null. A refusal is one row with nothing but
+-- the column refusal, which holds the answer of fn_job_claim.
 create or replace function towpath.fn_job_claim_rows(
     p_executor text, p_kinds text[] default null, p_limit integer default 1,
-    p_lease_owner text default null, p_lease_seconds integer default null)
-    returns table (
-        job_id uuid, attempt integer, max_attempts integer, job_kind text, executor text, event_domain text,
-        source_ref text, target_ref text, payload_ref text, payload_json jsonb, priority integer,
-        scheduled_at timestamptz, idempotency_key text, actor text, run_id uuid, created_at timestamptz,
-        lease_owner text, lease_until timestamptz, entry_id bigint, refusal jsonb, traceparent text)
+    p_lease_owner text default null, p_lease_seconds integer default null) returns setof towpath._claimed_job
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
@@ -280,20 +288,20 @@ create or replace function towpath.fn_job_claim_rows(
     set enable_mergejoin = off
     set enable_bitmapscan = off
 as $$
-#variable_conflict use_column
 declare
     _now timestamptz;
     _owner text := coalesce(p_lease_owner, p_executor);
     _until timestamptz;
-    _none text;
     _set record;
     _counted boolean;
-    _nos integer[] := '{}';
-    _rooms integer[] := '{}';
     _held record;
-    _place integer;
+    _nos integer[];
+    _rooms integer[];
     _group towpath._job_group;
+    _groups towpath._job_group[];
     _entry towpath.lease_entry;
+    _refused towpath._claimed_job;
+    _none text;
 begin
     -- Shared by all claims; fn_job_subscription_put takes it alone when it starts to count. An assignment rather than
     -- a query, because that skips the executor.
@@ -302,17 +310,16 @@ begin
     _counted := array_remove(_set.caps, null) <> '{}';
     if (_set.substrate = 'true' and _set.worker = 'true' and _set.login_role = '' and _set.lanes <> '{}' and not _counted
         and p_limit >= 1 and towpath._key_fits(_owner) and p_lease_seconds between 1 and 86400) is not true then
-        refusal := coalesce(
+        _refused.refusal := coalesce(
             towpath._job_claim_invalid(p_executor, _owner, p_limit, p_lease_seconds, _counted),
             towpath._job_claim_refusal(p_executor, _set.substrate, _set.worker, _set.login_role, _set.lanes));
-        if refusal is not null then
-            return next;
+        if _refused.refusal is not null then
+            return next _refused;
             return;
         end if;
     end if;
     if cardinality(_set.lanes) > towpath._claim_lanes_max() then
-        select d.*, _set.lease_seconds into _set
-          from towpath._job_lanes_due(_set.lanes, _set.floors, _set.priorities, _set.holders, _set.caps) d;
+        _set := towpath._job_lanes_due(_set.lanes, _set.floors, _set.priorities, _set.holders, _set.caps);
     end if;
     if _counted then
         _held := towpath._job_parallel_enter(_set.holders, _set.caps);
@@ -321,27 +328,22 @@ begin
     end if;
     -- After the counter's lock, so that a long wait for it does not age the lease.
     _now := towpath.fn_now();
-    _until := _now + interval '1 second' * coalesce(p_lease_seconds,
-        case when _set.lease_seconds ~ '^[1-9][0-9]{0,3}$' then _set.lease_seconds::double precision
-             else towpath._job_lease_seconds() end);
-    foreach _group in array towpath._job_pick(_set.lanes, _set.floors, _set.priorities, _set.holders, _nos, _rooms,
-                                              least(p_limit, 5000), _now) loop
-        if _group.holder > 0 then
-            _place := array_position(_nos, _group.holder);
-            _held.held[_place] := _held.held[_place] + cardinality(_group.job_ids);
-            _held.changed[_place] := true;
-        end if;
+    _until := _now + interval '1 second' * coalesce(p_lease_seconds, towpath._job_lease_seconds());
+    _groups := towpath._job_pick(_set.lanes, _set.floors, _set.priorities, _set.holders, _nos, _rooms,
+                                 least(p_limit, 5000), _now);
+    foreach _group in array _groups loop
         for _i in 1..cardinality(_group.job_ids) by towpath._entry_jobs_max() loop
             _entry := towpath._job_lease(_group, _i, _owner, _now, _until);
             return query
             select a.* from towpath._job_answer(
                 _entry.job_ids, _entry.job_ids[1], _entry.job_ids[cardinality(_entry.job_ids)],
-                towpath._ids_dense(_entry.job_ids), _entry.attempt, _entry.refunded, _group.moved, _owner, _until,
+                towpath._ids_dense(_entry.job_ids), _entry.attempt, _entry.refunded, _entry.bundle, _owner, _until,
                 _entry.entry_id) a;
         end loop;
     end loop;
     if _counted then
-        perform towpath._job_parallel_leave(_held.nos, _held.held, _held.folded_to, _held.change_no, _held.changed);
+        perform towpath._job_parallel_leave(_held.nos, _held.held, _held.folded_to, _held.change_no, _held.changed,
+                                            _groups);
     end if;
 end;
 $$;

@@ -15,16 +15,17 @@ begin
     for _try in 1..1000 loop
         select * into _live from towpath.job_live v where v.job_id = p_job_id;
         if not found then
-            return false;
+            if not towpath._job_set_apart(p_job_id) then
+                return false;
+            end if;
+            continue;
         end if;
         if _live.state in (0, 3) and _live.blocked = 0 then
             delete from towpath.job_ready r
-             where r.lane = _live.lane and r.due_at = _live.due_at and r.job_id = p_job_id and r.job_ids is null;
+             where r.lane = _live.lane and r.due_at = _live.due_at and r.job_id = p_job_id and not r.bundle;
             if not found then
-                -- It shares a row, or is not there any more: it was claimed.
-                if not towpath._job_ready_free(p_job_id, _live.lane, _live.due_at) then
-                    perform towpath._job_settle_ids(array[p_job_id], null);
-                end if;
+                -- It is not there any more: it was claimed.
+                perform towpath._job_settle_ids(array[p_job_id], null);
                 continue;
             end if;
         end if;
@@ -43,7 +44,7 @@ end;
 $$;
 
 -- fn_job_cancel: any unfinished state -> cancelled (Q17). A running job is cancelled too: its
--- worker hears lease_lost at its next word. Children follow their edges.
+-- worker gets lease_lost at its next call. Children follow their edges.
 --
 -- Answers: {ok, job_id, state}; gate_closed, invalid, not_found, conflict (finished already).
 create or replace function towpath.fn_job_cancel(p_job_id uuid, p_actor text, p_reason text default null) returns jsonb
@@ -182,7 +183,7 @@ begin
     update towpath.job_edge e set parent_id = _done.job_ids[1]
      where e.parent_id = _letter.job_id and not e.satisfied
        and exists (select 1 from towpath.job_live v where v.job_id = e.child_id);
-    if found then
+    if found and towpath._job_set_apart(_done.job_ids[1]) then
         update towpath.job_live v set has_children = true where v.job_id = _done.job_ids[1];
     end if;
     return jsonb_build_object('ok', true, 'dead_letter_id', p_dead_letter_id, 'job_id', _done.job_ids[1]);
@@ -339,8 +340,8 @@ begin
             'detail', case when _live.blocked > 0 then 'it is waiting for other jobs' else 'it is leased' end);
     end if;
     update towpath.job_live v set due_at = least(v.due_at, _now) where v.job_id = p_job_id returning * into _live;
-    insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded, moved)
-    values (_live.lane, _live.due_at, p_job_id, _live.attempts, _live.refunded, true);
+    insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded, bundle)
+    values (_live.lane, _live.due_at, p_job_id, _live.attempts, _live.refunded, false);
     perform towpath._job_wake(array[_live.lane]);
     return jsonb_build_object('ok', true, 'job_id', p_job_id,
         'state', case when _live.state = 3 then 'retry_waiting' else 'queued' end);

@@ -193,9 +193,7 @@ begin
 
     _job_id := towpath._uuid7((date_part('epoch', _now) * 1000000)::bigint);
     _due := greatest(_scheduled_at, _floor);
-    if p_idempotency_key is null then
-        insert into towpath.job_live (job_id, due_at, lane, max_attempts) values (_job_id, _due, _lane, _max);
-    else
+    if p_idempotency_key is not null then
         _hash := towpath._key_hash(p_idempotency_key);
         loop
             insert into towpath.job_live (job_id, key_hash, due_at, lane, max_attempts)
@@ -209,8 +207,8 @@ begin
         end loop;
     end if;
     with ready as (
-        insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded, moved)
-        values (_lane, _due, _job_id, 0, 0, case when _due <= _floor then true end))
+        insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded, bundle)
+        values (_lane, _due, _job_id, 0, 0, p_idempotency_key is null))
     insert into towpath.job (job_id, job_kind, executor, event_domain, source_ref, target_ref, payload_ref,
         payload_json, priority, scheduled_at, max_attempts, idempotency_key, actor, run_id, created_at, login)
     values (_job_id, p_job_kind, _executor, p_event_domain, p_source_ref, p_target_ref, p_payload_ref,

@@ -8,7 +8,7 @@
 -- hash, so that two overlapping batches cannot deadlock; a key that is taken is read
 -- again in a new statement, because its winner may have committed after this one began. If
 -- its holder has finished by then, a batch raises TPX02 and wants to be run again whole.
--- Jobs without a key go in by themselves: "on conflict" costs every row an extra record and a check.
+-- Jobs without a key are not set apart: they go into bundles.
 --
 -- p_login is the login that named the actors, null if Towpath did; it is stored where it differs.
 --
@@ -62,10 +62,6 @@ begin
           from input i
           join lane l on l.job_kind = i.job_kind and l.priority = i.priority and l.executor is not distinct from i.executor
                      and l.event_domain is not distinct from i.event_domain),
-    keyless as (
-        insert into towpath.job_live (job_id, due_at, lane, max_attempts)
-        select j.job_id, j.due_at, j.lane, j.max_attempts from job j where j.idempotency_key is null
-        returning job_id, due_at, lane),
     keyed as (
         insert into towpath.job_live (job_id, key_hash, due_at, lane, max_attempts)
         select j.job_id, towpath._key_hash(j.idempotency_key) as key_hash, j.due_at, j.lane, j.max_attempts
@@ -73,15 +69,16 @@ begin
         on conflict (key_hash) where key_hash is not null do nothing
         returning job_id, due_at, lane),
     place as materialized (
-        select v.lane, v.due_at, array_agg(v.job_id order by v.job_id) as job_ids
-          from (select * from keyless union all select * from keyed) v group by v.lane, v.due_at),
+        select j.lane, j.due_at, array_agg(j.job_id order by j.job_id) as job_ids
+          from job j where j.idempotency_key is null group by j.lane, j.due_at),
     ready as (
-        insert into towpath.job_ready (lane, due_at, job_id, job_ids, attempts, refunded, moved)
-        select p.lane, p.due_at, p.job_ids[1], case when cardinality(p.job_ids) > 1 then p.job_ids end, 0, 0,
-               case when p.due_at <= (select max(l.floor_at) from lane l where l.lane = p.lane) then true end
+        insert into towpath.job_ready (lane, due_at, job_id, job_ids, attempts, refunded, bundle)
+        select p.lane, p.due_at, p.job_ids[1], case when cardinality(p.job_ids) > 1 then p.job_ids end, 0, 0, true
           from (select p.lane, p.due_at, p.job_ids[n : n + towpath._ready_jobs_max() - 1] as job_ids
                   from place p
-                 cross join generate_series(1, cardinality(p.job_ids), towpath._ready_jobs_max()) n) p),
+                 cross join generate_series(1, cardinality(p.job_ids), towpath._ready_jobs_max()) n) p
+        union all
+        select k.lane, k.due_at, k.job_id, null, 0, 0, false from keyed k),
     wide as (
         insert into towpath.job (job_id, job_kind, executor, event_domain, source_ref, target_ref, payload_ref,
             payload_json, priority, scheduled_at, max_attempts, idempotency_key, actor, run_id, created_at,
@@ -94,7 +91,8 @@ begin
           from job j
          where j.idempotency_key is null or j.job_id in (select k.job_id from keyed k))
     select array(select i.job_id from input i) as job_ids,
-           (select array_agg(distinct p.lane) from place p where p.due_at <= _now) as lanes,
+           (select array_agg(distinct p.lane) from (select lane, due_at from place union select lane, due_at from keyed) p
+             where p.due_at <= _now) as lanes,
            array(select i.no::integer from input i
                   where i.idempotency_key is not null and i.job_id not in (select k.job_id from keyed k)
                   order by towpath._key_hash(i.idempotency_key), i.job_id) as taken,
@@ -163,8 +161,8 @@ $$;
 -- fn_job_enqueue_many: the rules of fn_job_enqueue for every row of a batch (Q05), in an array of objects
 -- with its parameter names without p_. The names of towpath.enqueue are understood too.
 --
--- The batch is tried as a whole. If any row is refused, the whole is taken back and every
--- row tried by itself, so that good rows get in and each bad one hears why: slower, and
+-- The batch is tried as a whole. If any row is refused, the whole is rolled back and every
+-- row tried by itself, so that good rows get in and each bad one gets its reason: slower, and
 -- rare. At most 10,000 rows.
 --
 -- Answers: {ok, jobs: [answer of fn_job_enqueue per row], enqueued, duplicates, refused};

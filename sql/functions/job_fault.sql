@@ -25,10 +25,10 @@ begin
     end if;
     select s.* into _set from towpath._job_lane_set(p_executor, p_kinds) s;
     for _row in
-        select r.ctid as tid, r.due_at, coalesce(r.job_ids, array[r.job_id]) as job_ids
+        select r.ctid as tid, r.lane, r.due_at, r.bundle, coalesce(r.job_ids, array[r.job_id]) as job_ids
           from unnest(_set.lanes, _set.floors) with ordinality as l(lane, floor_at, no)
          cross join lateral (
-               select r.ctid, r.lane, r.due_at, r.job_id, r.job_ids from towpath.job_ready r
+               select r.ctid, r.* from towpath.job_ready r
                 where r.lane = l.lane and r.due_at >= l.floor_at and r.due_at <= _now
                 order by r.due_at, r.job_id limit 5000 for update skip locked) r
          order by l.no, r.due_at, r.job_id limit 5000
@@ -50,6 +50,9 @@ begin
         end loop;
         if _row.job_ids && _faulty then
             perform towpath._job_ready_split(array[_row.tid], _faulty);
+            insert into towpath.job_live (job_id, due_at, lane, max_attempts)
+            select j.job_id, _row.due_at, _row.lane, j.max_attempts
+              from towpath.job j where _row.bundle and j.job_id = any(_row.job_ids) and j.job_id = any(_faulty);
         end if;
     end loop;
     return jsonb_build_object('ok', true, 'tried', _tried, 'set_aside', to_jsonb(_faulty));
@@ -64,9 +67,9 @@ declare
     _ready towpath.job_ready;
 begin
     delete from towpath.job_ready r where r.ctid = p_tid returning * into _ready;
-    insert into towpath.lease_entry (lease_until, job_ids, attempt, refunded, lane, wait_ms, lease_owner, picked_at)
+    insert into towpath.lease_entry (lease_until, job_ids, attempt, refunded, lane, wait_ms, lease_owner, picked_at, bundle)
     values (p_now, array[p_job_id], _ready.attempts + 1, _ready.refunded, _ready.lane,
-            (date_part('epoch', p_now) - date_part('epoch', _ready.due_at)) * 1000, 'set aside', p_now);
+            (date_part('epoch', p_now) - date_part('epoch', _ready.due_at)) * 1000, 'set aside', p_now, _ready.bundle);
     perform to_jsonb(j) from towpath.job j where j.job_id = p_job_id;
     raise exception using errcode = 'TPX03', message = 'it can be claimed';
 end;
@@ -91,15 +94,15 @@ begin
                  where f.loop_name in ('claim', 'ack', 'fail', 'release', 'start', 'extend') and f.state = 'waiting'
                    and f.next_try_at <= p_now
                  limit 1000 for update skip locked) f
-          left join towpath._job_now v on v.job_id = f.job_id
+          left join lateral towpath._job_now_of(f.job_id) v on true
     loop
         if _fault.job_id is null or _fault.loop_name = 'claim' and _fault.state in (1, 2) then
             delete from towpath.loop_fault f where f.loop_name = _fault.loop_name and f.item = _fault.item;
         elsif _fault.loop_name = 'claim' and _fault.blocked = 0 and not exists (
                   select 1 from towpath.job_ready r where r.lane = _fault.lane and r.due_at = _fault.due_at
                      and (r.job_id = _fault.job_id or _fault.job_id = any(r.job_ids))) then
-            insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded, moved)
-            select v.lane, v.due_at, v.job_id, v.attempts, v.refunded, true
+            insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded, bundle)
+            select v.lane, v.due_at, v.job_id, v.attempts, v.refunded, false
               from towpath.job_live v where v.job_id = _fault.job_id;
             _lanes := _lanes || _fault.lane;
         end if;

@@ -28,12 +28,14 @@ $$;
 -- fn_job_ack_many: leased | in_progress -> succeeded for every attempt the owner holds (Q10).
 --
 -- Two ways: lease entries all of whose jobs are named go whole (_job_ack_whole), everything else is settled and then
--- finished (_job_ack_settled). p_entries are the entry_ids of the claim; without them they are looked up. lease_entry.sql
--- says what an entry is. Acks never wait for max_parallel: they append.
+-- finished (_job_ack_settled), and so are jobs with results. p_entries are the entry_ids of the claim; without them they
+-- are looked up. p_results runs along p_job_ids. lease_entry.sql says what an entry is. Acks never wait for
+-- max_parallel: they append.
 --
--- Answers: {ok, acked, lost: [job_id]}; gate_closed.
+-- Answers: {ok, acked, lost: [job_id]}; gate_closed, invalid (a result that is too large).
 create or replace function towpath.fn_job_ack_many(
-    p_job_ids uuid[], p_lease_owner text, p_attempts integer[], p_entries bigint[] default null) returns jsonb
+    p_job_ids uuid[], p_lease_owner text, p_attempts integer[], p_entries bigint[] default null,
+    p_results jsonb[] default null) returns jsonb
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
@@ -47,85 +49,87 @@ declare
     _gate text;
     _ids uuid[] := p_job_ids;
     _attempts integer[] := p_attempts;
-    _entries bigint[] := p_entries;
-    _acked uuid[];
+    _whole record;
     _done record;
+    _acked integer;
     _lost jsonb := '[]';
 begin
     select c.value into _gate from towpath.config c where c.key = 'queue.job_substrate.enabled' and c.kind = 'gate';
     if _gate is distinct from 'true' then
         return jsonb_build_object('ok', false, 'error', 'gate_closed', 'gate', 'queue.job_substrate.enabled');
     end if;
-    if _entries is null then
-        _entries := towpath._lease_entries(_ids, p_lease_owner);
-        select array_agg(a.job_id order by a.job_id), array_agg(a.attempt order by a.job_id) into _ids, _attempts
-          from unnest(_ids, _attempts) as a(job_id, attempt);
-    end if;
-    _acked := towpath._job_ack_whole(_ids, p_lease_owner, _attempts, _entries, _now);
-    if cardinality(_acked) < cardinality(p_job_ids) then
-        select coalesce(array_agg(a.job_id), '{}'), array_agg(a.attempt) into _ids, _attempts
-          from unnest(_ids, _attempts) as a(job_id, attempt)
-         where a.job_id not in (select unnest(_acked));
-        _done := towpath._job_ack_settled(_ids, p_lease_owner, _attempts, _now);
-        _acked := _acked || _done.acked;
-        if cardinality(_acked) < cardinality(p_job_ids) then
-            _lost := towpath._job_missing(p_job_ids, _acked);
+    if p_results is not null then
+        if exists (select 1 from unnest(p_results) r where not towpath._result_fits(r)) then
+            return towpath._invalid('result', 'must be at most 64 KiB, 64 levels deep, and have no number beyond 1e308; '
+                'store more as a payload and return its reference');
         end if;
-        if _done.parents <> '{}' then
-            perform towpath._job_parents_succeeded(_done.parents, _now);
+        select '{}'::uuid[] as acked, '{}'::uuid[] as parents into _whole;
+    else
+        if p_entries is null then
+            select array_agg(a.job_id order by a.job_id), array_agg(a.attempt order by a.job_id) into _ids, _attempts
+              from unnest(p_job_ids, p_attempts) as a(job_id, attempt);
         end if;
+        _whole := towpath._job_ack_whole(_ids, p_lease_owner, _attempts, p_entries, _now);
     end if;
-    return jsonb_build_object('ok', true, 'acked', cardinality(_acked), 'lost', _lost);
+    _acked := cardinality(_whole.acked);
+    if _acked < cardinality(p_job_ids) then
+        if _acked > 0 then
+            select coalesce(array_agg(a.job_id), '{}'), array_agg(a.attempt) into _ids, _attempts
+              from unnest(_ids, _attempts) as a(job_id, attempt)
+             where a.job_id not in (select unnest(_whole.acked));
+        end if;
+        _done := towpath._job_ack_settled(_ids, p_lease_owner, _attempts, p_results, _now);
+        _acked := _acked + cardinality(_done.acked);
+        if _acked < cardinality(p_job_ids) then
+            _lost := towpath._job_missing(p_job_ids, _whole.acked || _done.acked);
+        end if;
+        _whole.parents := _whole.parents || _done.parents;
+    end if;
+    if _whole.parents <> '{}' then
+        perform towpath._job_parents_succeeded(_whole.parents, _now);
+    end if;
+    return jsonb_build_object('ok', true, 'acked', _acked, 'lost', _lost);
 end;
 $$;
 
 -- _job_ack_whole: leases of entries all of whose jobs are named, next to one another and in the order of their ids, ->
--- succeeded, and the entries are gone. All such entries or none: if one of their jobs is settled, has ended or has
--- children, nothing has happened. Returns the jobs that were acked.
+-- succeeded, and the entries are gone. An entry that another call has just settled or ended is left out. Returns the
+-- jobs that were acked, and which of them have children.
 --
 -- No job is handed from one statement to the next, which is a quarter of the work of an ack.
 create or replace function towpath._job_ack_whole(
-    p_job_ids uuid[], p_lease_owner text, p_attempts integer[], p_entries bigint[], p_now timestamptz) returns uuid[]
+    p_job_ids uuid[], p_lease_owner text, p_attempts integer[], p_entries bigint[], p_now timestamptz,
+    out acked uuid[], out parents uuid[])
     language plpgsql
     set enable_nestloop = off
     set enable_mergejoin = off
 as $$
 declare
-    _entry towpath.lease_entry;
-    _entries bigint[] := '{}';
-    _acked uuid[] := '{}';
+    _entry record;
+    _whole bigint[] := '{}';
     _at integer;
     _to integer;
-    _deleted integer := 0;
+    _gone record;
 begin
+    acked := '{}';
+    parents := '{}';
     for _entry in
-        select e.* from towpath.lease_entry e
-         where e.entry_id = any(p_entries) and e.lease_owner = p_lease_owner
+        select e.entry_id, e.job_ids, e.attempt from towpath.lease_entry e
+         where e.entry_id = any(coalesce(p_entries, towpath._lease_entries(p_job_ids, p_lease_owner)))
+           and e.lease_owner = p_lease_owner
     loop
         _at := array_position(p_job_ids, _entry.job_ids[1]);
         _to := _at + cardinality(_entry.job_ids) - 1;
         if p_job_ids[_at : _to] = _entry.job_ids and _entry.attempt = all (p_attempts[_at : _to]) then
-            _entries := _entries || _entry.entry_id;
-            _acked := _acked || _entry.job_ids;
+            _whole := _whole || _entry.entry_id;
+            acked := acked || _entry.job_ids;
         end if;
     end loop;
-    if _acked = '{}' then
-        return '{}';
+    if _whole = '{}' then
+        return;
     end if;
-    -- Locked only now that it is known which: acks of parts of an entry do not wait for one another. An entry that is
-    -- gone by now was acked or reaped.
-    perform 1 from towpath.lease_entry e where e.entry_id = any(_entries) order by e.entry_id for update;
-    for _entry in
-        select e.* from towpath.lease_entry e where e.entry_id = any(_entries)
-    loop
-        _deleted := _deleted + towpath._job_live_delete(_entry.job_ids, _entry.attempt - 1, _entry.refunded);
-    end loop;
-    if _deleted < cardinality(_acked) then
-        -- Undoes the deletes: the block is a subtransaction.
-        raise exception using errcode = 'TPX01', message = 'not all of them';
-    end if;
-    with gone as (
-        delete from towpath.lease_entry e where e.entry_id = any(_entries)
+    with gone as materialized (
+        delete from towpath.lease_entry e where e.entry_id = any(_whole) and e.lease_owner = p_lease_owner
         returning e.*, cardinality(e.job_ids) as n, date_part('epoch', p_now) - date_part('epoch', e.picked_at) as ran),
     run as (
         insert into towpath.job_run (job_id, attempt, refunded, picked_at, finished_at, outcome, lease_owner, job_ids)
@@ -136,42 +140,26 @@ begin
           from gone g where not towpath._run_shared(g.job_ids)),
     released as (
         insert into towpath.job_parallel_release (subscription_no, n)
-        select g.subscription_no, sum(g.n) from gone g where g.subscription_no > 0 group by g.subscription_no)
-    insert into towpath.job_counter_delta (lane, outcome, n, wait_ms, run_ms, counted_at)
-    select g.lane, 'succeeded', sum(g.n), sum(g.wait_ms), sum(g.ran * g.n) * 1000, p_now from gone g group by g.lane;
-    return _acked;
-exception when sqlstate 'TPX01' then
-    return '{}';
-end;
-$$;
-
--- _job_live_delete: ends jobs that are claimed as said, not settled, and have no children. Returns how many. Ids that lie
--- close together are deleted as a range, as in _job_answer.
-create or replace function towpath._job_live_delete(p_job_ids uuid[], p_attempts integer, p_refunded integer) returns integer
-    language plpgsql
-as $$
-declare
-    _low uuid := p_job_ids[1];
-    _high uuid := p_job_ids[cardinality(p_job_ids)];
-    _deleted integer;
-begin
-    if towpath._ids_dense(p_job_ids) then
-        delete from towpath.job_live v using unnest(p_job_ids) x
-         where v.job_id = x and v.job_id >= _low and v.job_id <= _high and v.attempts = p_attempts
-           and v.refunded = p_refunded and v.state in (0, 3) and v.blocked = 0 and not v.has_children;
-    else
-        delete from towpath.job_live v
-         where v.job_id = any(p_job_ids) and v.attempts = p_attempts
-           and v.refunded = p_refunded and v.state in (0, 3) and v.blocked = 0 and not v.has_children;
+        select g.subscription_no, sum(g.n) from gone g where g.subscription_no > 0 group by g.subscription_no),
+    counted as (
+        insert into towpath.job_counter_delta (lane, outcome, n, wait_ms, run_ms, counted_at)
+        select g.lane, 'succeeded', sum(g.n), sum(g.wait_ms), sum(g.ran * g.n) * 1000, p_now from gone g group by g.lane)
+    select count(*) as entries,
+           case when count(*) < cardinality(_whole) then array(select unnest(g.job_ids) from gone g) end as acked,
+           case when not bool_and(g.bundle) then array(select unnest(g.job_ids) from gone g where not g.bundle) end as apart
+      into _gone from gone g;
+    acked := coalesce(_gone.acked, acked);
+    if _gone.apart is not null then
+        with ended as (
+            delete from towpath.job_live v where v.job_id = any(_gone.apart) returning v.job_id, v.has_children)
+        select coalesce(array_agg(e.job_id) filter (where e.has_children), '{}') into parents from ended e;
     end if;
-    get diagnostics _deleted = row_count;
-    return _deleted;
 end;
 $$;
 
 -- _job_ack_settled: the same, job by job, after settling them.
 create or replace function towpath._job_ack_settled(
-    p_job_ids uuid[], p_lease_owner text, p_attempts integer[], p_now timestamptz,
+    p_job_ids uuid[], p_lease_owner text, p_attempts integer[], p_results jsonb[], p_now timestamptz,
     out acked uuid[], out parents uuid[])
     language plpgsql
     set enable_hashjoin = off
@@ -186,8 +174,10 @@ begin
         delete from towpath.job_live v where v.job_id = any(_held)
         returning v.job_id, v.attempts, v.refunded, v.picked_at, v.due_at, v.lane, v.subscription_no, v.has_children),
     run as (
-        insert into towpath.job_run (job_id, attempt, refunded, picked_at, finished_at, outcome, lease_owner)
-        select g.job_id, g.attempts, g.refunded, g.picked_at, p_now, 'succeeded', p_lease_owner from gone g),
+        insert into towpath.job_run (job_id, attempt, refunded, picked_at, finished_at, outcome, lease_owner, result)
+        select g.job_id, g.attempts, g.refunded, g.picked_at, p_now, 'succeeded', p_lease_owner,
+               case when p_results is not null then p_results[array_position(p_job_ids, g.job_id)] end
+          from gone g),
     counted as (
         insert into towpath.job_counter_delta (lane, outcome, n, wait_ms, run_ms, counted_at)
         select g.lane, 'succeeded', count(*),
@@ -202,15 +192,17 @@ begin
 end;
 $$;
 
--- fn_job_ack: leased | in_progress -> succeeded for one attempt (Q10).
+-- fn_job_ack: leased | in_progress -> succeeded for one attempt (Q10), with what the handler returned.
 --
--- Answers: {ok, job_id, state}; gate_closed, lease_lost.
-create or replace function towpath.fn_job_ack(p_job_id uuid, p_lease_owner text, p_attempt integer) returns jsonb
+-- Answers: {ok, job_id, state}; gate_closed, invalid, lease_lost.
+create or replace function towpath.fn_job_ack(
+    p_job_id uuid, p_lease_owner text, p_attempt integer, p_result jsonb default null) returns jsonb
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    _answer jsonb := towpath.fn_job_ack_many(array[p_job_id], p_lease_owner, array[p_attempt]);
+    _answer jsonb := towpath.fn_job_ack_many(array[p_job_id], p_lease_owner, array[p_attempt], null,
+                                             case when p_result is not null then array[p_result] end);
 begin
     return case
         when _answer -> 'ok' = 'false' then _answer
@@ -307,8 +299,8 @@ begin
              where v.job_id = any(retried)
             returning v.lane, v.due_at, v.job_id, v.attempts, v.refunded),
         ready as (
-            insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded, moved)
-            select b.lane, b.due_at, b.job_id, b.attempts, b.refunded, true from back b)
+            insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded, bundle)
+            select b.lane, b.due_at, b.job_id, b.attempts, b.refunded, false from back b)
         select array_agg(distinct b.lane) filter (where b.due_at <= p_now) into _soon from back b;
         if _soon is not null then
             perform towpath._job_wake(_soon);
@@ -419,8 +411,8 @@ begin
 end;
 $$;
 
-grant execute on function towpath.fn_job_ack(uuid, text, integer) to worker_service_user;
-grant execute on function towpath.fn_job_ack_many(uuid[], text, integer[], bigint[]) to worker_service_user;
+grant execute on function towpath.fn_job_ack(uuid, text, integer, jsonb) to worker_service_user;
+grant execute on function towpath.fn_job_ack_many(uuid[], text, integer[], bigint[], jsonb[]) to worker_service_user;
 grant execute on function towpath.fn_job_fail_or_retry(uuid, text, integer, text, boolean, double precision,
     double precision) to worker_service_user;
 grant execute on function towpath.fn_job_fail_or_retry_many(text, jsonb, double precision) to worker_service_user;

@@ -121,6 +121,7 @@ begin
     -- After the readers, so that what ended transactions wrote is seen; by one snapshot, because an attempt that ends is counted as
     -- its job goes.
     used := array(select v.lane from towpath.job_live v group by v.lane
+                  union select e.lane from towpath.lease_entry e where e.bundle
                   union select d.lane from towpath.job_counter_delta d group by d.lane);
     if _tick.readers && _readers then
         return;

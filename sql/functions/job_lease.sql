@@ -223,8 +223,8 @@ begin
          where v.job_id = any(p_job_ids)
         returning v.lane, v.due_at, v.job_id, v.attempts, v.refunded),
     ready as (
-        insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded, moved)
-        select b.lane, b.due_at, b.job_id, b.attempts, b.refunded, true from back b)
+        insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded, bundle)
+        select b.lane, b.due_at, b.job_id, b.attempts, b.refunded, false from back b)
     select array_agg(distinct b.lane) filter (where b.due_at <= _now) into _lanes from back b;
     if _lanes is not null then
         perform towpath._job_wake(_lanes);

@@ -73,14 +73,14 @@ create or replace function towpath._job_reap_entries(
 as $$
 declare
     _aside text[] := towpath._loop_aside('reap');
-    _entry record;
+    _entry towpath.lease_entry;
     _done record;
 begin
     entries := 0;
     retried := 0;
     dead := 0;
     for _entry in
-        select e.entry_id, e.job_ids from towpath.lease_entry e
+        select e.* from towpath.lease_entry e
          where e.lease_until < p_now
            and (_aside = '{}' or cardinality(e.job_ids) > 1 or e.job_ids[1]::text <> all(_aside))
          order by e.lease_until, e.entry_id
@@ -88,27 +88,27 @@ begin
     loop
         entries := entries + 1;
         if p_careful then
-            _done := towpath._job_reap_carefully(_entry.entry_id, _entry.job_ids, p_now);
+            _done := towpath._job_reap_carefully(_entry, _entry.job_ids, p_now);
         else
-            _done := towpath._job_reap_jobs(_entry.entry_id, _entry.job_ids, p_now);
+            _done := towpath._job_reap_jobs(_entry, _entry.job_ids, p_now);
         end if;
         retried := retried + _done.retried;
         dead := dead + _done.dead;
         if p_careful and _done.faulty <> '{}' then
             insert into towpath.lease_entry (lease_until, job_ids, attempt, lease_owner, picked_at, subscription_no, lane,
-                refunded, wait_ms)
-            select e.lease_until, array[f.job_id], e.attempt, e.lease_owner, e.picked_at, e.subscription_no, e.lane,
-                   e.refunded, e.wait_ms
-              from towpath.lease_entry e cross join unnest(_done.faulty) as f(job_id) where e.entry_id = _entry.entry_id;
+                refunded, wait_ms, bundle)
+            select _entry.lease_until, array[f.job_id], _entry.attempt, _entry.lease_owner, _entry.picked_at,
+                   _entry.subscription_no, _entry.lane, _entry.refunded, _entry.wait_ms, _entry.bundle
+              from unnest(_done.faulty) as f(job_id);
         end if;
         delete from towpath.lease_entry e where e.entry_id = _entry.entry_id;
     end loop;
 end;
 $$;
 
--- _job_reap_jobs: what the reaper does with jobs of one lease entry.
+-- _job_reap_jobs: what the reaper does with jobs of one lease entry, which it has locked.
 create or replace function towpath._job_reap_jobs(
-    p_entry_id bigint, p_job_ids uuid[], p_now timestamptz, out retried integer, out dead integer, out faulty uuid[])
+    p_entry towpath.lease_entry, p_job_ids uuid[], p_now timestamptz, out retried integer, out dead integer, out faulty uuid[])
     language plpgsql
     set plan_cache_mode = force_generic_plan
     set jit = off
@@ -123,7 +123,9 @@ begin
     retried := 0;
     dead := 0;
     faulty := '{}';
-    perform towpath._job_settle(array[p_entry_id], p_job_ids);
+    if p_entry.attempt is not null then
+        perform towpath._job_settle_jobs(p_entry, p_job_ids);
+    end if;
     _expired := array(select v.job_id from towpath.job_live v
                        where v.job_id = any(p_job_ids) and v.state in (1, 2) and v.lease_until < p_now);
     if _expired = '{}' then
@@ -145,7 +147,7 @@ $$;
 
 -- _job_reap_carefully: the same; what raises is halved until the job that raises is alone, and that is set aside.
 create or replace function towpath._job_reap_carefully(
-    p_entry_id bigint, p_job_ids uuid[], p_now timestamptz, out retried integer, out dead integer, out faulty uuid[])
+    p_entry towpath.lease_entry, p_job_ids uuid[], p_now timestamptz, out retried integer, out dead integer, out faulty uuid[])
     language plpgsql
 as $$
 declare
@@ -154,7 +156,7 @@ declare
     _right record;
 begin
     select j.retried, j.dead, j.faulty into retried, dead, faulty
-      from towpath._job_reap_jobs(p_entry_id, p_job_ids, p_now) j;
+      from towpath._job_reap_jobs(p_entry, p_job_ids, p_now) j;
 exception when others then
     if towpath._error_common(sqlstate) then
         raise;
@@ -166,8 +168,8 @@ exception when others then
         faulty := p_job_ids;
         return;
     end if;
-    _left := towpath._job_reap_carefully(p_entry_id, p_job_ids[:_half], p_now);
-    _right := towpath._job_reap_carefully(p_entry_id, p_job_ids[_half + 1:], p_now);
+    _left := towpath._job_reap_carefully(p_entry, p_job_ids[:_half], p_now);
+    _right := towpath._job_reap_carefully(p_entry, p_job_ids[_half + 1:], p_now);
     retried := _left.retried + _right.retried;
     dead := _left.dead + _right.dead;
     faulty := _left.faulty || _right.faulty;
@@ -246,13 +248,13 @@ begin
         update towpath.lease_entry e set lease_until = e.lease_until - (p_until - p_now);
     end if;
     with late as (
-        update towpath.job_ready r set due_at = p_now, moved = true
+        update towpath.job_ready r set due_at = p_now
          where r.lane = any(_lanes) and r.due_at > p_now and r.due_at <= p_until
            and (p_first or r.attempts = 0 and (select j.scheduled_at from towpath.job j where j.job_id = r.job_id) <= p_now)
-        returning r.lane, coalesce(r.job_ids, array[r.job_id]) as job_ids),
+        returning r.lane, r.job_id, r.bundle),
     live as (
         update towpath.job_live v set due_at = p_now
-          from (select unnest(l.job_ids) as job_id from late l) l where v.job_id = l.job_id)
+          from late l where v.job_id = l.job_id and not l.bundle)
     select array_agg(distinct l.lane) into _lanes from late l;
     if p_first then
         update towpath.job_live v set lease_until = v.lease_until - (p_until - p_now) where v.state in (1, 2);
@@ -422,7 +424,7 @@ end;
 $$;
 
 -- fn_job_parallel_recount: checks the counters of max_parallel against the leases that are held and
--- repairs them; folds releases that committed late. One scan of job_live for each subscription
+-- repairs them; folds releases that committed late. One scan of all leases for each subscription
 -- whose counter looks wrong, so seldom more than none.
 --
 -- Answers: {ok, checked, repaired: [{subscription_id, difference}], busy}; gate_closed.

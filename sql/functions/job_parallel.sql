@@ -42,19 +42,22 @@ begin
 end;
 $$;
 
--- _job_parallel_leave: writes down what is held now and what has been folded.
+-- _job_parallel_leave: writes down what is held now, with the jobs that were just claimed, and what has been folded.
 create or replace function towpath._job_parallel_leave(
-    p_nos integer[], p_held integer[], p_folded_to bigint[], p_change_no bigint[], p_changed boolean[]) returns void
+    p_nos integer[], p_held integer[], p_folded_to bigint[], p_change_no bigint[], p_changed boolean[],
+    p_claimed towpath._job_group[]) returns void
     language plpgsql
 as $$
+declare
+    _claimed integer;
 begin
     for _i in 1..cardinality(p_nos) loop
-        continue when not p_changed[_i];
+        _claimed := (select coalesce(sum(cardinality(c.job_ids)), 0) from unnest(p_claimed) c where c.holder = p_nos[_i]);
+        continue when _claimed = 0 and not p_changed[_i];
         insert into towpath.job_parallel (subscription_no, held, folded_to)
-        values (p_nos[_i], p_held[_i], p_folded_to[_i]);
+        values (p_nos[_i], p_held[_i] + _claimed, p_folded_to[_i]);
         -- The one row that counted before: looking for older ones would walk over dead entries.
         delete from towpath.job_parallel p where p.subscription_no = p_nos[_i] and p.change_no = p_change_no[_i];
     end loop;
 end;
 $$;
-

@@ -56,11 +56,11 @@ begin
           from towpath._job_runs(p_job_id) r
         union all
         select v.picked_at, v.attempts * 10, 'claimed', v.lease_owner, null, v.attempts, format('lease until %s', v.lease_until)
-          from towpath._job_now v where v.job_id = p_job_id and v.state in (1, 2)
+          from towpath._job_now_of(p_job_id) v where v.state in (1, 2)
         union all
         select v.progress_at, v.attempts * 10 + 1, 'progress', v.lease_owner, null, v.attempts,
                concat_ws(' ', v.progress_percent || ' %', v.progress_note)
-          from towpath._job_now v where v.job_id = p_job_id and v.progress_at is not null
+          from towpath._job_now_of(p_job_id) v where v.progress_at is not null
         union all
         select d.triaged_at, 1000000001, 'triaged', d.triaged_by, null, null, concat_ws(': ', d.triage_status, d.triage_note)
           from towpath.job_dead_letter d where d.job_id = p_job_id and d.triaged_at is not null
@@ -74,6 +74,42 @@ begin
         return jsonb_build_object('ok', false, 'error', 'not_found', 'job_id', p_job_id);
     end if;
     return jsonb_build_object('ok', true, 'job_id', p_job_id, 'events', _events);
+end;
+$$;
+
+-- _job_unfinished_page: the ids of unfinished jobs below p_cursor, newest first: p_limit of them (jobs), if there are as
+-- many, down to oldest. Rows are read in pieces of p_limit, and none below the piece that ends first counts.
+create or replace function towpath._job_unfinished_page(
+    p_cursor uuid, p_limit integer, out job_ids uuid[], out oldest uuid, out jobs integer)
+    language plpgsql stable
+    set jit = off
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+as $$
+declare
+    _low uuid := greatest(
+        (select v.job_id from towpath.job_live v where v.job_id < p_cursor order by v.job_id desc offset p_limit - 1 limit 1),
+        (select r.job_id from towpath.job_ready r where r.bundle and r.job_id < p_cursor
+          order by r.job_id desc offset p_limit - 1 limit 1),
+        '00000000-0000-0000-0000-000000000000');
+    -- A bundle that begins below may reach into the piece.
+    _reach uuid := towpath._uuid7_floor(greatest(towpath._uuid7_at(_low) - towpath._ready_ids_span(), '1970-01-01Z'));
+begin
+    job_ids := array(
+        select i.job_id
+          from (select v.job_id from towpath.job_live v where v.job_id < p_cursor and v.job_id >= _low
+                union all
+                select unnest(coalesce(r.job_ids, array[r.job_id])) from towpath.job_ready r
+                 where r.bundle and r.job_id < p_cursor and r.job_id >= _reach
+                union all
+                select unnest(e.job_ids) from towpath.lease_entry e where e.bundle) i
+         where i.job_id < p_cursor and i.job_id >= _low
+         order by i.job_id desc limit p_limit);
+    jobs := cardinality(job_ids);
+    oldest := coalesce(job_ids[p_limit], _low);
+    if _low <> '00000000-0000-0000-0000-000000000000' then
+        jobs := p_limit;
+    end if;
 end;
 $$;
 
@@ -151,10 +187,8 @@ begin
                  where j.job_id < _cursor and not _live_only
                  order by j.job_id desc limit _chunk) c;
         if _live_only then
-            select count(*), min(c.job_id::text)::uuid, coalesce(array_agg(c.job_id order by c.job_id desc), '{}')
-              into _read, _oldest, _ids
-              from (select v.job_id from towpath.job_live v where v.job_id < _cursor
-                     order by v.job_id desc limit _chunk) c;
+            select p.job_ids, p.oldest, p.jobs into _ids, _oldest, _read
+              from towpath._job_unfinished_page(_cursor, _chunk) p;
         end if;
         exit when _read = 0;
         if _ids <> '{}' and (_outcome is not null or _error is not null) then

@@ -1,5 +1,4 @@
--- Ready rows: one job's place in its lane, or that of several that were enqueued by one call and differ in nothing but
--- the id. To take some jobs out of a shared row is to split it.
+-- Ready rows: one job's place in its lane, or that of a bundle. To take some jobs out of a bundle is to split it.
 
 -- _job_ready_split: takes ready rows apart: each of their jobs that is not taken gets a row of its own. Claimers pass by
 -- these rows until this transaction has committed and may sleep by then, so they are woken.
@@ -12,9 +11,9 @@ begin
     with gone as (
         delete from towpath.job_ready r where r.ctid = any(p_tids) returning r.*),
     alone as (
-        insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded, moved)
-        select g.lane, g.due_at, g.each_id, g.attempts, g.refunded, g.moved
-          from (select g.*, unnest(g.job_ids) as each_id from gone g) g
+        insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded, bundle)
+        select g.lane, g.due_at, g.each_id, g.attempts, g.refunded, g.bundle
+          from (select g.*, unnest(coalesce(g.job_ids, array[g.job_id])) as each_id from gone g) g
          where g.each_id not in (select unnest(p_taken))
         returning lane, due_at)
     select array_agg(distinct a.lane) filter (where a.due_at <= towpath.fn_now()) into _lanes from alone a;
@@ -24,22 +23,30 @@ begin
 end;
 $$;
 
--- _job_ready_free: gives a job of a shared ready row a row of its own, and the others too; false if it shares none.
-create or replace function towpath._job_ready_free(p_job_id uuid, p_lane integer, p_due_at timestamptz) returns boolean
+-- _job_ready_set_apart: gives a waiting job of a bundle a ready row and a row in job_live of its own; false if it waits in
+-- no bundle. Waits for a claim that is just taking it.
+create or replace function towpath._job_ready_set_apart(p_job_id uuid) returns boolean
     language plpgsql
+    set plan_cache_mode = force_generic_plan
+    set enable_seqscan = off
+    set enable_bitmapscan = off
 as $$
 declare
     _low uuid := towpath._uuid7_floor(towpath._uuid7_at(p_job_id) - towpath._ready_ids_span());
-    _tid tid;
+    _ready record;
 begin
-    select r.ctid into _tid from towpath.job_ready r
-     where r.lane = p_lane and r.due_at = p_due_at and r.job_id >= _low and r.job_id <= p_job_id
-       and p_job_id = any(r.job_ids)
+    select r.ctid as tid, r.lane, r.due_at into _ready from towpath.job_ready r
+     where r.bundle and r.job_id >= _low and r.job_id <= p_job_id
+       and (r.job_id = p_job_id or p_job_id = any(r.job_ids))
      order by r.job_id desc limit 1 for update;
     if not found then
         return false;
     end if;
-    perform towpath._job_ready_split(array[_tid], '{}');
+    perform towpath._job_ready_split(array[_ready.tid], array[p_job_id]);
+    insert into towpath.job_live (job_id, due_at, lane, max_attempts)
+    select p_job_id, _ready.due_at, _ready.lane, j.max_attempts from towpath.job j where j.job_id = p_job_id;
+    insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded, bundle)
+    values (_ready.lane, _ready.due_at, p_job_id, 0, 0, false);
     return true;
 end;
 $$;

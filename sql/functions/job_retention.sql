@@ -117,11 +117,14 @@ begin
     if to_regclass('towpath.job_run_p' || p_suffix) is not null then
         execute format('alter table towpath.job_run detach partition towpath.%I', 'job_run_p' || p_suffix);
     end if;
-    _live := array(select v.job_id from towpath.job_live v where v.job_id < p_below);
+    _live := array(select v.job_id from towpath._job_now v where v.job_id < p_below);
     if to_regclass('towpath.job_p' || p_suffix) is not null then
         execute format('insert into towpath.job select * from towpath.%I j where j.job_id = any($1)',
                        'job_p' || p_suffix) using _live;
         get diagnostics kept = row_count;
+        update towpath.job_retention r
+           set dropped_jobs = r.dropped_jobs
+                   + pg_stat_get_tuples_inserted(to_regclass('towpath.job_p' || p_suffix)) - kept;
         execute format('drop table towpath.%I', 'job_p' || p_suffix);
     end if;
     if to_regclass('towpath.job_run_p' || p_suffix) is not null then
@@ -227,13 +230,13 @@ begin
         delete from towpath.job_default j
          where j.ctid = any(array(
                select x.ctid from towpath.job_default x
-                where x.job_id < p_below and not exists (select 1 from towpath.job_live v where v.job_id = x.job_id)
+                where x.job_id < p_below and not exists (select 1 from towpath._job_now v where v.job_id = x.job_id)
                 limit p_limit));
     elsif p_step = 'job_run_default' then
         delete from towpath.job_run_default r
          where r.ctid = any(array(
                select x.ctid from towpath.job_run_default x
-                where x.job_id < p_below and not exists (select 1 from towpath.job_live v where v.job_id = x.job_id)
+                where x.job_id < p_below and not exists (select 1 from towpath.job j where j.job_id = x.job_id)
                 limit p_limit));
     elsif p_step = 'job_edge' then
         delete from towpath.job_edge e

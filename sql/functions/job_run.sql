@@ -16,15 +16,15 @@ create or replace function towpath._run_shared(p_job_ids uuid[]) returns boolean
 create or replace function towpath._job_runs(p_job_id uuid)
     returns table (
         attempt integer, refunded integer, picked_at timestamptz, finished_at timestamptz, outcome text,
-        lease_owner text, ended_by text, error text)
+        lease_owner text, ended_by text, error text, result jsonb)
     language sql stable parallel safe
 as $$
     select r.attempt::integer, r.refunded::integer, r.picked_at, r.finished_at, r.outcome::text, r.lease_owner, r.ended_by,
-           r.error
+           r.error, r.result
       from towpath.job_run r where r.job_id = p_job_id and r.job_ids is null
     union all
     (select r.attempt::integer, r.refunded::integer, r.picked_at, r.finished_at, r.outcome::text, r.lease_owner, r.ended_by,
-            r.error
+            r.error, r.result
        from towpath.job_run r
       where r.job_ids is not null and r.job_id >= p_job_id and r.job_id <= towpath._run_reach(p_job_id)
         and r.job_ids[1] <= p_job_id and p_job_id = any(r.job_ids)

@@ -14,7 +14,7 @@ declare
     _reasons jsonb := '[]';
     _takers integer := 0;
 begin
-    select * into _live from towpath._job_now v where v.job_id = p_job_id;
+    select * into _live from towpath._job_now_of(p_job_id);
     select * into _lane from towpath.job_lane l where l.lane = _live.lane;
     foreach _gate in array array['queue.job_substrate.enabled', 'queue.worker.enabled'] loop
         if not towpath._gate_open(_gate) then
@@ -144,7 +144,7 @@ begin
     if not found then
         return jsonb_build_object('ok', false, 'error', 'not_found', 'job_id', p_job_id);
     end if;
-    if exists (select 1 from towpath.job_live v where v.job_id = p_job_id) then
+    if towpath._job_unfinished(p_job_id) then
         return jsonb_build_object('ok', true, 'job_id', p_job_id, 'state', _job.state,
                                   'reasons', towpath._job_why_live(p_job_id));
     end if;

@@ -22,38 +22,48 @@ begin
 end;
 $$;
 
+-- _metrics_sample: how many per cent of a table make 1,000 pages.
+create or replace function towpath._metrics_sample(p_table regclass) returns real
+    language sql stable
+    return least(100.0, 100.0 * 1000 / greatest(pg_relation_size(p_table) / current_setting('block_size')::bigint, 1));
+
 -- _metrics_jobs: unfinished jobs by kind and state, ended attempts by kind and outcome, the oldest job
 -- that is due by kind, dead letters by status.
 --
--- Of a large job_live 1,000 pages are read, and the counts scaled: an estimate beyond about fifty
+-- Of a large job_live or job_ready 1,000 pages are read, and the counts scaled: an estimate beyond about fifty
 -- thousand unfinished jobs. The oldest job that is due is one index entry per lane, as for a claim.
 create or replace function towpath._metrics_jobs(p_kinds text[], p_now timestamptz) returns jsonb
     language plpgsql stable
     set jit = off
 as $$
 declare
-    _pages bigint := pg_relation_size('towpath.job_live') / current_setting('block_size')::bigint;
-    _percent real := least(100.0, 100.0 * 1000 / greatest(_pages, 1));
+    _live real := towpath._metrics_sample('towpath.job_live');
+    _ready real := towpath._metrics_sample('towpath.job_ready');
     _depth jsonb;
     _finished jsonb;
     _oldest jsonb;
     _letters jsonb;
 begin
-    select coalesce(jsonb_agg(jsonb_build_object('kind', d.kind, 'state', d.state,
-               'n', round(d.n * (100 / _percent)::numeric))), '[]')
+    select coalesce(jsonb_agg(jsonb_build_object('kind', d.kind, 'state', d.state, 'n', round(d.n))), '[]')
       into _depth
-      from (select case when l.job_kind = any(p_kinds) then l.job_kind else 'other' end as kind,
-                   case when v.blocked > 0 then 'blocked'
-                        when b.job_id is not null then 'leased'
-                        else (array['queued', 'leased', 'in_progress', 'retry_waiting'])[v.state + 1] end as state,
-                   count(*) as n
-              from towpath.job_live v tablesample system (_percent)
-              join towpath.job_lane l on l.lane = v.lane
-              left join (select m.job_id, b.attempt
-                           from towpath.lease_entry b
-                          cross join lateral unnest(b.job_ids) as m(job_id)
-                          where b.attempt is not null) b
-                on b.job_id = v.job_id and b.attempt = v.attempts + 1 and v.state in (0, 3) and v.blocked = 0
+      from (select case when l.job_kind = any(p_kinds) then l.job_kind else 'other' end as kind, g.state,
+                   sum(g.n)::numeric as n
+              from (select v.lane,
+                           case when v.blocked > 0 then 'blocked'
+                                when b.job_id is not null then 'leased'
+                                else (array['queued', 'leased', 'in_progress', 'retry_waiting'])[v.state + 1] end as state,
+                           100 / _live as n
+                      from towpath.job_live v tablesample system (_live)
+                      left join (select m.job_id
+                                   from towpath.lease_entry e
+                                  cross join lateral unnest(e.job_ids) as m(job_id)
+                                  where e.attempt is not null and not e.bundle) b on b.job_id = v.job_id
+                    union all
+                    select r.lane, 'queued', coalesce(cardinality(r.job_ids), 1) * (100 / _ready)
+                      from towpath.job_ready r tablesample system (_ready) where r.bundle
+                    union all
+                    select e.lane, 'leased', cardinality(e.job_ids) from towpath.lease_entry e where e.bundle) g
+              join towpath.job_lane l on l.lane = g.lane
              group by 1, 2) d;
     select coalesce(jsonb_agg(jsonb_build_object('kind', f.kind, 'outcome', f.outcome, 'n', f.n)), '[]')
       into _finished
@@ -79,7 +89,9 @@ begin
       into _letters
       from unnest(array['pending', 'acknowledged', 'manual_replay', 'escalated']) as s(status);
     return jsonb_build_object(
-        'jobs_enqueued', pg_stat_get_tuples_inserted('towpath.job_live'::regclass),
+        'jobs_enqueued', (select r.dropped_jobs from towpath.job_retention r)
+            + (select coalesce(sum(pg_stat_get_tuples_inserted(i.inhrelid)), 0)::bigint from pg_inherits i
+                where i.inhparent = 'towpath.job'::regclass),
         'jobs_depth', _depth, 'jobs_finished', _finished, 'oldest_ready', _oldest, 'dead_letters', _letters,
         'kinds_paused', (select count(*) from towpath.job_pause));
 end;

@@ -10,6 +10,9 @@ begin
     if jsonb_typeof(p_payload) is distinct from 'object' then
         return towpath._invalid(p_field, 'must be a JSON object');
     end if;
+    if towpath._number_huge(p_payload) then
+        return towpath._invalid(p_field, 'must have no number beyond 1e308; send it as a string');
+    end if;
     if not towpath._payload_safe(p_payload) then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', p_field,
             'detail', format('the key %s is not allowed at any depth: it names data or a credential; '

@@ -29,7 +29,7 @@ $$;
 
 -- fn_payload_key_erase: every key of a project is gone, and with them what was encrypted under them.
 --
--- The rows stay, without their keys, so that readers get the reason and nothing is stored in the clear
+-- The rows stay, without their keys, so that readers get the reason and nothing is stored unencrypted
 -- afterwards. The table is rewritten: an update would leave the old row versions in its file.
 --
 -- Answers: {ok, project, erased}; invalid, not_found, conflict (a transaction that stores payloads stays open).
@@ -83,18 +83,20 @@ $$;
 -- _payload_named: the payloads made before p_below that something unfinished names: a live job, a dead
 -- letter that is neither closed nor replayed, a schedule.
 create or replace function towpath._payload_named(p_below uuid) returns uuid[]
-    language sql stable
+    language plpgsql stable
 as $$
-    select array(
+begin
+    return array(
         select n.id
-          from (select towpath._payload_id(j.payload_ref) from towpath.job_live v join towpath.job j using (job_id)
+          from (select towpath._payload_id(j.payload_ref) from towpath._job_now v join towpath.job j using (job_id)
                  where j.payload_ref is not null
                 union
                 select towpath._payload_id(d.payload_ref) from towpath.job_dead_letter d
                  where d.payload_ref is not null and d.triage_status in ('pending', 'acknowledged', 'escalated')
                 union
                 select towpath._payload_id(s.payload_ref) from towpath.schedule s where s.payload_ref is not null) n(id)
-         where n.id < p_below)
+         where n.id < p_below);
+end;
 $$;
 
 -- _payload_partition_drop: drops one day of payloads. Those that something unfinished names move into the default

@@ -1,7 +1,7 @@
 -- The payload store: data that jobs and events name instead of carrying it (Q25).
 --
--- Who may read a payload: the login that stored it, an administrator, and whoever holds the lease of a
--- job whose payload_ref names it. A project that has a key stores nothing in the clear. Its cipher is in
+-- Who may read a payload: the login that stored it, an administrator, and the executor that holds the lease of a
+-- job whose payload_ref names it. A project that has a key stores nothing unencrypted. Its cipher is in
 -- the programs (docs/decisions/0014): PostgreSQL has none without an extension, and the master key that
 -- wraps the keys of projects is in no database.
 
@@ -217,11 +217,12 @@ declare
 begin
     select * into _token from towpath.executor_token t where t.token_hash = p_token_hash;
     _refusal := towpath._executor_token_refusal(_token);
-    if _refusal is null and not _token.may_enqueue then
+    if _refusal is null and not _token.may_enqueue and _token.produce is null then
         _refusal := jsonb_build_object('ok', false, 'error', 'not_authorised',
-            'detail', format('this token of %s is not allowed to enqueue, and therefore not to store payloads', _token.executor_id));
+            'detail', format('this token of %s is not allowed to enqueue, and therefore not to store payloads',
+                             coalesce(_token.executor_id, 'a producer')));
     end if;
-    return coalesce(_refusal, towpath._payload_put(p_data, p_content_type, p_project, 'executor:' || _token.executor_id,
+    return coalesce(_refusal, towpath._payload_put(p_data, p_content_type, p_project, towpath._executor_token_actor(_token),
                                                    p_payload_id, p_key_id));
 end;
 $$;
@@ -273,7 +274,7 @@ begin
         return towpath._payload_gone(p_ref);
     elsif _owner <> session_user and not pg_has_role(session_user, 'workflow_admin', 'member') then
         return jsonb_build_object('ok', false, 'error', 'not_authorised', 'detail',
-            format('%s may not delete %s; whoever stored it may, and an administrator', session_user, p_ref));
+            format('%s may not delete %s; the login that stored it may, and an administrator', session_user, p_ref));
     end if;
     delete from towpath.payload p where p.payload_id = towpath._payload_id(p_ref);
     perform towpath.fn_audit_record(_actor, 'payload delete', p_ref, null, 'ok');
@@ -281,7 +282,7 @@ begin
 end;
 $$;
 
--- fn_job_payload: the payload that a job names in payload_ref, for whoever holds its lease.
+-- fn_job_payload: the payload that a job names in payload_ref, for the executor that holds its lease.
 --
 -- Answers: as fn_payload_get; gate_closed, lease_lost, not_found (the job names none, or it is gone).
 create or replace function towpath.fn_job_payload(p_job_id uuid, p_lease_owner text, p_attempt integer) returns jsonb

@@ -71,7 +71,7 @@ end;
 $$;
 
 -- _process_check: when to look at the process again. Never after its deadline, unless an attempt is
--- under way that may still succeed.
+-- running that may still succeed.
 create or replace function towpath._process_check(p_process towpath.process, p_check_at timestamptz) returns void
     language plpgsql
 as $$
@@ -82,7 +82,7 @@ end;
 $$;
 
 -- _process_end: unfinished -> succeeded | gave_up | cancelled | invalid. An attempt that was not begun
--- goes with its job; one that is under way may still report, and that is recorded as late.
+-- goes with its job; one that is running may still report, and that is recorded as late.
 create or replace function towpath._process_end(
     p_process towpath.process, p_state text, p_attempt_no integer, p_detail jsonb, p_actor text, p_now timestamptz)
     returns void
@@ -179,7 +179,7 @@ begin
     if not found then
         return false;
     end if;
-    if _attempt.begun_at is null and exists (select 1 from towpath.job_live v where v.job_id = _attempt.job_id) then
+    if _attempt.begun_at is null and towpath._job_unfinished(_attempt.job_id) then
         select p_now + make_interval(secs => k.pickup_seconds) into _look
           from towpath.process_kind k where k.process_kind = p_process.process_kind;
         update towpath.process_attempt a set lease_until = _look
@@ -234,8 +234,8 @@ begin
 end;
 $$;
 
--- _process_start_refusal: why a process cannot be started, or null. For whoever has to write something of
--- its own before: comms stores the message first.
+-- _process_start_refusal: why a process cannot be started, or null. For callers that write
+-- something before: comms stores the message first.
 create or replace function towpath._process_start_refusal(
     p_process_kind text, p_ref text, p_check_at timestamptz, p_deadline_at timestamptz, p_max_attempts integer,
     p_actor text) returns jsonb

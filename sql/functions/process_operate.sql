@@ -1,6 +1,6 @@
 -- What an operator does with a process: cancel it, or decide how an uncertain attempt ended.
 
--- fn_process_cancel: unfinished -> cancelled. An attempt that is under way may still take effect; what it
+-- fn_process_cancel: unfinished -> cancelled. An attempt that is running may still take effect; what it
 -- reports is recorded as late.
 --
 -- Answers: {ok, process_id, state}; invalid, not_found, conflict (it has ended).
@@ -28,8 +28,8 @@ begin
     select a.attempt_no into _begun from towpath.process_attempt a
      where a.process_id = p_process_id and a.outcome is null and a.begun_at is not null;
     perform towpath._process_end(_process, 'cancelled', null, jsonb_build_object('reason', left(p_reason, 1000),
-        'attempt_under_way', _begun), p_actor, towpath.fn_now());
-    return jsonb_build_object('ok', true, 'process_id', p_process_id, 'state', 'cancelled', 'attempt_under_way', _begun);
+        'attempt_running', _begun), p_actor, towpath.fn_now());
+    return jsonb_build_object('ok', true, 'process_id', p_process_id, 'state', 'cancelled', 'attempt_running', _begun);
 end;
 $$;
 

@@ -92,14 +92,14 @@ $$;
 -- _process_look: looks at one process whose time has come: what was lost becomes a fact, the deadline
 -- ends it, otherwise its supervisor decides. Answers whether that went well.
 --
--- The deadline waits for an attempt that is under way, at most for its lease: the end should say
+-- The deadline waits for an attempt that is running, at most for its lease: the end should say
 -- what happened. It comes even if the kind's recorder fails.
 create or replace function towpath._process_look(p_process towpath.process, p_now timestamptz) returns boolean
     language plpgsql
     set plan_cache_mode = force_generic_plan
 as $$
 declare
-    _under_way timestamptz;
+    _running_until timestamptz;
     _why text;
 begin
     perform towpath._process_expire(p_process, p_now);
@@ -110,10 +110,10 @@ begin
         end if;
         return towpath._process_supervise(p_process, p_now);
     end if;
-    select a.lease_until into _under_way from towpath.process_attempt a
+    select a.lease_until into _running_until from towpath.process_attempt a
      where a.process_id = p_process.process_id and a.outcome is null and a.begun_at is not null;
     if found then
-        perform towpath._process_check(p_process, _under_way);
+        perform towpath._process_check(p_process, _running_until);
         return true;
     end if;
     perform towpath._process_end(p_process, 'gave_up', null, jsonb_build_object('why', case p_process.state

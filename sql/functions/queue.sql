@@ -1,12 +1,13 @@
 -- The queue as operators see it: heartbeats, pauses.
 
 -- fn_queue_heartbeat_tick: the heartbeat of an executor (Q13). Its name is the registered one, or that followed by @ and
--- the name of the process; then its kind is the registered one, and may be null.
+-- the name of the process; then its kind is the registered one, and may be null. p_kinds are the kinds that the
+-- process p_lease_owner handles.
 --
 -- Answers: {ok, executor_name, ticks_total}; gate_closed, invalid.
 create or replace function towpath.fn_queue_heartbeat_tick(
     p_executor_name text, p_executor_kind text, p_status text default 'ok', p_current_job_id uuid default null,
-    p_lease_owner text default null, p_metadata jsonb default '{}') returns jsonb
+    p_lease_owner text default null, p_metadata jsonb default '{}', p_kinds text[] default null) returns jsonb
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
 as $$
@@ -31,7 +32,10 @@ begin
         case when coalesce(p_status, '') not in ('ok', 'warn', 'error') then
             towpath._invalid('status', 'must be one of ok, warn, error') end,
         towpath._key_refusal(p_lease_owner, 'lease_owner'),
-        towpath._payload_refusal(coalesce(p_metadata, '{}'), 'metadata'));
+        towpath._payload_refusal(coalesce(p_metadata, '{}'), 'metadata'),
+        case when p_kinds is not null and p_lease_owner is null then
+            towpath._invalid('lease_owner', 'must name the process that handles the kinds') end,
+        towpath._names_refusal(p_kinds, 'kinds'));
     if _refusal is not null then
         return _refusal;
     end if;
@@ -45,8 +49,44 @@ begin
            current_job_id = excluded.current_job_id, lease_owner = excluded.lease_owner,
            metadata = excluded.metadata, updated_at = excluded.updated_at
     returning h.ticks_total into _ticks;
+    if p_kinds is not null then
+        perform towpath._queue_worker_see(p_lease_owner, p_executor_name, p_kinds, null, _now);
+    end if;
     return jsonb_build_object('ok', true, 'executor_name', p_executor_name, 'ticks_total', _ticks);
 end;
+$$;
+
+-- _queue_worker_see: notes which kinds a process handles, and forgets some that were not seen for an hour.
+create or replace function towpath._queue_worker_see(
+    p_lease_owner text, p_executor_name text, p_kinds text[], p_concurrency integer, p_now timestamptz) returns void
+    language plpgsql
+as $$
+begin
+    insert into towpath.queue_worker as w (lease_owner, executor_name, kinds, concurrency, seen_at)
+    values (p_lease_owner, p_executor_name, array(select distinct k from unnest(p_kinds) k order by k), p_concurrency, p_now)
+    on conflict (lease_owner) do update
+       set executor_name = excluded.executor_name, kinds = excluded.kinds,
+           concurrency = coalesce(excluded.concurrency, w.concurrency), seen_at = excluded.seen_at;
+    delete from towpath.queue_worker w
+     where w.lease_owner in (select x.lease_owner from towpath.queue_worker x
+                              where x.seen_at < p_now - interval '1 hour' limit 100 for update skip locked);
+end;
+$$;
+
+-- fn_queue_worker_list: the processes that said in a heartbeat which kinds they handle, those of one kind or all. live is
+-- false for one that sent no heartbeat for longer than queue.heartbeat.stale_threshold_seconds.
+--
+-- Answers: {ok, workers: [{lease_owner, executor_name, kinds, concurrency, seen_at, live}]}.
+create or replace function towpath.fn_queue_worker_list(p_job_kind text default null) returns jsonb
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+    select jsonb_build_object('ok', true, 'workers', coalesce(jsonb_agg(to_jsonb(w) || jsonb_build_object('live',
+               w.seen_at >= towpath.fn_now()
+                   - interval '1 second' * towpath._config_number('queue.heartbeat.stale_threshold_seconds'))
+               order by w.executor_name, w.lease_owner), '[]'))
+      from (select * from towpath.queue_worker w where p_job_kind is null or p_job_kind = any(w.kinds)
+             order by w.seen_at desc limit 1000) w
 $$;
 
 -- fn_queue_heartbeat_forget: removes the heartbeat of an executor that will not come back.
@@ -79,6 +119,7 @@ begin
     if _refusal is not null then
         return _refusal;
     end if;
+    delete from towpath.queue_worker w where w.lease_owner = p_lease_owner;
     delete from towpath.queue_heartbeat h where h.executor_name = p_executor_name and h.lease_owner = p_lease_owner;
     return jsonb_build_object('ok', true, 'executor_name', p_executor_name, 'ended', found);
 end;
@@ -214,7 +255,8 @@ begin
 end;
 $$;
 
-grant execute on function towpath.fn_queue_heartbeat_tick(text, text, text, uuid, text, jsonb) to worker_service_user;
+grant execute on function towpath.fn_queue_heartbeat_tick(text, text, text, uuid, text, jsonb, text[]) to worker_service_user;
+grant execute on function towpath.fn_queue_worker_list(text) to workflow_admin, towpath_observer;
 grant execute on function towpath.fn_queue_heartbeat_end(text, text) to worker_service_user;
 grant execute on function towpath.fn_queue_heartbeat_forget(text) to workflow_admin;
 grant execute on function towpath.fn_queue_stale_check(integer)

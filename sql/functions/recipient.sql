@@ -108,8 +108,8 @@ end;
 $$;
 
 -- _event_count: adds the events between two positions to the hours in which they were emitted. Events
--- that resolve alike are counted together: the payload is told apart only in domains where a
--- subscription looks into it. The domain towpath is left out, so no warning counts itself.
+-- that resolve alike are counted together: payloads are distinguished only in domains where a
+-- subscription looks into them. The domain towpath is left out, so no warning counts itself.
 create or replace function towpath._event_count(p_after bigint, p_to bigint) returns void
     language plpgsql
     set plan_cache_mode = force_generic_plan

@@ -30,16 +30,16 @@ create or replace function towpath._route_decisions(
     language sql stable
 as $$
     select r.route_no, r.route_name, r.mode,
-           case when r.mode = 'off' then 'disabled' when not h.heard then 'skipped'
+           case when r.mode = 'off' then 'disabled' when not h.receives then 'skipped'
                 when r.mode = 'dry_run' then 'dry_run' else 'sent' end,
-           case when r.mode = 'off' then 'mode_off' when not h.heard then 'suppressed' end,
+           case when r.mode = 'off' then 'mode_off' when not h.receives then 'suppressed' end,
            r.target_kind, r.target, r.target_no, r.ordering
       from towpath.outbound_route r
      cross join lateral (
            select r.recipient_filter is null
                   or case when p_recipients is null then r.recipient_filter <> all (coalesce(p_suppressed, '{}'))
                           else exists (select 1 from unnest(p_recipients) x
-                                        where towpath._recipient_fits(x, r.recipient_filter)) end as heard,
+                                        where towpath._recipient_fits(x, r.recipient_filter)) end as receives,
                   exists (select 1 from unnest(p_suppressed) x
                            where towpath._recipient_fits(x, r.recipient_filter)) as suppressed) h
      where r.worker_no = p_worker_no and r.retired_at is null
@@ -47,7 +47,7 @@ as $$
        and (r.event_type is null or r.event_type = p_event_type)
        and (r.event_stream is null or r.event_stream = p_event_stream)
        and p_payload @> r.payload_filter
-       and (h.heard or h.suppressed)
+       and (h.receives or h.suppressed)
 $$;
 
 -- _event_envelope: an event as receivers, readers and dead letters see it. No SET clause, as above.
@@ -121,12 +121,12 @@ create or replace function towpath.fn_route_explain(p_event jsonb, p_worker_name
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    _heard jsonb := towpath.fn_resolve_recipients(p_event);
+    _resolved jsonb := towpath.fn_resolve_recipients(p_event);
     _event towpath.event_outbox;
     _worker_no smallint;
 begin
-    if not (_heard ->> 'ok')::boolean then
-        return _heard;
+    if not (_resolved ->> 'ok')::boolean then
+        return _resolved;
     end if;
     select w.worker_no into _worker_no from towpath.route_worker w where w.worker_name = p_worker_name;
     if not found then
@@ -140,14 +140,14 @@ begin
     else
         select * into _event from towpath.event_outbox o where o.event_id = (p_event ->> 'event_id')::uuid;
     end if;
-    return _heard || jsonb_build_object('worker_name', p_worker_name, 'decisions', coalesce((
+    return _resolved || jsonb_build_object('worker_name', p_worker_name, 'decisions', coalesce((
         select jsonb_agg(jsonb_build_object('route_name', d.route_name, 'mode', d.mode, 'decision', d.decision,
                    'reason', d.reason, 'target_kind', d.target_kind) order by d.route_name)
           from towpath._route_decisions(_worker_no, _event.event_domain, _event.event_type, _event.event_stream,
                    _event.payload,
-                   case when not (_heard ->> 'broadcast')::boolean then
-                       array(select r ->> 'recipient_ref' from jsonb_array_elements(_heard -> 'recipients') r) end,
-                   array(select r ->> 'recipient_ref' from jsonb_array_elements(_heard -> 'suppressed') r)) d),
+                   case when not (_resolved ->> 'broadcast')::boolean then
+                       array(select r ->> 'recipient_ref' from jsonb_array_elements(_resolved -> 'recipients') r) end,
+                   array(select r ->> 'recipient_ref' from jsonb_array_elements(_resolved -> 'suppressed') r)) d),
         jsonb_build_array(jsonb_build_object('route_name', null, 'decision', 'skipped', 'reason', 'no_route'))));
 end;
 $$;

@@ -143,7 +143,7 @@ begin
                  from (select * from towpath.stream_delivery x where x.route_stream_no = s.route_stream_no
                         order by x.number limit 100) d) e
          where s.route_stream_no = any(_claimed)), '[]'),
-        -- A stream that was never appended to is due since for ever, and one whose route is off is not due at all.
+        -- A stream that was never appended to is due at -infinity, and one whose route is off is not due at all.
         'next_at', (select min(greatest(s.next_at, s.lease_until, _now)) from towpath.route_stream s
                       join towpath.outbound_route r on r.route_no = s.route_no and r.mode = 'live'
                      where s.route_stream_no <> all (_claimed) and s.route_stream_no::text <> all (_aside)

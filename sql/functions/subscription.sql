@@ -50,7 +50,7 @@ $$;
 -- domain (null: any). max_parallel null means no limit.
 --
 -- Starting to count where nothing was counted takes the subscription lock alone, so that no
--- claim is under way, and then counts the leases that are held: the limit is exact from the
+-- claim is running, and then counts the leases that are held: the limit is exact from the
 -- first claim on. A lowered limit lets running jobs finish.
 --
 -- Answers: {ok, subscription_id, created}; invalid {field, detail}, not_found (the executor is not registered),
@@ -136,7 +136,7 @@ declare
 begin
     perform 1 from towpath.job_subscription s where s.subscription_no = p_no for no key update;
     perform towpath._job_settle(array(select e.entry_id from towpath.lease_entry e
-                                       where e.subscription_no in (p_no, -p_no) and e.attempt is not null), null);
+                                       where e.subscription_no in (p_no, -p_no) and e.attempt is not null));
     select p.held, p.folded_to, p.change_no into _old from towpath.job_parallel p
      where p.subscription_no = p_no order by p.change_no desc limit 1;
     with marked as (
@@ -238,6 +238,59 @@ begin
 end;
 $$;
 
+-- fn_executor_register: registers an executor and subscribes it to kinds, without a limit on parallel jobs, as a
+-- worker does when it starts. What an administrator has set stays: the kind of a registered executor (p_executor is
+-- for a new one), and subscriptions that are there, enabled or not. A subscription to every kind covers all.
+--
+-- Answers: {ok, executor, kinds, added: [kind]}; invalid {field, detail}.
+create or replace function towpath.fn_executor_register(
+    p_executor_id text, p_kinds text[], p_executor text default 'PG_worker', p_actor text default null) returns jsonb
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _notes constant text := 'registered by its worker';
+    _executor text;
+    _kind text;
+    _answer jsonb;
+    _added jsonb := '[]';
+begin
+    _answer := coalesce(
+        case when p_kinds is null then towpath._invalid('kinds', 'must be 1 to 1000 names') end,
+        towpath._names_refusal(p_kinds, 'kinds'));
+    if _answer is not null then
+        return _answer;
+    end if;
+    perform towpath._executor_lock(p_executor_id);
+    select r.executor into _executor from towpath.consumer_registry r where r.executor_id = p_executor_id;
+    if _executor is null then
+        _executor := p_executor;
+        _answer := towpath.fn_consumer_put(p_executor_id, _executor, null, _notes, p_actor);
+        if _answer -> 'ok' = 'false' then
+            return _answer;
+        end if;
+    end if;
+    for _kind in
+        select distinct k from unnest(p_kinds) k
+         where not exists (select 1 from towpath.job_subscription s
+                            where s.executor_id = p_executor_id and s.event_domain is null
+                              and (s.job_kind = k or s.job_kind is null))
+         order by k
+    loop
+        _answer := towpath.fn_job_subscription_put(p_executor_id, _executor, _kind, p_max_parallel => null,
+                                                   p_enabled => true, p_notes => _notes, p_actor => p_actor);
+        if _answer -> 'ok' = 'false' then
+            -- All kinds or none.
+            raise exception using errcode = 'TPX02', message = 'a kind was refused';
+        end if;
+        _added := _added || to_jsonb(_kind);
+    end loop;
+    return jsonb_build_object('ok', true, 'executor', p_executor_id, 'kinds', to_jsonb(p_kinds), 'added', _added);
+exception when sqlstate 'TPX02' then
+    return _answer;
+end;
+$$;
+
 -- fn_consumer_delete: removes an executor from the registry, which silences it: from the next claim on it gets
 -- nothing. What it holds it may finish, and its subscriptions stay for when it is registered again.
 create or replace function towpath.fn_consumer_delete(p_executor_id text) returns jsonb
@@ -305,7 +358,7 @@ begin
 end;
 $$;
 
--- fn_producer_grant_revoke: takes one grant back.
+-- fn_producer_grant_revoke: revokes one grant.
 create or replace function towpath.fn_producer_grant_revoke(p_grant_id uuid) returns jsonb
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
@@ -335,6 +388,7 @@ grant execute on function towpath.fn_job_subscription_put(text, text, text, text
 grant execute on function towpath.fn_job_subscription_delete(uuid) to workflow_admin;
 grant execute on function towpath.fn_job_subscription_list(text) to workflow_admin, towpath_observer;
 grant execute on function towpath.fn_consumer_put(text, text, text, text, text) to workflow_admin;
+grant execute on function towpath.fn_executor_register(text, text[], text, text) to workflow_admin;
 grant execute on function towpath.fn_consumer_delete(text) to workflow_admin;
 grant execute on function towpath.fn_consumer_list() to workflow_admin, towpath_observer;
 grant execute on function towpath.fn_producer_grant_put(text, text, text, text, boolean) to workflow_admin;

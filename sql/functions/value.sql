@@ -112,6 +112,16 @@ begin
 end;
 $$;
 
+-- _names_refusal: why a list of names is not accepted, or null.
+create or replace function towpath._names_refusal(p_names text[], p_field text) returns jsonb
+    language sql stable
+as $$
+    select coalesce(
+        case when cardinality(p_names) not between 1 and 1000 then
+            towpath._invalid(p_field, 'must be 1 to 1000 names, or null') end,
+        (select towpath._name_refusal(n, p_field) from unnest(p_names) n where towpath._name_fits(n) is not true limit 1))
+$$;
+
 -- _own_actor: the name of a part of Towpath that acts, such as schedule:nightly, cut to what a name may have.
 create or replace function towpath._own_actor(p_part text, p_name text) returns text
     language plpgsql immutable

@@ -2,14 +2,19 @@
 --
 -- A job lives in narrow tables that each do one thing (docs/decisions has the numbers):
 --   job          the wide row, written once, partitioned by day of its uuid v7 id
---   job_live     one narrow row while the job is unfinished: key, state, lease
---   job_ready    nothing but queue order; a job has a row exactly while it may be claimed, now or
---                once it is due
---   lease_entry  who holds which jobs until when, one row for up to 240 jobs of a claim
---   job_run      one row per ended attempt: the result and the history at once
+--   job_ready    the order of the queue: jobs that may be claimed, now or once they are due
+--   lease_entry  who holds which jobs until when
+--   job_run      ended attempts: the result and the history at once
+--   job_live     one narrow row for each unfinished job that something sets apart: a key, a graph, an earlier
+--                attempt, a lease of its own
 -- The view towpath.job_queue joins them into the table that users know.
 --
--- Life of a job (states of job_live with their numbers, outcomes of job_run in quotes):
+-- A bundle is a row of job_ready or lease_entry whose jobs nothing sets apart: they came from one call, differ in
+-- nothing but the id, and have no rows in job_live. Most jobs spend their whole life in bundles: a ready row becomes
+-- (with others) a lease entry, and that becomes a row of job_run. Whatever concerns one job of a bundle sets the
+-- job apart first (lease_entry.sql, job_ready.sql).
+--
+-- Life of a job (states with their numbers in job_live, outcomes of job_run in quotes):
 --   enqueue          ─▶ queued [0]; in a graph it may be blocked, and then has no ready row
 --   claim            queued, retry_waiting ─▶ leased [1]
 --   start            leased ─▶ in_progress [2]
@@ -21,8 +26,8 @@
 --   retention        anything finished ─▶ cleaned, by a mark, then gone
 --
 -- Lock order. Every function takes row locks in this order and never goes back:
---   1. advisory locks: 7302 of the maintenance ticks (try only), 7301 of the subscriptions; then job_lane, by whoever
---      opens a closed lane (the collector skips what is locked)
+--   1. advisory locks: 7302 of the maintenance ticks (try only), 7301 of the subscriptions; then job_lane, to
+--      open a closed lane (the collector skips what is locked)
 --   2. schedule; job_dead_letter when a letter is triaged or replayed
 --   3. job_subscription, by subscription_no (claims under max_parallel)
 --   4. lease_entry, by entry_id (the reaper skips what is locked)
@@ -78,17 +83,25 @@ begin
 end;
 $$;
 
--- _payload_safe: false if a denied key stands anywhere in a payload.
+-- _number_huge: whether a document has a number that readers of JSON cannot hold: one such row would take the page of all
+-- others away.
+create function towpath._number_huge(p_document jsonb) returns boolean
+    language sql immutable parallel safe
+    return jsonb_path_exists(p_document, '$.** ? (@.type() == "number" && (@ > 1e308 || @ < -1e308))');
+
+-- _payload_safe: false if a denied key or a huge number stands anywhere in a payload.
 --
 -- The expression decides for nearly every payload, at the cost of one small automaton: what no denied key ends
 -- in needs no closer look. It may say too much, never too little. Reading the text is exact: jsonb prints a key
 -- as "key": and a space, it has already resolved \u escapes, and a quote inside a string always has a backslash before
--- it. The C collation keeps the answer the same in every database.
+-- it. The C collation keeps the answer the same in every database. jsonb prints all digits of a number, so that a
+-- short text has no huge one.
 create function towpath._payload_safe(p_payload jsonb) returns boolean
     language sql immutable parallel safe
-    return (p_payload::text collate "C") !~*
+    return ((p_payload::text collate "C") !~*
             '(ken|ssn|tion|word|wd|ret|tent|jwt|raw|ctor|rer|kie|rase|code|tial|ass|key|data|ody|ing|hash)[-s0-9_. :/]*": '
-        or towpath._payload_denied_key(p_payload) is null;
+            or towpath._payload_denied_key(p_payload) is null)
+       and (octet_length(p_payload::text) < 309 or not towpath._number_huge(p_payload));
 
 -- _payload_deep: more than 64 levels, which some readers of JSON do not follow: one such row would take the page of all
 -- others away. Each level takes 8 bytes at least, so that what is small need not be walked through.
@@ -101,6 +114,11 @@ create function towpath._payload_deep(p_payload jsonb) returns boolean
 create function towpath._payload_small(p_payload jsonb) returns boolean
     language sql stable parallel safe
     return pg_column_size(p_payload) <= 65536 and not towpath._payload_deep(p_payload);
+
+-- _result_fits: what a handler may return: not too large or deep, and no number that readers of JSON cannot hold.
+create function towpath._result_fits(p_result jsonb) returns boolean
+    language sql stable parallel safe
+    return towpath._payload_small(p_result) and not towpath._number_huge(p_result);
 
 -- signal: what a job may carry: an object of references, never data (Q03). Job payloads, dead letters,
 -- heartbeats, schedules and events all have this type.
@@ -120,7 +138,7 @@ create domain towpath.attempt_limit as integer
 create domain towpath.percent as smallint
     constraint percent_check check (value between 0 and 100);
 -- live_state: 0 queued, 1 leased, 2 in_progress, 3 retry_waiting; the other five of the nine
--- states are told from job_run and the retention mark.
+-- states follow from job_run and the retention mark.
 create domain towpath.live_state as smallint
     constraint live_state_check check (value between 0 and 3);
 -- run_outcome: how an attempt ended.
@@ -198,12 +216,12 @@ create table towpath.job_floor (
     primary key (lane, floor_no)
 );
 
--- A job as its producer asked for it. Written once; what changes lives in job_live.
+-- A job as its producer asked for it. Written once; what changes lives in the other tables.
 create table towpath.job (
     job_id          uuid                    not null,
     job_kind        towpath.label           not null,
     executor        towpath.executor_kind   not null,
-    -- The lane holds the domain's rule, and whoever enqueues holds that of references: each domain here costs a
+    -- The lane holds the domain's rule, and the enqueue checks that of references: each domain here costs a
     -- single enqueue a microsecond.
     event_domain    text,
     source_ref      text,
@@ -247,10 +265,10 @@ create type towpath._job_input as (
     traceparent     text
 );
 
--- One row per unfinished job: inserted by the enqueue, deleted at the end. A claim does not touch it: it writes a
--- lease entry. Whatever but an ack concerns a held attempt settles it first: it copies the lease
--- from the entry into this row (_job_settle). These updates are HOT: hence the fillfactor, and no index on
--- anything they change.
+-- An unfinished job that something sets apart; deleted at the end. A claim does not touch it: it writes a lease entry.
+-- Whatever but an ack of the whole entry concerns a held attempt settles it first: it writes the lease from
+-- the entry into this row (_job_settle). These updates are HOT: hence the fillfactor, and no index on anything they
+-- change.
 create table towpath.job_live (
     job_id           uuid                    not null,
     -- Null if the producer gave no key: then there is nothing to be unique.
@@ -285,8 +303,9 @@ create table towpath.job_live (
 -- job_live_key_uq: fn_job_enqueue; one unfinished job per idempotency key, over all kinds.
 create unique index job_live_key_uq on towpath.job_live (key_hash) where key_hash is not null;
 
--- Queue order, and what a claim must know without reading job_live: queued or retry_waiting, unblocked. Up to
--- 16 new jobs of one call, one lane and one due time share a row (docs/decisions/0012-shared-ready-rows.md).
+-- The order of the queue, and what a claim must know: jobs that are queued or retry_waiting, and unblocked. A row is a
+-- job that is set apart, or a bundle of up to 16 jobs of one call, one lane and one due time
+-- (docs/decisions/0016-bundles.md).
 create table towpath.job_ready (
     lane     integer     not null,
     due_at   timestamptz not null,
@@ -294,13 +313,15 @@ create table towpath.job_ready (
     -- As in job_live. No default: a wrong number would make a lease that nobody can end.
     attempts integer     not null,
     refunded integer     not null,
-    -- True if due_at is not the job's scheduled_at; null otherwise, which takes no space.
-    moved    boolean,
-    -- All jobs of this row in the order of their ids; job_id is the first. Null if there is one. Whoever takes
-    -- some of them puts the others back as single rows.
+    bundle   boolean     not null,
+    -- All jobs of a bundle in the order of their ids; job_id is the first. Null if there is one. A claim that takes some of
+    -- them puts the others back one by one.
     job_ids  uuid[],
-    constraint job_ready_pk primary key (lane, due_at, job_id)
+    constraint job_ready_pk primary key (lane, due_at, job_id),
+    constraint job_ready_bundle_is_new_check check (case when bundle then attempts = 0 else job_ids is null end)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000);
+-- job_ready_bundle_idx: _job_set_apart and fn_job_list find the bundle of a job by its id.
+create index job_ready_bundle_idx on towpath.job_ready (job_id) where bundle;
 
 -- One row per ended attempt. Append-only. An end without a lease (a waiting job was
 -- cancelled or moved) is recorded under the next number with no picked_at, and refunded
@@ -316,10 +337,13 @@ create table towpath.job_run (
     -- Who ended the attempt, if not its lease owner: the reaper, an operator.
     ended_by    text,
     error       text,
+    -- What the handler returned.
+    result      jsonb,
     -- All jobs of this row in the order of their ids; job_id is the last. Null if there is one. Jobs whose lease
     -- entry was acked whole share a row, which is the last of each (docs/decisions/0011-shared-runs.md).
     job_ids     uuid[],
-    constraint job_run_pk primary key (job_id, attempt)
+    constraint job_run_pk primary key (job_id, attempt),
+    constraint job_run_result_small_check check (towpath._result_fits(result))
 ) partition by range (job_id);
 -- Two rows of 240 jobs fill a page.
 create table towpath.job_run_default partition of towpath.job_run default with (toast_tuple_target = 8160);
@@ -349,15 +373,13 @@ create trigger job_written_once before update on towpath.job
 create trigger job_run_append_only before update on towpath.job_run
     for each statement execute function towpath._append_only();
 
--- Lease entries. A claim writes one per lane, attempt number and refunds instead of a row per job
+-- Lease entries. A claim writes one for up to 240 jobs of a lane with the same attempt number
 -- (docs/decisions/0009-lease-ledger.md and 0010-whole-entries.md). The reaper reads them by lease_until, so that
 -- job_live needs no index on the lease.
 --
--- An entry holds a job while job_live has the job with one attempt less, waiting and unblocked: every way out of
--- a lease other than an ack settles it first, which raises attempts, and an ack deletes the row. So an entry holds
--- a job once, and is not rewritten when jobs leave it.
---
--- Without an attempt an entry only tells the reaper when to look: an extension, whose lease is in job_live.
+-- An entry with an attempt number holds all of its jobs. It loses all of them at once: an ack of the whole entry deletes
+-- it, anything else settles it. Without an attempt number it holds none and only tells the reaper when to look: the
+-- leases of its jobs are in job_live.
 create table towpath.lease_entry (
     entry_id        bigint             generated always as identity primary key,
     lease_until     timestamptz        not null,
@@ -371,6 +393,7 @@ create table towpath.lease_entry (
     refunded        integer,
     -- How long its jobs had waited when they were claimed, all together.
     wait_ms         double precision,
+    bundle          boolean            not null default false,
     constraint lease_entry_claim_whole_check check (
         (attempt is null) = (lease_owner is null) and (attempt is null) = (picked_at is null))
 ) with (toast_tuple_target = 8160);
@@ -388,10 +411,18 @@ create type towpath._job_group as (
     holder   integer,
     attempts integer,
     refunded integer,
-    moved    boolean,
+    bundle   boolean,
     job_ids  uuid[],
     -- The sum of their due times in seconds.
     due_sum  double precision
+);
+
+-- A claimed job, as the worker gets it. A refusal is a row with nothing but the refusal.
+create type towpath._claimed_job as (
+    job_id uuid, attempt integer, max_attempts integer, job_kind text, executor text, event_domain text,
+    source_ref text, target_ref text, payload_ref text, payload_json jsonb, priority integer,
+    scheduled_at timestamptz, idempotency_key text, actor text, run_id uuid, created_at timestamptz,
+    lease_owner text, lease_until timestamptz, entry_id bigint, refusal jsonb, traceparent text
 );
 
 -- Small samples, and none of columns that no plan depends on: the plans of the queue's functions do not depend on
@@ -405,7 +436,7 @@ begin
         select a.attrelid::regclass as table_name, a.attname,
                case when a.attname in ('payload_json', 'idempotency_key', 'source_ref', 'target_ref', 'payload_ref',
                                        'run_id', 'traceparent', 'login', 'job_ids', 'touched_at', 'key_hash', 'progress_note',
-                                       'error') then 0 else 10 end as target
+                                       'error', 'result') then 0 else 10 end as target
           from pg_attribute a
          where a.attrelid in ('towpath.job'::regclass, 'towpath.job_run'::regclass, 'towpath.job_live'::regclass,
                               'towpath.job_ready'::regclass)
@@ -423,6 +454,8 @@ create table towpath.job_retention (
     cleaned_below uuid        not null default '00000000-0000-0000-0000-000000000000',
     dropped_below uuid        not null default '00000000-0000-0000-0000-000000000000',
     changed_at    timestamptz not null default towpath.fn_now(),
+    -- Jobs that were enqueued into partitions that are gone, as PostgreSQL's statistics counted them.
+    dropped_jobs  bigint      not null default 0,
     constraint job_retention_one_row_check check (only_row)
 );
 insert into towpath.job_retention default values;
@@ -641,7 +674,7 @@ create index job_edge_child_idx on towpath.job_edge (child_id);
 
 -- The keys of projects that store their payloads encrypted, wrapped by a master key that is in no
 -- database. The newest key of a project encrypts; older ones still decrypt. An erased key stays as a row
--- without its key: what it encrypted is gone, and the project still stores nothing in the clear.
+-- without its key: what it encrypted is gone, and the project still stores nothing unencrypted.
 create table towpath.payload_key (
     key_id     bigint      generated always as identity primary key,
     project    text        not null,
@@ -657,7 +690,7 @@ create table towpath.payload_key (
 create index payload_key_project_idx on towpath.payload_key (project, key_id);
 
 -- Data that jobs name instead of carrying it, partitioned by day of its uuid v7 id: retention drops
--- whole days. Without key_id it is in the clear.
+-- whole days. Without key_id it is unencrypted.
 create table towpath.payload (
     payload_id   uuid        not null,
     project      text        not null,

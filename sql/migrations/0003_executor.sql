@@ -16,6 +16,19 @@ create table towpath.queue_heartbeat (
     constraint queue_heartbeat_ticks_not_negative_check check (ticks_total >= 0)
 ) with (fillfactor = 40);
 
+-- Which kinds a worker process handles, as it said when it registered or in its last heartbeat, and how many jobs it
+-- runs at once, if it said. A process that ends takes its row along; rows of
+-- processes that were killed go after an hour, when another heartbeat comes.
+create table towpath.queue_worker (
+    lease_owner   towpath.long_label primary key,
+    executor_name towpath.label      not null,
+    kinds         text[]             not null,
+    concurrency   integer,
+    seen_at       timestamptz        not null,
+    constraint queue_worker_kinds_named_check check (
+        cardinality(kinds) between 1 and 1000 and array_position(kinds, null) is null)
+) with (fillfactor = 40);
+
 -- Who exists. login_role, if set, is the only login (or group) that may claim as this executor.
 create table towpath.consumer_registry (
     executor_id   towpath.label         primary key,
@@ -76,8 +89,8 @@ create trigger job_subscription_kind_executor
     for each row execute function towpath._job_kind_executor_keep();
 
 -- Leases held under a subscription with max_parallel. A claim locks the subscription's row
--- and inserts the new number; the newest row counts, as in job_floor. Whoever gives a lease
--- up only appends a release, which the next claim folds in.
+-- and inserts the new number; the newest row counts, as in job_floor. The end of
+-- a lease only appends a release, which the next claim folds in.
 create table towpath.job_parallel (
     subscription_no integer not null,
     change_no       bigint  generated always as identity,
@@ -106,18 +119,22 @@ create table towpath.producer_grant (
 
 -- Tokens ------------------------------------------------------------------------------------
 
--- Tokens with which an executor works over HTTP instead of through a database login.
+-- Tokens for HTTP, for whom has no database login: executors that work, and producers that enqueue and emit.
 --
 -- A token is random and only its holder knows it; the table stores its sha256, so that reading the table (or
--- a backup of it) gives no access. It names one executor of the registry.
+-- a backup of it) gives no access. It names one executor of the registry, or none if it is for a producer.
 -- kinds null means whatever the executor's subscriptions say; a list narrows that, never
--- widens it. Tokens are revoked, not deleted: a lease names the token that took it.
+-- widens it. produce are the kinds it may enqueue for any executor, emit the domains it may emit in; * is all of them.
+-- Tokens are revoked, not deleted: a lease names the token that took it.
 create table towpath.executor_token (
     token_id     uuid           primary key default gen_random_uuid(),
     token_hash   bytea          not null,
-    executor_id  towpath.label  not null,
+    executor_id  towpath.label,
     kinds        text[],
     may_enqueue  boolean        not null default false,
+    may_register boolean        not null default false,
+    produce      text[],
+    emit         text[],
     notes        text,
     created_at   timestamptz    not null default towpath.fn_now(),
     created_by   towpath.label  not null,
@@ -130,6 +147,13 @@ create table towpath.executor_token (
     constraint executor_token_hash_is_sha256_check check (octet_length(token_hash) = 32),
     constraint executor_token_kinds_named_check check (
         kinds is null or (cardinality(kinds) between 1 and 1000 and array_position(kinds, null) is null)),
+    constraint executor_token_produce_named_check check (
+        produce is null or (cardinality(produce) between 1 and 1000 and array_position(produce, null) is null)),
+    constraint executor_token_emit_named_check check (
+        emit is null or (cardinality(emit) between 1 and 1000 and array_position(emit, null) is null)),
+    constraint executor_token_without_executor_produces_check check (
+        executor_id is not null
+        or (num_nonnulls(produce, emit) > 0 and kinds is null and not may_enqueue and not may_register)),
     constraint executor_token_expires_later_check check (expires_at > created_at),
     constraint executor_token_revoked_who_and_when_check check ((revoked_at is null) = (revoked_by is null))
 );

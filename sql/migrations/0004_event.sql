@@ -82,7 +82,7 @@ create table towpath.event_sequencer (
 insert into towpath.event_sequencer default values;
 
 -- What the sequencer remembers; the newest row counts. Everything visible in snapshot has a
--- position. While target is set, a big step from snapshot to target is under way, has come as
+-- position. While target is set, a big step from snapshot to target is in progress, has come as
 -- far as target_id and ends at target_last_id. Events up to checked_id may have had a position before the
 -- snapshot was taken (a restore), so they are looked up before they are numbered.
 create table towpath.event_tick (
@@ -93,7 +93,7 @@ create table towpath.event_tick (
     target_id      bigint      not null default 0,
     target_last_id bigint      not null default 0,
     checked_id     bigint      not null default 0,
-    -- The cluster and database whose transaction numbers the snapshot speaks of.
+    -- The cluster and database whose transaction numbers the snapshot has.
     cluster        text        not null,
     ticked_at      timestamptz not null default towpath.fn_now()
 );
@@ -271,7 +271,7 @@ create table towpath.outbound_route (
     changed_by            towpath.label not null,
     changed_at            timestamptz not null default towpath.fn_now(),
     retired_at            timestamptz,
-    -- For ever: idempotency keys carry the name.
+    -- Forever: idempotency keys carry the name.
     constraint outbound_route_name_uq unique (route_name),
     constraint outbound_route_name_check check (route_name ~ '^[a-z0-9][a-z0-9_.-]{0,99}$'),
     constraint outbound_route_recipient_filter_check check (
@@ -315,8 +315,8 @@ create type towpath._route_work as (
     event        jsonb
 );
 
--- What webhooks are signed with. Only fn_delivery_claim and fn_route_test read it; whoever sets
--- a secret sees it once. The previous one keeps signing until the overlap ends.
+-- What webhooks are signed with. Only fn_delivery_claim and fn_route_test read it; the login that
+-- sets a secret sees it once. The previous one keeps signing until the overlap ends.
 create table towpath.route_secret (
     route_no       integer     primary key references towpath.outbound_route,
     secret         text        not null,

@@ -64,7 +64,7 @@ create table towpath.process_kind (
 );
 
 -- A process. It is looked at when next_check_at has come, and ended at the latest by its
--- deadline. One per kind and ref, for ever: starting it again finds it.
+-- deadline. One per kind and ref, forever: starting it again finds it.
 create table towpath.process (
     process_id    uuid                  primary key,
     process_kind  towpath.label         not null references towpath.process_kind,
@@ -95,7 +95,7 @@ create index process_deadline_idx on towpath.process (deadline_at) where finishe
 create index process_unfinished_idx on towpath.process (state, process_id) where finished_at is null;
 
 -- An attempt. Its number is the fence: it is begun once, so at most one worker ever holds it,
--- and whoever comes back after the lease finds the outcome lost.
+-- and a worker that comes back after the lease finds the outcome lost.
 create table towpath.process_attempt (
     process_id   uuid                    not null references towpath.process,
     attempt_no   towpath.positive_number not null,
@@ -137,7 +137,7 @@ create table towpath.process_fact (
     constraint process_fact_of_attempt_check check (
         attempt_no is not null or fact not in ('scheduled', 'begun', 'failed', 'uncertain', 'lost', 'late'))
 );
--- process_fact_terminal_uq: exactly one end per process, whoever races (P06).
+-- process_fact_terminal_uq: exactly one end per process, whatever races (P06).
 create unique index process_fact_terminal_uq on towpath.process_fact (process_id)
     where fact in ('succeeded', 'gave_up', 'cancelled', 'invalid');
 -- process_fact_attempt_uq: a fact about an attempt is stated once.

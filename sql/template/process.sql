@@ -241,7 +241,7 @@ begin
         return towpath._envelope_invalid(format('{{name}}_task %s: %s', _id, _problem));
     end if;
 -- [db_function other]
-    -- Hand the key to whoever the work talks to.
+    -- Send the key to the service that does the work.
     return towpath._envelope_ok(jsonb_build_object('{{name}}_task_id', _id, 'attempt_no', _attempt_no,
         'idempotency_key', _process.process_id, 'subject_ref', _record.subject_ref));
 -- [email]

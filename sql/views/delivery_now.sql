@@ -1,6 +1,6 @@
--- _delivery_now: everything that waits or is under way outside of any transaction: webhooks, and appends
+-- _delivery_now: everything that waits or is in flight outside of any transaction: webhooks, and appends
 -- to streams, whose lease and wait are those of their stream. behind is the earlier delivery of its ordering key that
--- it waits for. For whoever counts or shows deliveries.
+-- it waits for. For what counts or shows deliveries.
 create or replace view towpath._delivery_now as
 select d.delivery_id,
        d.route_no,

@@ -11,7 +11,7 @@ select s.executor_id,
        max(h.last_tick_at) as last_tick_at
   from towpath.job_subscription s
   left join towpath.consumer_registry r on r.executor_id = s.executor_id
-  -- A worker process beats as executor@host-pid, an executor over HTTP under its own name.
+  -- A worker process sends heartbeats as executor@host-pid, an executor over HTTP under its own name.
   left join lateral (
        select max(h.last_tick_at) as last_tick_at from towpath.queue_heartbeat h
         where h.executor_name = s.executor_id or starts_with(h.executor_name, s.executor_id || '@')) h on true

@@ -13,14 +13,14 @@ select b.job_kind,
        p.paused_at is not null as paused
   from (select l.job_kind,
                (array['queued', 'leased', 'in_progress', 'retry_waiting'])[v.state + 1] as state,
-               count(*) as row_count,
+               sum(v.jobs) as row_count,
                min(v.job_id::text collate "C") as oldest,
-               max(v.job_id::text collate "C") as newest,
+               max(coalesce(v.job_ids[v.jobs], v.job_id)::text collate "C") as newest,
                min(v.due_at) filter (where v.state in (0, 3) and v.blocked = 0) as next_scheduled_at,
-               round(avg(v.attempts - v.refunded), 2) as avg_attempts,
+               round(sum((v.attempts - v.refunded) * v.jobs)::numeric / sum(v.jobs), 2) as avg_attempts,
                max(v.attempts - v.refunded) as max_attempts,
                count(*) filter (where v.blocked > 0) as blocked_count
-          from towpath._job_now v
+          from towpath._job_groups v
           join towpath.job_lane l on l.lane = v.lane
          group by l.job_kind, v.state) b
   left join towpath.job_pause p on p.job_kind = b.job_kind;

@@ -52,14 +52,14 @@ select h.executor_name,
        done.attempts_failed
   from (select towpath.fn_now() as now) n
  cross join lateral (
-       select count(*) filter (where v.state = 0) as jobs_queued,
-              count(*) filter (where v.state = 1) as jobs_leased,
-              count(*) filter (where v.state = 2) as jobs_in_progress,
-              count(*) filter (where v.state = 3) as jobs_retry_waiting,
+       select coalesce(sum(v.jobs) filter (where v.state = 0), 0) as jobs_queued,
+              coalesce(sum(v.jobs) filter (where v.state = 1), 0) as jobs_leased,
+              coalesce(sum(v.jobs) filter (where v.state = 2), 0) as jobs_in_progress,
+              coalesce(sum(v.jobs) filter (where v.state = 3), 0) as jobs_retry_waiting,
               count(*) filter (where v.blocked > 0) as jobs_blocked,
-              count(*) filter (where v.lease_until < n.now) as leases_expired,
+              coalesce(sum(v.jobs) filter (where v.lease_until < n.now), 0) as leases_expired,
               min(v.due_at) filter (where v.state in (0, 3) and v.blocked = 0 and v.due_at <= n.now) as oldest_due_at
-         from towpath._job_now v) live
+         from towpath._job_groups v) live
  cross join (
        select coalesce(sum(c.n) filter (where c.outcome = 'succeeded'), 0)::bigint as jobs_succeeded,
               -- Attempts that ended badly and were tried again.

@@ -35,7 +35,7 @@ pub(crate) struct Route {
 const PASSED: &str = "select min(m.position) from towpath.route_worker_cursor c, lateral \
      (select position from towpath.route_cursor_mark where cursor_no = c.cursor_no order by mark_no desc limit 1) m";
 /// The newest job, by an index: nobody runs them, so they grow in number from one measurement to the next.
-const NEWEST: &str = "select job_id::text from towpath.job_live order by job_id desc limit 1";
+const NEWEST: &str = "select job_id::text from towpath.job order by job_id desc limit 1";
 
 impl Route {
     pub(crate) async fn run(&self, log: &mut Log) -> anyhow::Result<()> {
@@ -86,7 +86,7 @@ impl Route {
     /// who looks all the time.
     async fn idle(&self, place: &Place, client: &Client) -> anyhow::Result<[f64; 2]> {
         let role = place.role(Config::default()).await?;
-        let newer = "select exists (select from towpath.job_live where job_id > $1::text::uuid)";
+        let newer = "select exists (select from towpath.job where job_id > $1::text::uuid)";
         let mut delays = vec![];
         for _ in 0..self.samples {
             let mark: String = client.query_one(NEWEST, &[]).await?.get(0);

@@ -1,10 +1,18 @@
 //! Parses the jsonb answers of public SQL functions.
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::Error;
+
+/// The fields of a filter that are given; one that is absent matches everything.
+pub(crate) fn given(filter: &impl Serialize) -> Value {
+    let mut filter = serde_json::to_value(filter).expect("a filter is plain data");
+    filter.as_object_mut().expect("a filter has fields").retain(|_, value| !value.is_null());
+    filter
+}
 
 /// The answer as `T`, or the refusal as an [`Error`].
 pub(crate) fn read<T: DeserializeOwned>(answer: Value) -> Result<T, Error> {

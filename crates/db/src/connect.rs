@@ -16,23 +16,40 @@ use crate::audit::{Note, RECORD};
 use crate::job::Numbers;
 use crate::{Error, limits, tls};
 
+/// A parameter of a statement.
+pub(crate) type Parameter<'a> = &'a (dyn ToSql + Sync);
+
 /// A connected database of a supported version. Cheap to clone.
 #[derive(Clone)]
 pub struct Database {
     pool: Pool,
-    config: Config,
-    tls: MakeRustlsConnect,
+    address: Option<Address>,
     numbers: Numbers,
     master_keys: Option<Arc<MasterKeys>>,
     /// The action of the next call, to be audited in its transaction.
     note: Option<Arc<Note>>,
 }
 
+/// How to open a connection outside the pool.
+#[derive(Clone)]
+pub(crate) struct Address {
+    pub(crate) config: Config,
+    pub(crate) tls: MakeRustlsConnect,
+}
+
 impl Database {
     /// Connects, and refuses servers that are too old. Does not check the schema.
     pub async fn connect(url: &str) -> Result<Database, Error> {
         let (config, tls) = parse_url(url)?;
-        Database::open(config, tls).await
+        Database::open(Address { config, tls }).await
+    }
+
+    /// Uses a pool that the caller made. It cannot open connections outside of it, so it cannot listen or change its
+    /// role.
+    pub async fn from_pool(pool: Pool) -> Result<Database, Error> {
+        let client = pool.get().await?;
+        refuse_old_server(&client).await?;
+        Ok(Database { pool, address: None, numbers: Numbers::default(), master_keys: None, note: None })
     }
 
     /// The same database in another role, which the login must be a member of: every connection starts as that role
@@ -44,16 +61,16 @@ impl Database {
                 "invalid role name {role:?}: use lower-case letters, digits and _"
             )));
         }
-        let mut config = self.config.clone();
+        let Address { mut config, tls } = self.address()?.clone();
         let before = config.get_options().unwrap_or_default();
         let options = format!("{before} -c role={role}");
         config.options(options.trim());
-        self.again(config).await
+        self.again(Address { config, tls }).await
     }
 
     /// The same database with another connection, sharing this one's metrics.
-    pub(crate) async fn again(&self, config: Config) -> Result<Database, Error> {
-        let opened = Database::open(config, self.tls.clone()).await?;
+    pub(crate) async fn again(&self, address: Address) -> Result<Database, Error> {
+        let opened = Database::open(address).await?;
         Ok(Database { numbers: self.numbers.clone(), master_keys: self.master_keys.clone(), ..opened })
     }
 
@@ -68,7 +85,8 @@ impl Database {
         self.master_keys.as_deref()
     }
 
-    async fn open(config: Config, tls: MakeRustlsConnect) -> Result<Database, Error> {
+    async fn open(address: Address) -> Result<Database, Error> {
+        let Address { config, tls } = &address;
         let manager_config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let pool = Pool::builder(Manager::from_config(config.clone(), tls.clone(), manager_config))
             .max_size(limits::POOL_CONNECTIONS_MAX)
@@ -83,15 +101,21 @@ impl Database {
             .build()
             .map_err(|error| Error::Unreachable(error.to_string()))?;
         let client = pool.get().await.map_err(|error| match error {
-            deadpool_postgres::PoolError::Backend(error) => Error::unreachable(&error, &whom(&config)),
+            deadpool_postgres::PoolError::Backend(error) => Error::unreachable(&error, &whom(config)),
             other => Error::Unreachable(format!(
                 "cannot connect to {}: {other}; check DATABASE_URL and that the server is running",
-                whom(&config)
+                whom(config)
             )),
         })?;
         refuse_old_server(&client).await?;
         drop(client);
-        Ok(Database { pool, config, tls, numbers: Numbers::default(), master_keys: None, note: None })
+        Ok(Database {
+            pool,
+            address: Some(address),
+            numbers: Numbers::default(),
+            master_keys: None,
+            note: None,
+        })
     }
 
     /// A pooled connection, for this crate's own calls.
@@ -100,7 +124,7 @@ impl Database {
     }
 
     /// Calls one public SQL function that returns jsonb.
-    pub(crate) async fn call(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Value, Error> {
+    pub(crate) async fn call(&self, sql: &str, params: &[Parameter<'_>]) -> Result<Value, Error> {
         if let Some(note) = self.note.as_ref().filter(|note| !note.is_written()) {
             return self.call_noted(note, sql, params).await;
         }
@@ -110,12 +134,7 @@ impl Database {
     }
 
     /// The same, with an audit row in the same transaction. A refusal is recorded too.
-    async fn call_noted(
-        &self,
-        note: &Note,
-        sql: &str,
-        params: &[&(dyn ToSql + Sync)],
-    ) -> Result<Value, Error> {
+    async fn call_noted(&self, note: &Note, sql: &str, params: &[Parameter<'_>]) -> Result<Value, Error> {
         let mut client = self.client().await?;
         let statement = client.prepare_cached(sql).await?;
         let transaction = client.transaction().await?;
@@ -149,14 +168,20 @@ impl Database {
         self.pool.status()
     }
 
-    /// The configuration, for a connection outside the pool.
-    pub(crate) fn config(&self) -> &Config {
-        &self.config
+    /// What opens a connection outside the pool.
+    pub(crate) fn address(&self) -> Result<&Address, Error> {
+        let none = "this needs connections outside of the pool; connect with a URL instead of a pool";
+        self.address.as_ref().ok_or_else(|| Error::Invalid(none.into()))
     }
 
-    /// The TLS connector.
-    pub(crate) fn tls(&self) -> MakeRustlsConnect {
-        self.tls.clone()
+    /// Whether it can listen for notifications, which needs a connection outside the pool.
+    pub fn can_listen(&self) -> bool {
+        self.address.is_some()
+    }
+
+    /// The login of its connections.
+    pub async fn login(&self) -> Result<String, Error> {
+        Ok(self.client().await?.query_one("select session_user::text", &[]).await?.get(0))
     }
 
     /// Checks that the database responds.

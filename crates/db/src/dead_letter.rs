@@ -6,7 +6,7 @@ use serde_json::Value;
 use towpath_model::id::{DeadLetterId, JobId};
 use uuid::Uuid;
 
-use crate::answer::{read, read_field};
+use crate::answer::{given, read, read_field};
 use crate::{Attribution, Database, Error};
 
 /// A full copy of a job that failed for good.
@@ -45,23 +45,14 @@ pub struct DeadLetter {
 #[derive(Debug, Clone, Default, Serialize)]
 #[expect(missing_docs, reason = "the columns of the same name, and bounds on moved_at")]
 pub struct DeadLetterFilter {
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub job_kind: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub executor: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub event_domain: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub triage_status: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub run_id: Option<Uuid>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub error_contains: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub moved_after: Option<Timestamp>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub moved_before: Option<Timestamp>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub replayed: Option<bool>,
 }
 
@@ -72,7 +63,7 @@ impl DeadLetterFilter {
     }
 
     fn as_json(&self) -> Value {
-        serde_json::to_value(self).expect("a filter is plain data")
+        given(self)
     }
 }
 
@@ -118,18 +109,13 @@ pub struct DeadLetterCount {
 
 /// How many dead letters of a kind have a status.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the fields of the answer, named for what they hold")]
 pub struct DeadLetterSummary {
-    /// The kind.
     pub job_kind: String,
-    /// The status.
     pub triage_status: String,
-    /// How many.
     pub row_count: i64,
-    /// How many of them were replayed.
     pub replayed_count: i64,
-    /// The oldest one's time.
     pub oldest_moved_at: Timestamp,
-    /// The newest one's time.
     pub newest_moved_at: Timestamp,
 }
 

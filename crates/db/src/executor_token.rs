@@ -1,4 +1,4 @@
-//! Executor tokens: `sql/functions/executor_token.sql`.
+//! Tokens of executors and producers: `sql/functions/executor_token.sql`.
 //!
 //! A token is hashed here, before it reaches a statement.
 
@@ -8,12 +8,12 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use tokio_postgres::types::Json;
+use tokio_postgres::types::{Json, ToSql};
 use towpath_model::id::TokenId;
 
 use crate::answer::{read, read_field};
 use crate::event::EventPage;
-use crate::job::Enqueued;
+use crate::job::{Enqueued, LeaseOwner};
 use crate::{Database, Error};
 
 /// The SHA-256 of a token: enough to look it up, not enough to use it.
@@ -47,6 +47,32 @@ pub struct TokenSpec<'a> {
     pub kinds: Option<&'a [String]>,
     /// Whether it may enqueue too.
     pub may_enqueue: bool,
+    /// Whether it may subscribe its executor to kinds.
+    pub may_register: bool,
+    /// What it may enqueue and emit besides.
+    pub produces: Produces<'a>,
+    /// Its expiry; none for 90 days.
+    pub expires_at: Option<Timestamp>,
+    /// Notes for operators.
+    pub notes: Option<&'a str>,
+    /// The actor.
+    pub actor: &'a str,
+}
+
+/// What a token may enqueue for any executor, and emit; `*` is all.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Produces<'a> {
+    /// The kinds.
+    pub kinds: Option<&'a [String]>,
+    /// The event domains.
+    pub domains: Option<&'a [String]>,
+}
+
+/// A token to create for a producer, which has no executor.
+#[derive(Debug, Clone, Default)]
+pub struct ProducerTokenSpec<'a> {
+    /// What it may do, and nothing else.
+    pub produces: Produces<'a>,
     /// Its expiry; none for 90 days.
     pub expires_at: Option<Timestamp>,
     /// Notes for operators.
@@ -62,8 +88,8 @@ pub struct TokenCreated {
     pub token_id: TokenId,
     /// The token to give to the executor.
     pub token: String,
-    /// Its executor.
-    pub executor_id: String,
+    /// Its executor; none for a producer.
+    pub executor_id: Option<String>,
     /// Its expiry.
     pub expires_at: Timestamp,
 }
@@ -71,7 +97,8 @@ pub struct TokenCreated {
 /// Not derived, so that the token does not end up in a log.
 impl fmt::Debug for TokenCreated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TokenCreated({} of {})", self.token_id, self.executor_id)
+        let of = self.executor_id.as_deref().unwrap_or("a producer");
+        write!(f, "TokenCreated({} of {of})", self.token_id)
     }
 }
 
@@ -80,9 +107,12 @@ impl fmt::Debug for TokenCreated {
 #[expect(missing_docs, reason = "the columns of executor_token; 0003_executor.sql says what each holds")]
 pub struct Token {
     pub token_id: TokenId,
-    pub executor_id: String,
+    pub executor_id: Option<String>,
     pub kinds: Option<Vec<String>>,
     pub may_enqueue: bool,
+    pub may_register: bool,
+    pub produce: Option<Vec<String>>,
+    pub emit: Option<Vec<String>>,
     pub notes: Option<String>,
     pub created_at: Timestamp,
     pub created_by: String,
@@ -99,14 +129,36 @@ pub struct Token {
 pub struct TokenScope {
     /// Its id.
     pub token_id: TokenId,
-    /// Its executor.
-    pub executor_id: String,
+    /// Its executor; none for a producer.
+    pub executor_id: Option<String>,
     /// That executor's kind.
-    pub executor: String,
+    pub executor: Option<String>,
     /// Only these kinds; none for all subscribed kinds.
     pub kinds: Option<Vec<String>>,
     /// Whether it may enqueue too.
     pub may_enqueue: bool,
+}
+
+/// What a worker process handles.
+#[derive(Debug, Clone, Copy)]
+pub struct Handles<'a> {
+    /// The kinds.
+    pub kinds: &'a [String],
+    /// How many jobs at once, if it says.
+    pub concurrency: Option<i32>,
+}
+
+/// What an executor is subscribed to after it registered.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Registered {
+    /// The executor.
+    pub executor: String,
+    /// The kinds it asked for.
+    pub kinds: Vec<String>,
+    /// Those that are new.
+    pub added: Vec<String>,
+    /// Those whose subscription an operator disabled.
+    pub disabled: Vec<String>,
 }
 
 /// The outcome of a revocation.
@@ -121,9 +173,33 @@ pub struct TokenRevoked {
 impl Database {
     /// Creates a token.
     pub async fn executor_token_create(&self, spec: &TokenSpec<'_>) -> Result<TokenCreated, Error> {
-        let sql = "select towpath.fn_executor_token_create($1, $2, $3, $4, $5, $6)";
-        let TokenSpec { executor_id, kinds, may_enqueue, expires_at, notes, actor } = spec;
-        read(self.call(sql, &[executor_id, kinds, may_enqueue, expires_at, notes, actor]).await?)
+        let sql = "select towpath.fn_executor_token_create($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+        let TokenSpec { executor_id, kinds, may_enqueue, may_register, produces, expires_at, notes, actor } =
+            spec;
+        let Produces { kinds: produce, domains } = produces;
+        let parameters: [&(dyn ToSql + Sync); 9] =
+            [executor_id, kinds, may_enqueue, expires_at, notes, actor, may_register, produce, domains];
+        read(self.call(sql, &parameters).await?)
+    }
+
+    /// Creates a token for a producer.
+    pub async fn producer_token_create(&self, spec: &ProducerTokenSpec<'_>) -> Result<TokenCreated, Error> {
+        let sql = "select towpath.fn_executor_token_create(null, p_expires_at => $1, p_notes => $2, p_actor => $3, \
+                   p_produce => $4, p_emit => $5)";
+        let ProducerTokenSpec { produces: Produces { kinds, domains }, expires_at, notes, actor } = spec;
+        read(self.call(sql, &[expires_at, notes, actor, kinds, domains]).await?)
+    }
+
+    /// Subscribes the executor of a token to kinds.
+    pub async fn executor_token_register(
+        &self,
+        hash: &TokenHash,
+        worker: &LeaseOwner,
+        handles: Handles<'_>,
+    ) -> Result<Registered, Error> {
+        let sql = "select towpath.fn_executor_token_register($1, $2, $3, $4)";
+        let Handles { kinds, concurrency } = handles;
+        read(self.call(sql, &[&hash.0.as_slice(), &kinds, &worker.as_str(), &concurrency]).await?)
     }
 
     /// The tokens of one executor or of all.

@@ -276,7 +276,7 @@ impl Database {
         read(answer).map_err(|error| no_such_job(error, job_id))
     }
 
-    /// Ends an unfinished job; if somebody works on it, they hear it at their next word.
+    /// Ends an unfinished job; a worker that runs it gets `lease_lost` at its next call.
     pub async fn job_cancel(&self, job_id: JobId, by: Attribution<'_>) -> Result<JobMoved, Error> {
         let sql = "select towpath.fn_job_cancel($1, $2, $3)";
         let answer = self.call(sql, &[&job_id.uuid(), &by.actor, &by.reason]).await?;

@@ -1,4 +1,4 @@
-//! The only crate with SQL.
+//! The only crate with SQL. An internal part: applications depend on the crate `towpath`.
 //!
 //! One typed method per SQL function, the migrator, and the private PostgreSQL that runs if no other is configured.
 //! Nothing here decides policy: the database decides, and callers react to [`Error`].
@@ -9,9 +9,11 @@ pub mod cluster;
 mod config;
 mod connect;
 pub mod dead_letter;
+pub mod door;
 mod error;
 pub mod event;
 pub mod executor_token;
+pub mod executor_token_job;
 pub mod health;
 mod inspect;
 pub mod job;
@@ -33,5 +35,6 @@ mod tls;
 
 pub use config::{Attribution, ConfigChange, ConfigEntry, ConfigSet, GateMove};
 pub use connect::Database;
+pub(crate) use connect::Parameter;
 pub use error::{Error, Raised};
 pub use process_scan::ProcessScan;

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use towpath_model::id::ProcessId;
 
-use crate::answer::read;
+use crate::answer::{given, read};
 use crate::{Database, Error};
 
 /// The channel of a message.
@@ -72,7 +72,6 @@ pub struct MessagePage {
 #[derive(Debug, Clone, Default, Serialize)]
 #[expect(missing_docs, reason = "the columns of the same name")]
 pub struct MessageFilter {
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub channel: Option<String>,
 }
 
@@ -108,7 +107,7 @@ impl Database {
         limit: i32,
         cursor: Option<i64>,
     ) -> Result<MessagePage, Error> {
-        let filter = serde_json::to_value(filter).expect("a filter is plain data");
+        let filter = given(filter);
         read(self.call("select comms.message_list($1, $2, $3)", &[&filter, &limit, &cursor]).await?)
     }
 

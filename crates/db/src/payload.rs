@@ -16,7 +16,7 @@ use uuid::Uuid;
 use crate::answer::{read, read_field};
 use crate::executor_token::TokenHash;
 use crate::job::{LeaseOwner, Pass};
-use crate::{Database, Error};
+use crate::{Database, Error, Parameter};
 
 /// Data to store.
 #[derive(Clone, Copy)]
@@ -100,7 +100,7 @@ impl Database {
     pub async fn payload_put(&self, new: NewPayload<'_>) -> Result<PayloadRef, Error> {
         let (Prepared { payload_id, key_id, .. }, data) = self.payload_prepared(new).await?;
         let sql = "select towpath.fn_payload_put($1, $2, $3, $4, $5)";
-        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
+        let params: [Parameter<'_>; 5] =
             [&data.as_slice(), &new.content_type, &new.project, &payload_id, &key_id];
         stored(self.call(sql, &params).await?)
     }
@@ -113,7 +113,7 @@ impl Database {
     ) -> Result<PayloadRef, Error> {
         let (Prepared { payload_id, key_id, .. }, data) = self.payload_prepared(new).await?;
         let sql = "select towpath.fn_executor_token_payload_put($1, $2, $3, $4, $5, $6)";
-        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
+        let params: [Parameter<'_>; 6] =
             [&hash.bytes(), &data.as_slice(), &new.content_type, &new.project, &payload_id, &key_id];
         stored(self.call(sql, &params).await?)
     }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use tokio_postgres::types::ToSql;
 use towpath_model::id::{JobId, ProcessId};
 
-use crate::answer::{read, read_field};
+use crate::answer::{given, read, read_field};
 use crate::{Attribution, Database, Error};
 
 /// One process: the row that its supervisor locks.
@@ -89,11 +89,9 @@ pub struct ProcessWhole {
 #[derive(Debug, Clone, Default, Serialize)]
 #[expect(missing_docs, reason = "the columns of the same name")]
 pub struct ProcessFilter {
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub process_kind: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
-    #[serde(rename = "ref", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "ref")]
     pub reference: Option<String>,
 }
 
@@ -216,7 +214,7 @@ impl Database {
         limit: i32,
         cursor: Option<ProcessId>,
     ) -> Result<ProcessPage, Error> {
-        let filter = serde_json::to_value(filter).expect("a filter is plain data");
+        let filter = given(filter);
         let cursor = cursor.map(ProcessId::uuid);
         read(self.call("select towpath.fn_process_list($1, $2, $3)", &[&filter, &limit, &cursor]).await?)
     }

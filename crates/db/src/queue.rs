@@ -84,29 +84,23 @@ pub struct Backlog {
 
 /// A paused job kind.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the fields of the answer, named for what they hold")]
 pub struct Pause {
-    /// The kind.
     pub job_kind: String,
-    /// Since when.
     pub paused_at: Timestamp,
-    /// By whom.
     pub paused_by: String,
-    /// Why.
     pub reason: String,
 }
 
 /// A past pause or resume.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the fields of the answer, named for what they hold")]
 pub struct PauseMove {
-    /// When.
     pub at: Timestamp,
-    /// The kind.
     pub job_kind: String,
     /// `pause` or `resume`.
     pub action: String,
-    /// Who did it.
     pub actor: String,
-    /// Why it was paused.
     pub reason: Option<String>,
 }
 

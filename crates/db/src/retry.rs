@@ -55,7 +55,7 @@ pub fn jittered(time: Duration) -> Duration {
     time.mul_f64(0.75 + fastrand::f64() / 2.0)
 }
 
-/// Ends `grace` after the order to stop. A pass under way may finish, but a database that does not answer does not
+/// Ends `grace` after the order to stop. A pass in progress may finish, but a database that does not answer does not
 /// keep the process from stopping.
 pub async fn grace_over(shutdown: &CancellationToken, grace: Duration) {
     shutdown.cancelled().await;

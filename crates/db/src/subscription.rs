@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use tokio_postgres::error::SqlState;
 use towpath_model::id::{GrantId, SubscriptionId};
 
 use crate::answer::{read, read_field};
@@ -60,18 +61,14 @@ pub struct SubscriptionPut {
 
 /// A registered executor.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the fields of the answer, named for what they hold")]
 pub struct Consumer {
-    /// Its name.
     pub executor_id: String,
-    /// Its executor kind.
     pub executor: String,
     /// The only login that may claim as it, if set.
     pub login_role: Option<String>,
-    /// Notes for operators.
     pub notes: Option<String>,
-    /// Who registered it.
     pub registered_by: String,
-    /// When.
     pub registered_at: Timestamp,
 }
 
@@ -153,6 +150,23 @@ impl Database {
         let sql = "select towpath.fn_consumer_put($1, $2, $3, $4, $5)";
         let answer = self.call(sql, &[&executor_id, &executor, &login_role, &notes, &actor]).await?;
         read_field::<String>(answer, "executor_id").map(drop)
+    }
+
+    /// Registers an executor and subscribes it to kinds, as far as an administrator has not. Answers the kinds that are
+    /// new.
+    pub async fn executor_register(&self, executor: &str, kinds: &[String]) -> Result<Vec<String>, Error> {
+        let sql = "select towpath.fn_executor_register($1, $2)";
+        let answer = self.call(sql, &[&executor, &kinds]).await.map_err(|error| match error {
+            Error::Postgres(denied) if denied.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
+                Error::NotAuthorised(format!(
+                    "registering executors needs the role workflow_admin; an administrator does it with: \
+                     towpath executor add {executor} --executor PG_worker --job-kind {} --enable",
+                    kinds.join(" --job-kind ")
+                ))
+            }
+            other => other,
+        });
+        read_field(answer?, "added")
     }
 
     /// The executor kinds.

@@ -8,7 +8,7 @@ use tokio_postgres::types::ToSql;
 use towpath_model::function_result::FunctionResult;
 use towpath_model::id::{JobId, ProcessId};
 
-use crate::answer::{read, read_field};
+use crate::answer::{given, read, read_field};
 use crate::{Database, Error};
 
 /// An error to report.
@@ -50,15 +50,10 @@ pub struct TaskError {
 #[derive(Debug, Clone, Default, Serialize)]
 #[expect(missing_docs, reason = "the columns of the same name")]
 pub struct TaskErrorFilter {
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub job_id: Option<JobId>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub process_id: Option<ProcessId>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub task_type: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub function_name: Option<String>,
 }
 
@@ -97,7 +92,7 @@ impl Database {
         limit: i32,
         cursor: Option<i64>,
     ) -> Result<TaskErrorPage, Error> {
-        let filter = serde_json::to_value(filter).expect("a filter is plain data");
+        let filter = given(filter);
         read(self.call("select towpath.fn_task_error_list($1, $2, $3)", &[&filter, &limit, &cursor]).await?)
     }
 }

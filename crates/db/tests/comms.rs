@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use crate::process_place::{DEADLINE, LEASE, Place, SECOND};
+use crate::process_kit::{DEADLINE, LEASE, Processes, SECOND};
 
 /// P06, P12: failure, retry, success, terminal: the example flow, statement by statement.
 #[tokio::test]
 async fn the_example_flow() {
-    let place = Place::open().await;
+    let place = Processes::open().await;
     let send = place.send("email").await;
     let job = place.job(&send.process, 1).await;
     assert_eq!(
@@ -63,7 +63,7 @@ async fn the_example_flow() {
 /// P06: an e-mail task enqueued by hand with the document's own payload runs the outstanding attempt.
 #[tokio::test]
 async fn the_single_id_of_the_document_is_enough() {
-    let place = Place::open().await;
+    let place = Processes::open().await;
     let send = place.send("sms").await;
     let payload = json!({ "task_type": "sms", "send_sms_task_id": send.task });
     let begun = place.run("comms.get_sms_payload", &payload).await;
@@ -82,8 +82,8 @@ async fn the_single_id_of_the_document_is_enough() {
 /// P09: a permanent error ends it at once; a transient one is retried with growing delays, but not
 /// before the provider asked, and not more often than allowed.
 #[tokio::test]
-async fn outcomes_are_told_apart() {
-    let place = Place::open().await;
+async fn each_reply_gets_its_outcome() {
+    let place = Processes::open().await;
     let permanent = place.send("email").await;
     place.begin(&permanent, 1, false).await;
     let ended =
@@ -128,7 +128,7 @@ async fn outcomes_are_told_apart() {
 /// P09: a retry that could only come after the deadline is not waited for.
 #[tokio::test]
 async fn a_retry_after_the_deadline_is_given_up_at_once() {
-    let place = Place::open().await;
+    let place = Processes::open().await;
     let send = place.send("email").await;
     place.advance(DEADLINE - SECOND * 60).await;
     place.begin(&send, 1, false).await;
@@ -141,7 +141,7 @@ async fn a_retry_after_the_deadline_is_given_up_at_once() {
 /// P08: nobody knows whether the SMS was sent: a person is asked, and their word decides.
 #[tokio::test]
 async fn an_uncertain_sms_goes_to_a_person() {
-    let place = Place::open().await;
+    let place = Processes::open().await;
     for (resolution, state) in [("succeeded", "succeeded"), ("gave_up", "gave_up"), ("retry", "open")] {
         let send = place.send("sms").await;
         place.begin(&send, 1, false).await;
@@ -191,7 +191,7 @@ async fn an_uncertain_sms_goes_to_a_person() {
 /// P08: a person's retry is granted even when the attempts are used up.
 #[tokio::test]
 async fn a_person_may_grant_one_more_attempt() {
-    let place = Place::open().await;
+    let place = Processes::open().await;
     place.kind("comms.send_sms", &json!({ "max_attempts": 1 })).await;
     let send = place.send("sms").await;
     place.begin(&send, 1, false).await;
@@ -207,7 +207,7 @@ async fn a_person_may_grant_one_more_attempt() {
 /// honours the key makes both safe to repeat. E-mail is repeated under the same Message-ID.
 #[tokio::test]
 async fn lost_is_uncertain_unless_the_key_is_honoured() {
-    let place = Place::open().await;
+    let place = Processes::open().await;
     for (channel, key_honoured, state) in
         [("sms", false, "held"), ("sms", true, "open"), ("email", false, "open"), ("email", true, "open")]
     {
@@ -226,7 +226,9 @@ async fn lost_is_uncertain_unless_the_key_is_honoured() {
         );
     }
     let never_begun = place.send("sms").await;
-    place.execute("delete from towpath.job_live; delete from towpath.job_ready").await;
+    place
+        .execute("delete from towpath.job_live; delete from towpath.job_ready; delete from towpath.job")
+        .await;
     place.advance(SECOND * 600).await;
     place.scan().await;
     assert_eq!(
@@ -240,7 +242,7 @@ async fn lost_is_uncertain_unless_the_key_is_honoured() {
 /// P06: what cannot be sent is invalid: a terminal fact, and no attempt to send it.
 #[tokio::test]
 async fn an_invalid_message_ends_as_invalid() {
-    let place = Place::open().await;
+    let place = Processes::open().await;
     let send = place.send("email").await;
     place.execute("update comms.email_message set to_addresses = '{nonsense}'").await;
     let refused = place.begin(&send, 1, false).await;
@@ -259,7 +261,7 @@ async fn an_invalid_message_ends_as_invalid() {
 /// A before handler that fails itself is a failure of an attempt that nobody saw.
 #[tokio::test]
 async fn a_preparation_that_fails_is_retried() {
-    let place = Place::open().await;
+    let place = Processes::open().await;
     let send = place.send("email").await;
     let error = json!({ "outcome": "transient", "code": "before_handler", "message": "deadlock" });
     assert_eq!(place.fail(&send, 1, error).await["payload"]["state"], "open");
@@ -270,7 +272,7 @@ async fn a_preparation_that_fails_is_retried() {
 /// Messages that cannot be sent are refused when they are written, with the reason.
 #[tokio::test]
 async fn bad_messages_are_refused() {
-    let place = Place::open().await;
+    let place = Processes::open().await;
     let good = json!({ "to": ["a@b.example"], "subject": "s", "text": "t" });
     let with = |key: &str, value: Value| {
         let mut message = good.clone();
@@ -334,7 +336,7 @@ async fn bad_messages_are_refused() {
 /// A producer that repeats itself with the same key sends once; without one, twice.
 #[tokio::test]
 async fn a_repeated_send_finds_the_first() {
-    let place = Place::open().await;
+    let place = Processes::open().await;
     let message = json!({ "to": "a@b.example", "subject": "s", "text": "t" });
     let send = async |key: &str| place.json(&format!("comms.send_email('{message}', {key})")).await;
     let (first, second) = (send("'order-7'").await, send("'order-7'").await);
@@ -354,7 +356,7 @@ async fn a_repeated_send_finds_the_first() {
 /// P06: kickoff by the document's name: root id and time; it waits for its time.
 #[tokio::test]
 async fn a_kickoff_waits_for_its_time() {
-    let place = Place::open().await;
+    let place = Processes::open().await;
     let message = json!({ "to": "a@b.example", "subject": "s", "text": "t" });
     let created = place.json(&format!("comms.create_email_message('{message}')")).await;
     let kickoff = format!("comms.kickoff_send_email_task({}, '2026-03-02T12:00:00Z')", created["message_id"]);
@@ -382,7 +384,7 @@ async fn a_kickoff_waits_for_its_time() {
 /// R09: a producer sends only on the channels it was granted.
 #[tokio::test]
 async fn a_producer_needs_a_grant_to_send() {
-    let place = Place::open().await;
+    let place = Processes::open().await;
     let producer = place.db.client_as("towpath_producer").await;
     let email = r#"select comms.send_email('{"to": "a@b.example", "subject": "s", "text": "t"}')"#;
     let sms = r#"select comms.send_sms('{"to": "+4915112345678", "text": "t"}')"#;
@@ -397,7 +399,7 @@ async fn a_producer_needs_a_grant_to_send() {
 /// Lists and observers never see what a message says.
 #[tokio::test]
 async fn lists_hold_no_text() {
-    let place = Place::open().await;
+    let place = Processes::open().await;
     let send = place.send("email").await;
     place.send("sms").await;
     place.begin(&send, 1, false).await;
@@ -426,7 +428,7 @@ async fn lists_hold_no_text() {
 /// success is at most once per task by its key.
 #[tokio::test]
 async fn the_facts_of_comms_are_append_only() {
-    let place = Place::open().await;
+    let place = Processes::open().await;
     let send = place.send("email").await;
     place.begin(&send, 1, false).await;
     place.succeed(&send, 1).await;

@@ -1,12 +1,11 @@
 //! The doors that raise: `sql/functions/door.sql`.
 
 use serde_json::{Value, json};
-use sqlx::Connection;
 use tokio_postgres::Client;
-use towpath_db::Error;
-use towpath_db::job::sqlx::Failed;
+use towpath_db::{Error, door};
 use towpath_model::refusal::Refusal;
 use towpath_testkit::TestDb;
+use towpath_testkit::queue::Queue;
 use uuid::Uuid;
 
 /// An application: a login that is a producer and nothing else, with one grant for jobs and one for
@@ -299,6 +298,8 @@ async fn every_code_is_recognised() {
         let raise = format!("do $$ begin perform towpath._raise_refusal('{answer}', 'a test'); end $$");
         let error = client.batch_execute(&raise).await.unwrap_err();
         assert_eq!(error.code().map(tokio_postgres::error::SqlState::code), Some(refusal.sqlstate()));
+        let word = error.as_db_error().and_then(|error| error.constraint()).unwrap_or_default().to_owned();
+        assert_eq!(word, refusal.word(), "for drivers that do not show the SQLSTATE");
         let error = Error::from(error);
         assert!(!matches!(error, Error::Postgres(_)), "{refusal}: {error:?}");
     }
@@ -306,22 +307,31 @@ async fn every_code_is_recognised() {
     assert!(matches!(other, Error::Postgres(_)), "{other:?}");
 }
 
-/// Q21: through sqlx a refusal at a door is a refusal, and the transaction cannot commit.
+/// Q21, Q08: an attempt ends with the transaction of its handler or not at all; one whose lease was lost takes the
+/// transaction with it.
 #[tokio::test]
-async fn sqlx_hears_the_refusal() {
-    let app = App::open().await;
-    let url = app.db.url().replacen("@/", "@localhost/", 1);
-    let mut connection = sqlx::PgConnection::connect(&url).await.unwrap();
-    app.set_gate("queue.job_substrate.enabled", false).await;
-    let mut transaction = connection.begin().await.unwrap();
-    sqlx::query("insert into app.sale values (1)").execute(&mut *transaction).await.unwrap();
-    let enqueue = sqlx::query_scalar::<_, Uuid>("select towpath.enqueue('resize', $1)");
-    let error = enqueue.bind(json!({"image": 7})).fetch_one(&mut *transaction).await.unwrap_err();
-    let failed = Failed::from(error);
-    assert!(
-        matches!(&failed, Failed::Refused(Error::GateClosed { gate }) if gate == "queue.job_substrate.enabled"),
-        "{failed:?}"
-    );
+async fn an_ack_is_part_of_the_transaction() {
+    let queue = Queue::open().await;
+    queue.db.execute("create table sale (n integer)").await;
+    let mut client = queue.db.client().await;
+    queue.enqueue("mail").await;
+    let lease = queue.claim().await;
+    let held = (lease.job_id(), lease.attempt());
+    for (commits, state) in [(false, "leased"), (true, "succeeded")] {
+        let transaction = client.transaction().await.unwrap();
+        transaction.batch_execute("insert into sale values (1)").await.unwrap();
+        door::ack(&transaction, lease.owner(), held, None).await.unwrap();
+        match commits {
+            false => transaction.rollback().await.unwrap(),
+            true => transaction.commit().await.unwrap(),
+        }
+        assert_eq!(queue.state(lease.job_id()).await, state);
+    }
+    let transaction = client.transaction().await.unwrap();
+    transaction.batch_execute("insert into sale values (2)").await.unwrap();
+    let lost = door::ack(&transaction, lease.owner(), held, None).await.unwrap_err();
+    assert!(matches!(lost, door::Error::LeaseLost(_)), "{lost:?}");
+    assert!(lost.hint().contains("Stop"), "{lost:?}");
     transaction.commit().await.unwrap();
-    assert_eq!(app.db.text("select count(*) from app.sale").await, "0", "the commit was a rollback");
+    assert_eq!(queue.db.text("select string_agg(n::text, ' ') from sale").await, "1");
 }

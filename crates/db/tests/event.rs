@@ -1,4 +1,4 @@
-//! Events in SQL: the outbox, the sequencer and who hears what.
+//! Events in SQL: the outbox, the sequencer and who receives what.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -115,14 +115,14 @@ async fn bad_events_are_refused() {
 async fn one_notification_per_pass() {
     let db = TestDb::open().await;
     let (listener, mut connection) = tokio_postgres::connect(&db.url(), tokio_postgres::NoTls).await.unwrap();
-    let heard = tokio::spawn(async move {
-        let mut heard = vec![];
+    let notes = tokio::spawn(async move {
+        let mut notes = vec![];
         while let Some(Ok(message)) = std::future::poll_fn(|context| connection.poll_message(context)).await {
             if let tokio_postgres::AsyncMessage::Notification(note) = message {
-                heard.push(format!("{} {}", note.channel(), note.payload()));
+                notes.push(format!("{} {}", note.channel(), note.payload()));
             }
         }
-        heard
+        notes
     });
     listener.batch_execute("listen towpath_event").await.unwrap();
     for _ in 0..3 {
@@ -135,7 +135,7 @@ async fn one_notification_per_pass() {
     // A notification is handed over before the answer to the next statement.
     listener.batch_execute("select 1").await.unwrap();
     drop(listener);
-    assert_eq!(heard.await.unwrap(), ["towpath_event 3", "towpath_event 4"]);
+    assert_eq!(notes.await.unwrap(), ["towpath_event 3", "towpath_event 4"]);
 }
 
 /// E01: an event belongs to the transaction that caused it.
@@ -150,7 +150,7 @@ async fn a_rolled_back_event_never_was() {
 }
 
 /// E03: an event that commits late is numbered when it commits; nobody waits for it, and a
-/// cursor on (created_at, id) would have passed it for ever (the control).
+/// cursor on (created_at, id) would never have found it (the control).
 #[tokio::test]
 async fn a_late_commit_is_not_skipped_and_holds_nobody_up() {
     let db = TestDb::open().await;
@@ -335,13 +335,13 @@ async fn broadcast_warns_once() {
 #[tokio::test]
 async fn broadcasts_count_each_event_once() {
     let db = TestDb::open().await;
-    db.call("fn_event_subscription_put('role:a', 'heard', p_scope_filter => '{\"vip\": true}')").await;
+    db.call("fn_event_subscription_put('role:a', 'chosen', p_scope_filter => '{\"vip\": true}')").await;
     db.call("fn_event_subscription_put('role:a', 'muted', p_mute => true)").await;
     db.call("fn_route_worker_put('second')").await;
     db.call(r#"fn_route_put('r', 'job', '{"job_kind": "k"}')"#).await;
     let emit = "fn_event_emit_many((select jsonb_agg(jsonb_build_object('event_domain', d, 'event_type', 't', \
                 'payload', jsonb_build_object('vip', n % 2 = 0))) \
-                from unnest(array['heard', 'muted', 'nobody']) d, generate_series(1, 100) n))";
+                from unnest(array['chosen', 'muted', 'nobody']) d, generate_series(1, 100) n))";
     assert_eq!(db.ask(emit).await["emitted"], 300);
     db.call("fn_event_sequence()").await;
     let route_both = async || {
@@ -360,7 +360,7 @@ async fn broadcasts_count_each_event_once() {
     db.call("fn_event_counter_fold()").await;
     let used = "select string_agg(format('%s %s/%s', event_domain, broadcast_events_24h, events_24h), ', ' \
                 order by event_domain) from towpath.v_subscription_broadcast_used";
-    assert_eq!(db.text(used).await, "heard 50/100, muted 100/100, nobody 100/100");
+    assert_eq!(db.text(used).await, "chosen 50/100, muted 100/100, nobody 100/100");
     let check = db.ask("fn_event_broadcast_check()").await;
     assert_eq!(
         (&check["warned"], &check["broadcasts"], &check["events"]),

@@ -2,50 +2,22 @@
 
 use serde_json::{Value, json};
 use towpath_db::event::{
-    self, EventActorSpec, EventFilter, EventSubscriptionSpec, Extent, From, Letters, NewEvent, Question,
-    Replay, RouteSpec, RouteWorkerSpec, Span,
+    self, EventActorSpec, EventFilter, Extent, From, Letters, NewEvent, Question, Replay, RouteSpec,
+    RouteWorkerSpec, Span,
 };
 use towpath_db::{Attribution, Database, Error};
 use towpath_model::event::recipient::Step;
 use towpath_model::event::route::{Decision, Mode};
 use towpath_model::id::EventId;
 use towpath_testkit::TestDb;
+use towpath_testkit::event::{route, subscription};
 use uuid::Uuid;
 
 const BY: Attribution<'static> = Attribution { actor: "tester", reason: "a test" };
 
 /// A route that takes everything of its domain to jobs.
 fn to_jobs<'a>(name: &'a str, domain: Option<&'a str>, target: Value) -> RouteSpec<'a> {
-    RouteSpec {
-        route_name: name,
-        target_kind: "job",
-        target,
-        event_domain: domain,
-        event_type: None,
-        event_stream: None,
-        recipient_filter: None,
-        payload_filter: json!({}),
-        ordering: "none",
-        retry_seconds: None,
-        rate_limit_per_second: None,
-        worker_name: "default",
-        notes: None,
-        actor: "tester",
-    }
-}
-
-fn hears<'a>(recipient_ref: &'a str, event_domain: &'a str) -> EventSubscriptionSpec<'a> {
-    EventSubscriptionSpec {
-        recipient_ref,
-        event_domain,
-        event_type: None,
-        event_stream: None,
-        scope_subject_table: None,
-        scope_filter: json!({}),
-        mute: false,
-        notes: None,
-        actor: "tester",
-    }
+    RouteSpec { event_domain: domain, ..route(name, "job", target) }
 }
 
 async fn emitted(database: &Database, event: NewEvent) -> EventId {
@@ -130,9 +102,9 @@ async fn events_are_listed_both_ways() {
 async fn subscriptions_are_kept() {
     let db = TestDb::open().await;
     let database = db.database().await;
-    let made = database.event_subscription_put(&hears("role:a", "d")).await.unwrap();
+    let made = database.event_subscription_put(&subscription("role:a", "d")).await.unwrap();
     assert!(made.created);
-    let again = database.event_subscription_put(&hears("role:a", "d")).await.unwrap();
+    let again = database.event_subscription_put(&subscription("role:a", "d")).await.unwrap();
     assert_eq!((again.subscription_id, again.created), (made.subscription_id, false));
     let question = Question::Imagined {
         event_domain: "d".into(),
@@ -141,8 +113,11 @@ async fn subscriptions_are_kept() {
         subject_table: None,
         payload: json!({}),
     };
-    let heard = database.resolve_recipients(&question).await.unwrap();
-    assert_eq!((heard.step, heard.recipients[0].subscription_id), (Step::DomainOnly, made.subscription_id));
+    let resolved = database.resolve_recipients(&question).await.unwrap();
+    assert_eq!(
+        (resolved.step, resolved.recipients[0].subscription_id),
+        (Step::DomainOnly, made.subscription_id)
+    );
     database.event_subscription_mute(made.subscription_id, "tester").await.unwrap();
     let muted = database.resolve_recipients(&question).await.unwrap();
     assert!(muted.broadcast && muted.suppressed.len() == 1);
@@ -152,7 +127,7 @@ async fn subscriptions_are_kept() {
     assert!(database.event_subscription_list(None).await.unwrap().is_empty());
     let gone = database.event_subscription_mute(made.subscription_id, "tester").await.unwrap_err();
     assert!(matches!(gone, Error::NotFound(_)), "{gone}");
-    let wrong = database.event_subscription_put(&hears("nobody", "d")).await.unwrap_err();
+    let wrong = database.event_subscription_put(&subscription("nobody", "d")).await.unwrap_err();
     assert!(wrong.to_string().contains("role:"), "{wrong}");
 }
 
@@ -172,8 +147,8 @@ async fn a_login_reads_as_its_own_recipient_only() {
     admin.event_actor_put(&read_by("agent:b", None)).await.unwrap();
     let none = reader.event_read("agent:a", 0, 10).await.unwrap_err();
     assert!(none.to_string().contains("subscriptions add"), "{none}");
-    admin.event_subscription_put(&hears("agent:a", "mine")).await.unwrap();
-    admin.event_subscription_put(&hears("agent:b", "theirs")).await.unwrap();
+    admin.event_subscription_put(&subscription("agent:a", "mine")).await.unwrap();
+    admin.event_subscription_put(&subscription("agent:b", "theirs")).await.unwrap();
     for domain in ["mine", "theirs", "nobodys", "mine"] {
         emitted(&admin, NewEvent::new(domain, "t")).await;
     }
@@ -182,7 +157,11 @@ async fn a_login_reads_as_its_own_recipient_only() {
     assert_eq!((seen, page.position), (vec!["mine", "mine"], 4));
     assert!(matches!(reader.event_read("agent:b", 0, 10).await, Err(Error::NotAuthorised(_))));
     admin.gate_set("queue.subscription_resolution.enabled", towpath_db::GateMove::Close, BY).await.unwrap();
-    assert_eq!(reader.event_read("agent:a", 0, 10).await.unwrap().events.len(), 2, "R04 opens nothing here");
+    assert_eq!(
+        reader.event_read("agent:a", 0, 10).await.unwrap().events.len(),
+        2,
+        "R04 gives no access here"
+    );
     let actors = admin.event_actor_list().await.unwrap();
     assert_eq!((actors.len(), actors[0].subscriptions), (2, 1));
     admin.event_actor_delete("agent:a").await.unwrap();
@@ -211,7 +190,7 @@ async fn a_producer_emits_what_it_was_granted() {
     assert!(matches!(producer.event_emit(&event).await, Err(Error::NotAuthorised(_))));
 }
 
-/// E05, E07, E10: a route is made off, tried out dry, set live; explain says beforehand what a pass
+/// E05, E07, E10: a route is created off, tried out in mode dry, set live; explain says beforehand what a pass
 /// then does; a replay counts first and is a new generation.
 #[tokio::test]
 async fn a_route_is_made_tried_and_replayed() {
@@ -259,10 +238,7 @@ async fn a_route_is_made_tried_and_replayed() {
 async fn a_webhook_route_needs_a_key() {
     let db = TestDb::open().await;
     let database = db.database().await;
-    let hook = RouteSpec {
-        target_kind: "webhook",
-        ..to_jobs("hook", None, json!({"url": "https://example.com/in"}))
-    };
+    let hook = route("hook", "webhook", json!({"url": "https://example.com/in"}));
     database.route_put(&hook).await.unwrap();
     assert!(matches!(database.route_mode_set("hook", Mode::Live, BY).await, Err(Error::Conflict(_))));
     let first = database.route_secret_rotate("hook", None, 3600, "tester").await.unwrap();

@@ -14,7 +14,7 @@ use proptest::test_runner::{TestError, TestRunner};
 use serde_json::{Value, json};
 use tokio_postgres::Client;
 use towpath_model::event::Event;
-use towpath_model::event::recipient::{Heard, Recipients, Resolution, Step, Subscription, resolve};
+use towpath_model::event::recipient::{Recipient, Recipients, Resolution, Step, Subscription, resolve};
 use towpath_model::event::route::{Decided, Mode, Reason, Route, Target, decide};
 use towpath_testkit::TestDb;
 
@@ -37,8 +37,8 @@ type Rule = fn(&Event, &[Subscription], Resolution) -> Recipients;
 #[derive(Debug, PartialEq)]
 struct Answer {
     step: Step,
-    recipients: Vec<Heard>,
-    suppressed: Vec<Heard>,
+    recipients: Vec<Recipient>,
+    suppressed: Vec<Recipient>,
     decisions: BTreeSet<Decided>,
 }
 
@@ -139,12 +139,12 @@ fn resolution() -> impl Strategy<Value = Resolution> {
 
 /// What a rule says. Nothing refuses here: `fn_route_explain` does not deliver.
 fn said(case: &Case, resolution: Resolution, rule: Rule) -> Answer {
-    let heard = rule(&case.event, &case.rows, resolution);
+    let resolved = rule(&case.event, &case.rows, resolution);
     Answer {
-        step: heard.step(),
-        decisions: decide(&case.event, &heard, &case.routes, |_| Target::Takes).into_iter().collect(),
-        recipients: heard.recipients,
-        suppressed: heard.suppressed,
+        step: resolved.step(),
+        decisions: decide(&case.event, &resolved, &case.routes, |_| Target::Takes).into_iter().collect(),
+        recipients: resolved.recipients,
+        suppressed: resolved.suppressed,
     }
 }
 
@@ -214,8 +214,8 @@ async fn asked(client: &Client, cases: &[Case]) -> Vec<Answer> {
 
 fn read_answer(answer: &Value) -> Answer {
     assert_eq!(answer["ok"], true, "{answer}");
-    let heard = |list: &Value| -> Vec<Heard> {
-        let one = |one: &Value| Heard {
+    let read = |list: &Value| -> Vec<Recipient> {
+        let one = |one: &Value| Recipient {
             recipient_ref: one["recipient_ref"].as_str().unwrap().to_owned(),
             step: serde_json::from_value(one["step"].clone()).unwrap(),
             no: one["subscription_id"].as_str().unwrap().parse::<uuid::Uuid>().unwrap().as_u128() as u32
@@ -225,11 +225,11 @@ fn read_answer(answer: &Value) -> Answer {
         all.sort();
         all
     };
-    let recipients = heard(&answer["recipients"]);
+    let recipients = read(&answer["recipients"]);
     assert_eq!(answer["broadcast"], recipients.is_empty(), "{answer}");
     Answer {
         step: serde_json::from_value(answer["step"].clone()).unwrap(),
-        suppressed: heard(&answer["suppressed"]),
+        suppressed: read(&answer["suppressed"]),
         recipients,
         decisions: answer["decisions"].as_array().unwrap().iter().map(decided).collect(),
     }
@@ -377,14 +377,21 @@ fn expected_attempts(
     routes: &[Route],
     events: &[Event],
 ) -> BTreeSet<Attempt> {
-    let names = |heard: &[Heard]| heard.iter().map(|one| one.recipient_ref.clone()).collect::<Vec<_>>();
+    let names =
+        |resolved: &[Recipient]| resolved.iter().map(|one| one.recipient_ref.clone()).collect::<Vec<_>>();
     let mut all = BTreeSet::new();
     for (number, event) in events.iter().enumerate() {
-        let heard = resolve(event, rows, resolution);
+        let resolved = resolve(event, rows, resolution);
         let target =
             |_: &Route| if event.payload["prio"].is_string() { Target::Refuses } else { Target::Takes };
-        for decided in decide(event, &heard, routes, target) {
-            all.insert((number, decided, heard.step(), names(&heard.recipients), names(&heard.suppressed)));
+        for decided in decide(event, &resolved, routes, target) {
+            all.insert((
+                number,
+                decided,
+                resolved.step(),
+                names(&resolved.recipients),
+                names(&resolved.suppressed),
+            ));
         }
     }
     all

@@ -50,7 +50,10 @@ async fn a_token_opens_its_executor_and_its_word_is_stored_nowhere() {
     assert!(created.token.starts_with("tpx_") && created.token.len() == 68, "{}", created.token.len());
     assert!(!format!("{created:?}").contains(&created.token), "not in a log either");
     let scope = database.executor_token_check(&TokenHash::of(&created.token)).await.unwrap();
-    assert_eq!((scope.executor_id.as_str(), scope.executor.as_str()), ("py", "external_worker"));
+    assert_eq!(
+        (scope.executor_id.as_deref(), scope.executor.as_deref()),
+        (Some("py"), Some("external_worker"))
+    );
     assert_eq!((scope.kinds, scope.may_enqueue), (Some(vec!["resize".to_owned()]), false));
     let stored = db.text("select string_agg(t::text, ' ') from towpath.executor_token t").await;
     assert!(!stored.contains(&created.token) && !stored.contains(&created.token[4..]), "{stored}");
@@ -61,7 +64,7 @@ async fn a_token_opens_its_executor_and_its_word_is_stored_nowhere() {
 
 /// Unknown, revoked, expired, and without its executor: closed at once, and it says why.
 #[tokio::test]
-async fn a_token_that_ended_opens_nothing() {
+async fn a_token_that_ended_gives_no_access() {
     let (db, database) = with_executor().await;
     let check = async |word: &str| database.executor_token_check(&TokenHash::of(word)).await;
     assert!(refused(check("tpx_guess").await.unwrap_err()).contains("unknown"));
@@ -110,6 +113,10 @@ async fn only_the_named_roles_get_through() {
         "select towpath.fn_executor_token_revoke(gen_random_uuid())",
         "select towpath.fn_executor_token_check('\\x00')",
         "select towpath.fn_executor_token_enqueue('\\x00', '[]')",
+        "select towpath.fn_executor_token_register('\\x00', '{x}')",
+        "select towpath.fn_executor_token_emit('\\x00', '[]')",
+        "select towpath.fn_executor_token_job_state('\\x00', gen_random_uuid())",
+        "select towpath.fn_executor_token_job_cancel('\\x00', gen_random_uuid())",
     ];
     let table =
         ["select * from towpath.executor_token", "update towpath.executor_token set may_enqueue = true"];

@@ -80,7 +80,7 @@ fn texts(_: &Function, parameter: &Parameter) -> Vec<String> {
 /// somebody's work has stopped.
 #[tokio::test]
 async fn the_check_sees_what_it_looks_for() {
-    let place = Place::new().await;
+    let place = Extreme::new().await;
     place
         .db
         .execute(
@@ -133,6 +133,7 @@ const DOCUMENTS: &[&str] = &[
     "'true'",
     "'0'",
     "'-1e400'",
+    "'{\"a\": [1e400]}'",
     "'\"text\"'",
     "'\"\"'",
     "'[]'",
@@ -543,19 +544,19 @@ async fn catalogue(client: &Client) -> Vec<Function> {
     functions
 }
 
-struct Place {
+struct Extreme {
     db: TestDb,
     client: Client,
 }
 
-impl Place {
-    async fn new() -> Place {
+impl Extreme {
+    async fn new() -> Extreme {
         let db = TestDb::open().await;
         let client = db.client().await;
         let settings = format!("set jit = off; set statement_timeout = '{CALL_MAX}'");
         client.batch_execute(&settings).await.unwrap();
         client.batch_execute(include_str!("extreme.sql")).await.unwrap();
-        Place { db, client }
+        Extreme { db, client }
     }
 
     /// Calls, in a transaction of its own; otherwise what is wrong with the answer.
@@ -581,8 +582,8 @@ impl Place {
     }
 
     async fn pulse(&self) -> Result<(), String> {
-        let beat = self.client.batch_execute("call extreme.pulse()").await;
-        beat.map_err(|error| {
+        let pulse = self.client.batch_execute("call extreme.pulse()").await;
+        pulse.map_err(|error| {
             error.as_db_error().map_or(error.to_string(), |error| {
                 format!(
                     "{}: {} at {}",
@@ -616,7 +617,7 @@ async fn check(
     values: impl Fn(&Function, &Parameter) -> Vec<String>,
 ) {
     let functions: Vec<Function> =
-        catalogue(&Place::new().await.client).await.into_iter().filter(which).collect();
+        catalogue(&Extreme::new().await.client).await.into_iter().filter(which).collect();
     let of_function = |function: &Function| {
         let of_parameter = |parameter: &Parameter| {
             let calls =
@@ -628,7 +629,7 @@ async fn check(
     let calls: Vec<Call> = functions.iter().flat_map(of_function).collect();
     let mut wrong = vec![];
     for calls in calls.chunks(CALLS_MAX) {
-        let place = Place::new().await;
+        let place = Extreme::new().await;
         for group in calls.chunks(GROUP) {
             for call in group {
                 if let Err(why) = place.ask(call).await {
@@ -652,7 +653,7 @@ async fn check(
 
 /// Which call of a group stopped the pulse.
 async fn culprit(group: &[Call], why: &str) -> String {
-    let place = Place::new().await;
+    let place = Extreme::new().await;
     for call in group {
         let _ = place.ask(call).await;
         if let Err(why) = place.pulse().await {

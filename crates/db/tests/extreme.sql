@@ -1,7 +1,7 @@
 -- The ground under the extreme calls: something of everything for them to act on, and the pulse that shows that
 -- everybody else's work goes on. Read by extreme.rs.
 --
--- What a call acts on is called victim and is made anew for each call; what the pulse works with is called pulse.
+-- What a call acts on is called victim and is made again for each call; what the pulse works with is called pulse.
 create schema extreme;
 
 do $$
@@ -182,7 +182,7 @@ begin
                                        date_trunc('second', towpath.fn_now()));
     perform extreme.must((_answer ->> 'ok')::boolean, format('a schedule is put: %s', _answer));
     commit;
-    -- Workers: one job done, one lost and taken back by the reaper.
+    -- Workers: one job done, one lost and requeued by the reaper.
     _claimed := array(select c.job_id from towpath.fn_job_claim_rows('pulse', array['pulse.job'], 10, 'p', 1) c);
     perform extreme.must(_claimed @> array[_job, _lost], 'both jobs are claimed');
     commit;
@@ -197,7 +197,7 @@ begin
         exit when not (_answer ->> 'more')::boolean;
     end loop;
     perform extreme.must((select q.state = 'retry_waiting' from towpath.job_queue q where q.job_id = _lost),
-                         'the lost job is taken back');
+                         'the lost job is requeued');
     perform towpath.fn_job_cancel(_lost, 'pulse');
     commit;
     -- Events: numbered, routed to a job, a webhook and a stream, and delivered.

@@ -22,6 +22,7 @@ const CALLS: &[(&[&str], &[&str])] = &[
             "towpath.fn_job_enqueue('new')",
             r#"towpath.fn_job_enqueue_many('[{"job_kind": "new"}]')"#,
             r#"towpath.fn_executor_token_enqueue(the_token(), '[{"job_kind": "ready"}]')"#,
+            "towpath.fn_executor_token_job_cancel(the_token(), held())",
             r#"towpath.fn_mot_graph_emit('{"name": "g", "nodes": [{"node": "a", "job_kind": "x"}]}')"#,
             "towpath.fn_schedule_fire('s', the_tick(), now() + interval '1 hour')",
             "towpath.fn_job_start(held(), 'me', 1)",

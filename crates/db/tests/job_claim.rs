@@ -114,20 +114,20 @@ async fn a_closed_gate_claims_nothing() {
     queue.claim().await;
 }
 
-/// Q15: whoever has armed hears of the next job, once; a busy queue notifies nobody.
+/// Q15: an armed worker is notified of the next job, once; a busy queue notifies no worker.
 #[tokio::test]
 async fn an_armed_consumer_is_notified_once() {
     let queue = Queue::open().await;
     queue.enqueue("mail").await;
     queue.claim().await.ack(&queue.worker).await.unwrap();
     let listener = Listener::open(&queue.worker).await.unwrap();
-    let heard = async || tokio::time::timeout(SECOND / 4, listener.woken()).await.is_ok();
+    let woken = async || tokio::time::timeout(SECOND / 4, listener.woken()).await.is_ok();
     assert_eq!(queue.worker.arm(EXECUTOR, None).await.unwrap().armed, 1);
     assert_eq!(queue.worker.arm(EXECUTOR, None).await.unwrap().armed, 0, "armed already");
     queue.enqueue("mail").await;
-    assert!(heard().await, "the first job wakes");
+    assert!(woken().await, "the first job wakes");
     queue.enqueue("mail").await;
-    assert!(!heard().await, "the second finds nobody armed");
+    assert!(!woken().await, "the second finds nobody armed");
 }
 
 /// Q15: arming says when a job that already waits becomes due.

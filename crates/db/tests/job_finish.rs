@@ -106,7 +106,7 @@ async fn many_attempts_end_in_one_call() {
     assert_eq!(queue.db.text(states).await, "dead_letter 2, succeeded 8");
 }
 
-/// Q11: the reaper takes back what was lost, counts the attempt, and buries after the last.
+/// Q11: the reaper requeues what was lost, counts the attempt, and makes a dead letter after the last.
 #[tokio::test]
 async fn the_reaper_takes_lost_jobs_back_and_buries_the_hopeless() {
     let queue = Queue::open().await;

@@ -104,7 +104,7 @@ async fn a_lane_in_use_is_not_collected() {
     assert_eq!(queue.db.text(counted).await, "1");
 }
 
-/// Q23: whoever found a lane open before it was closed, and commits later, loses no job: the lane stays until it has
+/// Q23: a producer that found a lane open before it was closed, and commits later, loses no job: the lane stays until it has
 /// ended, and opens again.
 #[tokio::test]
 async fn a_producer_that_commits_late_loses_nothing() {
@@ -202,7 +202,7 @@ async fn no_history_loses_a_job_to_the_collector() {
             9 => queue.db.advance(SECOND * 301).await,
             _ => drop(tick(&queue).await),
         }
-        let lost = "select count(*) from towpath.job_live v
+        let lost = "select count(*) from towpath._job_now v
                      where not exists (select 1 from towpath.job_lane l where l.lane = v.lane)";
         assert_eq!(queue.db.text(lost).await, "0");
     }

@@ -148,7 +148,7 @@ async fn lists_narrow_by_every_key() {
 
 /// What is not there is not found; what has finished cannot be ended.
 #[tokio::test]
-async fn absent_and_finished_jobs_are_told_apart() {
+async fn absent_and_finished_jobs_are_distinguished() {
     let (_db, database) = with_worker(None).await;
     let absent = JobId::from(Uuid::now_v7());
     assert!(matches!(database.job_show(absent).await, Err(Error::NotFound(_))));

@@ -31,7 +31,7 @@ async fn broken_jobs_are_refused() {
 #[tokio::test]
 async fn the_tables_themselves_refuse() {
     let queue = Queue::open().await;
-    queue.enqueue("mail").await;
+    queue.enqueue_job(&NewJob::new("mail").idempotency_key("k")).await;
     let owner = queue.db.client_as("towpath_owner").await;
     let live = |set: &str| format!("update towpath.job_live set {set}");
     let copy = |change: serde_json::Value| {
@@ -255,7 +255,7 @@ async fn a_producer_enqueues_only_what_it_was_granted() {
 
 /// R07: a refusal lists the whitelist, and lists all of it.
 #[tokio::test]
-async fn a_refused_executor_hears_the_whole_whitelist() {
+async fn a_refused_executor_gets_the_whole_whitelist() {
     let queue = Queue::open().await;
     let said = queue.db.json("towpath.fn_job_enqueue('mail', p_executor => 'MOT')").await;
     let detail = said["detail"].as_str().unwrap();
@@ -266,4 +266,24 @@ async fn a_refused_executor_hears_the_whole_whitelist() {
         let known = queue.db.text(&format!("select towpath._executor_known('{name}')")).await;
         assert_eq!(known, "true", "{name}");
     }
+}
+
+/// Q03, Q22: a number that readers of JSON cannot hold is refused, alone or among others, and a long one that they can hold
+/// is not.
+#[tokio::test]
+async fn a_number_that_nobody_can_read_is_refused() {
+    let queue = Queue::open().await;
+    let enqueue = |payload: &str| format!("towpath.fn_job_enqueue('mail', p_payload_json => '{payload}')");
+    for payload in [r#"{"n": 1e400}"#, r#"{"deep": [{"n": -1e309}]}"#] {
+        let refused = queue.db.json(&enqueue(payload)).await;
+        assert_eq!((&refused["error"], &refused["field"]), (&json!("invalid"), &json!("payload_json")));
+        assert!(refused["detail"].as_str().unwrap().contains("1e308"), "{refused}");
+        let many = format!(
+            r#"towpath.fn_job_enqueue_many('[{{"kind": "mail"}}, {{"kind": "mail", "payload": {payload}}}]')"#
+        );
+        let many = queue.db.json(&many).await;
+        assert_eq!((&many["enqueued"], &many["refused"]), (&json!(1), &json!(1)), "{many}");
+    }
+    assert_eq!(queue.db.json(&enqueue(r#"{"n": 1e300}"#)).await["ok"], true);
+    assert_eq!(queue.claim_as("a", 10).await.unwrap().len(), 3);
 }

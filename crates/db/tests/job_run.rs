@@ -49,7 +49,7 @@ async fn listed(queue: &Queue, state: &str, limit: usize) -> Vec<String> {
 /// Q01, Q10, Q20: jobs that were claimed and acked together share rows, and every one of them still has its own
 /// state, its own history, and its place on the right page. Jobs whose ids lie between theirs have none of it.
 #[tokio::test]
-async fn jobs_that_share_a_run_are_told_apart() {
+async fn jobs_that_share_a_run_are_distinguished() {
     let queue = Queue::open().await;
     // One batch, so that the ids of both kinds alternate.
     let batch: Vec<_> = (0..600).map(|n| NewJob::new(["mail", "report"][n % 2])).collect();
@@ -212,7 +212,7 @@ async fn any_history_reads_the_same_with_shared_runs() {
     assert_eq!(queue.number(twice).await, 0, "seed {seed}");
 }
 
-/// Q01: whoever may read `job_queue` may, though not the tables and private functions behind it.
+/// Q01: a login that may read `job_queue` may, though not the tables and private functions behind it.
 #[tokio::test]
 async fn an_observer_reads_the_states_of_jobs_that_share_a_run() {
     let queue = Queue::open().await;

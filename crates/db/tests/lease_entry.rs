@@ -1,4 +1,4 @@
-//! Lease entries: `sql/functions/lease_entry.sql`, and every way out of one.
+//! Lease entries: `sql/functions/lease_entry.sql`, and every way to end one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -37,12 +37,12 @@ async fn the_jobs_of_one_claim_part_ways() {
     for (id, state) in ids.iter().zip(expected) {
         assert_eq!(queue.state(*id).await, state);
     }
-    // The cancelled one's holder hears of it, and what nobody keeps alive comes back.
+    // The holder of the cancelled job is told, and jobs whose lease nobody extends are requeued.
     assert_eq!(queue.worker.ack_many(vec![take(2)]).await.unwrap().lost, [ids[2]]);
     queue.db.advance(LEASE + SECOND).await;
     assert_eq!(queue.reap().await, 2);
     assert_eq!(queue.state(ids[5]).await, "retry_waiting");
-    assert_eq!(queue.worker.ack_many(vec![take(5)]).await.unwrap().lost, [ids[5]], "it was taken back");
+    assert_eq!(queue.worker.ack_many(vec![take(5)]).await.unwrap().lost, [ids[5]], "it was requeued");
     let entries = queue.db.text("select count(*) from towpath.lease_entry").await;
     assert_eq!(entries, "0", "the reaper leaves no entry behind");
     let runs = "select string_agg(outcome, ' ' order by outcome) from towpath._job_run_each";
@@ -104,7 +104,7 @@ async fn a_large_claim_is_acked_in_portions() {
         assert!(ended.lost.is_empty());
         leases = rest;
     }
-    assert_eq!(queue.db.text("select count(*) from towpath.job_live").await, "0");
+    assert_eq!(queue.db.text("select count(*) from towpath._job_now").await, "0");
     assert_eq!(queue.db.text("select count(*) from towpath._job_run_each").await, "1000");
     let twice =
         again.into_iter().map(|(id, attempt)| Lease::held_elsewhere(id, LeaseOwner::new("a"), attempt));
@@ -188,7 +188,7 @@ async fn an_entry_that_is_no_longer_whole_is_acked_job_by_job() {
     queue.db.json(&format!("towpath.fn_job_cancel('{}', 'op')", ids[300])).await;
     let ended = queue.worker.ack_many(leases.into_values().collect()).await.unwrap();
     assert_eq!((ended.ended, ended.lost), (599, vec![ids[300]]));
-    assert_eq!(queue.db.text("select count(*) from towpath.job_live").await, "0");
+    assert_eq!(queue.db.text("select count(*) from towpath._job_now").await, "0");
     let runs = "select string_agg(outcome || n, ' ' order by outcome)
                   from (select outcome, count(*) as n from towpath._job_run_each group by outcome) r";
     assert_eq!(queue.db.text(runs).await, "cancelled1 succeeded599");
@@ -235,7 +235,7 @@ async fn a_moved_job_says_when_it_became_due() {
     assert!(jobs[1].scheduled_at < later && jobs[1].scheduled_at >= jobs[0].scheduled_at);
 }
 
-/// Q10, Q11: whoever acks all of a claim and whoever cancels jobs of it at the same time, every job ends once.
+/// Q10, Q11: one call acks all of a claim while another cancels jobs of it; every job ends once.
 #[tokio::test]
 async fn whole_acks_and_cancels_race() {
     let queue = Queue::open().await;
@@ -256,7 +256,7 @@ async fn whole_acks_and_cancels_race() {
         assert_eq!(ended.ended + cancelled, 480);
         assert_eq!(ended.lost.len(), cancelled);
     }
-    assert_eq!(queue.db.text("select count(*) from towpath.job_live").await, "0");
+    assert_eq!(queue.db.text("select count(*) from towpath._job_now").await, "0");
     let ends = "select count(*) || ' ' || count(distinct job_id) from towpath._job_run_each";
     assert_eq!(queue.db.text(ends).await, "3840 3840");
 }
@@ -299,6 +299,6 @@ async fn whole_acks_and_part_acks_race_with_the_reaper() {
             "select count(*) || ' ' || count(distinct job_id) from towpath._job_run_each where attempt = 1";
         let all = JOBS * (round + 1);
         assert_eq!(queue.db.text(runs).await, format!("{all} {all}"), "round {round}");
-        queue.db.execute("delete from towpath.job_ready; delete from towpath.job_live").await;
+        queue.db.execute("delete from towpath.job_ready; delete from towpath.job_live; delete from towpath.lease_entry").await;
     }
 }

@@ -184,7 +184,7 @@ async fn a_job_that_cannot_be_claimed_stops_no_other() {
 #[tokio::test]
 async fn a_job_that_cannot_be_recorded_stops_no_other_of_its_batch() {
     for (name, table, operation) in [
-        ("ack", "job_live", "delete"),
+        ("ack", "job_run", "insert"),
         ("fail", "job_run", "insert"),
         ("release", "job_run", "insert"),
         ("start", "job_live", "update"),
@@ -352,9 +352,9 @@ async fn a_partition_that_cannot_be_dropped_stops_no_other() {
 #[tokio::test]
 async fn tidying_goes_on_past_what_fails() {
     let queue = Queue::open().await;
-    let beat =
+    let heartbeat =
         "insert into towpath.queue_heartbeat (executor_name, executor_kind) values ('w@h-1', 'PG_worker')";
-    queue.db.execute(beat).await;
+    queue.db.execute(heartbeat).await;
     let graph = "insert into towpath.job_graph (graph_id, name, actor, created_at)
                  values ('00000000-0000-7000-8000-000000000000', 'old', 'me', towpath.fn_now())";
     queue.db.execute(graph).await;

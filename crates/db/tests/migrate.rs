@@ -77,7 +77,7 @@ async fn functions_of_a_newer_release_stay() {
     assert_eq!(report.kept_newer_release.as_deref(), Some("99.0.0"));
 }
 
-/// A function that no file has any more goes; what a table leans on stays.
+/// A function that no file has any more goes; what a table depends on stays.
 #[tokio::test]
 async fn retired_functions_are_dropped() {
     let db = TestDb::empty().await;
@@ -96,7 +96,7 @@ async fn retired_functions_are_dropped() {
 
 /// Reinstalling removes drift: a replaced function, and an added grant.
 #[tokio::test]
-async fn reinstalling_mends_functions() {
+async fn reinstalling_restores_functions() {
     let db = TestDb::empty().await;
     migrate::run(&db.url(), Mode::Apply).await.unwrap();
     db.execute(

@@ -63,9 +63,9 @@ async fn a_route_tells_what_it_decided() {
     assert!(matches!(database.route_attempts("x", 2).await, Err(Error::NotFound(_))));
 }
 
-/// O03: health names what stands still, and nothing else.
+/// O03: health names what is stuck, and nothing else.
 #[tokio::test]
-async fn health_names_what_stands_still() {
+async fn health_names_what_is_stuck() {
     let db = TestDb::open().await;
     let database = db.database().await;
     let quiet = database.health_show().await.unwrap();

@@ -49,7 +49,7 @@ async fn stored_data_follows_the_callers_transaction() {
     producer.enqueue(&job).await.expect("a job names it instead of carrying it");
 }
 
-/// Q25: a reference opens nothing by itself: whoever stored the data reads it, an administrator (audited), and
+/// Q25: a reference gives no access by itself: the login that stored the data reads it, an administrator (audited), and
 /// the worker that holds a job which names it, for as long as it holds it.
 #[tokio::test]
 async fn only_its_owner_an_administrator_and_the_jobs_worker_read_it() {
@@ -96,7 +96,7 @@ async fn only_its_owner_an_administrator_and_the_jobs_worker_read_it() {
     assert!(matches!(&other, Error::NotFound(words) if words.contains("s3://bucket/key")), "{other}");
 }
 
-/// Q25: whoever stored a payload and an administrator delete it, audited; a job that still names it is told why it gets
+/// Q25: the login that stored a payload and an administrator delete it, audited; a job that still names it is told why it gets
 /// nothing.
 #[tokio::test]
 async fn a_payload_is_deleted_by_itself() {
@@ -178,10 +178,10 @@ async fn sizes_and_names_are_bounded() {
     assert!(larger.to_string().contains("16777217 bytes"), "{larger}");
 }
 
-/// Q25: a project with a key stores nothing in the clear, refuses SQL that would, and each key still opens what it
+/// Q25: a project with a key stores nothing unencrypted, refuses SQL that would, and each key still opens what it
 /// sealed after the next one was made.
 #[tokio::test]
-async fn a_project_with_a_key_stores_nothing_in_the_clear() {
+async fn a_project_with_a_key_stores_nothing_unencrypted() {
     let db = TestDb::open().await;
     let plain = db.database().await;
     let before = plain.payload_put(text("before", "acme")).await.unwrap();
@@ -211,7 +211,7 @@ async fn a_project_with_a_key_stores_nothing_in_the_clear() {
     assert_eq!(keys.iter().filter(|key| key.project == "acme" && key.erased_at.is_none()).count(), 2);
 }
 
-/// Q25: the wrong master key opens nothing, and a changed row is found out, whatever was changed in it.
+/// Q25: the wrong master key decrypts nothing, and any change of a row is detected.
 #[tokio::test]
 async fn a_wrong_key_and_a_changed_row_are_found_out() {
     let db = TestDb::open().await;
@@ -250,7 +250,7 @@ async fn a_wrong_key_and_a_changed_row_are_found_out() {
 }
 
 /// Q25: erasing the keys of a project makes all it stored unreadable at once, leaves no byte of them in the table's
-/// file, and lets nothing in the clear in afterwards. Other projects notice nothing.
+/// file, and stores nothing unencrypted afterwards. Other projects notice nothing.
 #[tokio::test]
 async fn erasing_a_key_erases_everything_under_it() {
     let db = TestDb::open().await;

@@ -1,9 +1,9 @@
-//! Processes: started once, supervised by any number, never stranded.
+//! Processes: started once, supervised by any number, never stuck.
 
 use serde_json::{Value, json};
 use towpath_testkit::race::all_at_once;
 
-use crate::process_place::{DEADLINE, LEASE, PICKUP, Place, SECOND, run_as};
+use crate::process_kit::{DEADLINE, LEASE, PICKUP, Processes, SECOND, run_as};
 
 fn simple() -> Value {
     json!({ "supervisor": "towpath.process_supervisor", "task_kind": "test", "on_uncertain": "retry" })
@@ -12,7 +12,7 @@ fn simple() -> Value {
 /// P07: one process per kind and ref, however many start it at once, and it has one attempt.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_is_started_once() {
-    let place = Place::with_kind(&simple()).await;
+    let place = Processes::with_kind(&simple()).await;
     let mut clients = vec![];
     for _ in 0..8 {
         clients.push(std::sync::Arc::new(place.db.client().await));
@@ -27,7 +27,7 @@ async fn a_process_is_started_once() {
     .await;
     assert_eq!(answers.iter().filter(|answer| answer["duplicate"] == false).count(), 1, "{answers:?}");
     let process = answers[0]["process_id"].as_str().unwrap();
-    assert!(answers.iter().all(|answer| answer["process_id"] == process), "all hear the same id");
+    assert!(answers.iter().all(|answer| answer["process_id"] == process), "all get the same id");
     assert_eq!(place.facts(process).await, ["started", "scheduled 1"]);
     let job = place.job(process, 1).await;
     assert_eq!(
@@ -40,7 +40,7 @@ async fn a_process_is_started_once() {
 /// P07: a start that is rolled back leaves nothing: no process, no job.
 #[tokio::test]
 async fn a_start_belongs_to_its_transaction() {
-    let place = Place::with_kind(&simple()).await;
+    let place = Processes::with_kind(&simple()).await;
     let client = place.db.client().await;
     client.batch_execute("begin; select towpath.fn_process_start('test.call', 'a'); rollback").await.unwrap();
     assert_eq!(place.text("select count(*) from towpath.process").await, "0");
@@ -50,7 +50,7 @@ async fn a_start_belongs_to_its_transaction() {
 /// P07: what cannot start says why, and writes nothing.
 #[tokio::test]
 async fn a_bad_start_is_refused() {
-    let place = Place::with_kind(&simple()).await;
+    let place = Processes::with_kind(&simple()).await;
     for (arguments, word) in [
         ("'nobody', 'a'", "not_found"),
         ("'test.call', ' '", "invalid"),
@@ -80,7 +80,7 @@ async fn a_bad_start_is_refused() {
 /// P07: eight supervisors at once on one process schedule one attempt.
 #[tokio::test(flavor = "multi_thread")]
 async fn eight_supervisors_schedule_one_attempt() {
-    let place = Place::with_kind(&simple()).await;
+    let place = Processes::with_kind(&simple()).await;
     let at = "p_check_at => '2026-03-01T13:00:00Z'";
     let answer = place.json(&format!("towpath.fn_process_start('test.call', 'a', {at})")).await;
     let process = answer["process_id"].as_str().unwrap().to_owned();
@@ -108,7 +108,7 @@ async fn eight_supervisors_schedule_one_attempt() {
 /// P07: the lock, not luck, makes it one: a supervisor waits for the one before it.
 #[tokio::test]
 async fn a_supervisor_waits_for_the_one_before() {
-    let place = Place::with_kind(&simple()).await;
+    let place = Processes::with_kind(&simple()).await;
     let process = place.start("test.call", "a").await;
     let sql = format!("select towpath.process_supervisor('{{\"process_id\": \"{process}\"}}')");
     let (first, second) = (place.db.rival().await, place.db.rival().await);
@@ -122,14 +122,16 @@ async fn a_supervisor_waits_for_the_one_before() {
 /// P08: a job that vanished, however, is noticed and made again; the attempt that never began
 /// does not count.
 #[tokio::test]
-async fn a_lost_job_strands_nothing() {
+async fn a_lost_job_leaves_no_process_stuck() {
     let mut kind = simple();
     kind["max_attempts"] = json!(1);
-    let place = Place::with_kind(&kind).await;
+    let place = Processes::with_kind(&kind).await;
     let process = place.start("test.call", "a").await;
     for round in 1..4 {
         // As if a restore, a bug or an operator had lost it.
-        place.execute("delete from towpath.job_live; delete from towpath.job_ready").await;
+        place
+            .execute("delete from towpath.job_live; delete from towpath.job_ready; delete from towpath.job")
+            .await;
         place.advance(PICKUP).await;
         assert_eq!(place.scan().await["checked"], 1, "round {round}");
     }
@@ -143,7 +145,7 @@ async fn a_lost_job_strands_nothing() {
 /// P08: a job that only waits long is left alone: no second one piles up behind a slow queue.
 #[tokio::test]
 async fn a_waiting_job_is_not_made_twice() {
-    let place = Place::with_kind(&simple()).await;
+    let place = Processes::with_kind(&simple()).await;
     let process = place.start("test.call", "a").await;
     for _ in 0..5 {
         place.advance(PICKUP).await;
@@ -157,7 +159,7 @@ async fn a_waiting_job_is_not_made_twice() {
 /// P07: the deadline ends what nobody else ends, and takes the waiting job with it.
 #[tokio::test]
 async fn the_deadline_ends_every_process() {
-    let place = Place::with_kind(&simple()).await;
+    let place = Processes::with_kind(&simple()).await;
     let process = place.start("test.call", "a").await;
     place.advance(DEADLINE).await;
     place.scan().await;
@@ -171,7 +173,7 @@ async fn the_deadline_ends_every_process() {
 /// the others, and not the deadline.
 #[tokio::test]
 async fn a_failing_supervisor_is_recorded_and_outlived() {
-    let place = Place::with_kind(&simple()).await;
+    let place = Processes::with_kind(&simple()).await;
     place
         .functions(
             "create function biz.supervisor(payload jsonb) returns jsonb language plpgsql security definer
@@ -210,7 +212,7 @@ async fn a_failing_supervisor_is_recorded_and_outlived() {
 /// goes without it.
 #[tokio::test]
 async fn a_failing_recorder_undoes_its_fact_but_not_the_deadline() {
-    let place = Place::open().await;
+    let place = Processes::open().await;
     place
         .functions(
             "create function biz.recorder(payload jsonb) returns jsonb language plpgsql security definer
@@ -225,7 +227,9 @@ async fn a_failing_recorder_undoes_its_fact_but_not_the_deadline() {
     kind["recorder"] = json!("biz.recorder");
     place.kind("test.call", &kind).await;
     let process = place.start("test.call", "a").await;
-    place.execute("delete from towpath.job_live; delete from towpath.job_ready").await;
+    place
+        .execute("delete from towpath.job_live; delete from towpath.job_ready; delete from towpath.job")
+        .await;
     place.advance(PICKUP).await;
     assert_eq!(place.scan().await["failed"], 1);
     assert_eq!(place.facts(&process).await, ["started", "scheduled 1"], "the fact is undone");
@@ -238,7 +242,7 @@ async fn a_failing_recorder_undoes_its_fact_but_not_the_deadline() {
 /// P07: a slow supervisor that is cancelled is not the first of the next scan: nobody starves.
 #[tokio::test]
 async fn a_supervisor_that_takes_too_long_starves_nobody() {
-    let place = Place::with_kind(&simple()).await;
+    let place = Processes::with_kind(&simple()).await;
     place
         .functions(
             "create function biz.slow(payload jsonb) returns jsonb language plpgsql security definer
@@ -269,7 +273,7 @@ async fn a_supervisor_that_takes_too_long_starves_nobody() {
 /// P07: with 100,000 open processes a scan reads what is due, not what waits.
 #[tokio::test]
 async fn a_scan_reads_only_what_is_due() {
-    let place = Place::with_kind(&simple()).await;
+    let place = Processes::with_kind(&simple()).await;
     place.execute(
             "insert into towpath.process (process_id, process_kind, ref, in_database, next_check_at, deadline_at,
                                           max_attempts, started_by, started_at)
@@ -298,7 +302,7 @@ async fn a_scan_reads_only_what_is_due() {
 /// P07: a backlog is taken in bounded bites, by several scanners at once, each process once.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_scanners_share_a_backlog() {
-    let place = Place::with_kind(&simple()).await;
+    let place = Processes::with_kind(&simple()).await;
     let sql = "select count(*) from (select towpath.fn_process_start('test.call', 'n' || n,
                    p_check_at => towpath.fn_now() + interval '1 second') from generate_series(1, 500) n) x";
     assert_eq!(place.text(sql).await, "500");
@@ -331,10 +335,10 @@ async fn many_scanners_share_a_backlog() {
     place.check().await;
 }
 
-/// P06: facts cannot be changed or taken back by anybody, and a second end is refused by the table.
+/// P06: facts cannot be changed or deleted by anyone, and a second end is refused by the table.
 #[tokio::test]
 async fn facts_are_append_only_and_end_once() {
-    let place = Place::with_kind(&simple()).await;
+    let place = Processes::with_kind(&simple()).await;
     let process = place.start("test.call", "a").await;
     let cancel = format!("towpath.fn_process_cancel('{process}', 'ann', 'not needed')");
     assert_eq!(place.json(&cancel).await["state"], "cancelled");
@@ -366,7 +370,7 @@ async fn facts_are_append_only_and_end_once() {
 /// A kind is checked when it is made, and names only what may be called.
 #[tokio::test]
 async fn a_bad_kind_is_refused() {
-    let place = Place::with_kind(&simple()).await;
+    let place = Processes::with_kind(&simple()).await;
     place.execute("create function public.plain(payload jsonb) returns jsonb language sql as $$ select '{}'::jsonb $$")
         .await;
     for (settings, word) in [
@@ -402,7 +406,7 @@ async fn a_bad_kind_is_refused() {
 /// Lists are narrowed by what they are asked, and go on where they stopped.
 #[tokio::test]
 async fn processes_are_listed_page_by_page() {
-    let place = Place::with_kind(&simple()).await;
+    let place = Processes::with_kind(&simple()).await;
     for n in 0..5 {
         let process = place.start("test.call", &format!("n{n}")).await;
         if n < 2 {

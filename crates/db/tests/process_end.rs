@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::process_place::{DEADLINE, LEASE, Place, SECOND, Send};
+use crate::process_kit::{DEADLINE, LEASE, Processes, SECOND, Send};
 
 /// P08: a worker killed between the beginning and the outcome: the lease runs out, the attempt is
 /// lost, and the next one has the same key and the same frozen content.
 #[tokio::test]
 async fn a_killed_worker_is_followed_by_the_same_key_and_content() {
-    let place = Place::open().await;
+    let place = Processes::open().await;
     let send = place.send("email").await;
     let first = place.begin(&send, 1, false).await;
     assert_eq!(first["success"], true, "{first}");
@@ -41,7 +41,7 @@ async fn a_killed_worker_is_followed_by_the_same_key_and_content() {
 /// P08: the job substrate runs a job again, or two workers have it: the attempt is begun once.
 #[tokio::test]
 async fn an_attempt_is_begun_once() {
-    let place = Place::open().await;
+    let place = Processes::open().await;
     let send = place.send("sms").await;
     assert_eq!(place.begin(&send, 1, false).await["success"], true);
     let again = place.begin(&send, 1, false).await;
@@ -57,7 +57,7 @@ async fn an_attempt_is_begun_once() {
 /// P06: a second outcome of the same attempt is refused, whatever it says.
 #[tokio::test]
 async fn an_outcome_is_recorded_once() {
-    let place = Place::open().await;
+    let place = Processes::open().await;
     let send = place.send("email").await;
     place.begin(&send, 1, false).await;
     assert_eq!(place.succeed(&send, 1).await["success"], true);
@@ -79,7 +79,7 @@ async fn an_outcome_is_recorded_once() {
 /// the truth: the process ends, and the attempt that waits is called off.
 #[tokio::test]
 async fn a_late_acceptance_ends_the_process() {
-    let place = Place::open().await;
+    let place = Processes::open().await;
     let send = place.send("email").await;
     place.begin(&send, 1, false).await;
     place.advance(LEASE).await;
@@ -97,10 +97,10 @@ async fn a_late_acceptance_ends_the_process() {
     place.check().await;
 }
 
-/// P08: the same while the next attempt is under way: that one reports late, and changes nothing.
+/// P08: the same while the next attempt is running: that one reports late, and changes nothing.
 #[tokio::test]
-async fn a_late_acceptance_wins_over_the_attempt_under_way() {
-    let place = Place::open().await;
+async fn a_late_acceptance_wins_over_the_running_attempt() {
+    let place = Processes::open().await;
     let send = place.send("email").await;
     place.begin(&send, 1, true).await;
     place.advance(LEASE).await;
@@ -117,7 +117,7 @@ async fn a_late_acceptance_wins_over_the_attempt_under_way() {
 /// P08: a late failure is noted and counts once, as lost.
 #[tokio::test]
 async fn a_late_failure_changes_nothing() {
-    let place = Place::open().await;
+    let place = Processes::open().await;
     let send = place.send("email").await;
     place.begin(&send, 1, false).await;
     place.advance(LEASE).await;
@@ -132,10 +132,10 @@ async fn a_late_failure_changes_nothing() {
     place.check().await;
 }
 
-/// P07: at the deadline an attempt is under way: its outcome is waited for, at most for its lease.
+/// P07: at the deadline an attempt is running: its outcome is waited for, at most for its lease.
 #[tokio::test]
 async fn the_deadline_waits_for_an_attempt_but_not_longer_than_its_lease() {
-    let place = Place::open().await;
+    let place = Processes::open().await;
     let (told, silent) = (place.send("email").await, place.send("email").await);
     place.advance(DEADLINE - SECOND).await;
     place.begin(&told, 1, false).await;
@@ -158,7 +158,7 @@ async fn the_deadline_waits_for_an_attempt_but_not_longer_than_its_lease() {
 /// P07: after the deadline nothing is begun, even if no scan has come by yet.
 #[tokio::test]
 async fn nothing_is_begun_after_the_deadline() {
-    let place = Place::open().await;
+    let place = Processes::open().await;
     let send = place.send("email").await;
     place.advance(DEADLINE).await;
     let refused = place.begin(&send, 1, false).await;
@@ -172,7 +172,7 @@ async fn nothing_is_begun_after_the_deadline() {
 #[tokio::test]
 async fn cancel_races_success() {
     for cancel_first in [true, false] {
-        let place = Place::open().await;
+        let place = Processes::open().await;
         let send = place.send("email").await;
         place.begin(&send, 1, false).await;
         let original = place.job(&send.process, 1).await;
@@ -206,7 +206,7 @@ async fn cancel_races_success() {
 /// P07: a cancelled process takes its waiting job with it, and a claimed one finds nothing to do.
 #[tokio::test]
 async fn a_cancelled_process_sends_nothing_any_more() {
-    let place = Place::open().await;
+    let place = Processes::open().await;
     let send = place.send("email").await;
     let cancel = format!("towpath.fn_process_cancel('{}', 'ann', 'wrong address')", send.process);
     assert_eq!(place.json(&cancel).await["state"], "cancelled");
@@ -229,7 +229,7 @@ async fn a_cancelled_process_sends_nothing_any_more() {
 /// P07: outcomes are taken while the gate is closed; what follows waits until it opens.
 #[tokio::test]
 async fn the_truth_is_taken_through_a_closed_gate() {
-    let place = Place::open().await;
+    let place = Processes::open().await;
     let (good, bad) = (place.send("email").await, place.send("email").await);
     place.begin(&good, 1, false).await;
     place.begin(&bad, 1, false).await;
@@ -252,7 +252,7 @@ async fn the_truth_is_taken_through_a_closed_gate() {
 #[tokio::test]
 async fn random_histories_keep_the_promises() {
     for seed in 0..6 {
-        let place = Place::open().await;
+        let place = Processes::open().await;
         let mut random = Random(0x9e37_79b9 + seed);
         let mut sends = vec![];
         for _ in 0..4 {
@@ -282,7 +282,7 @@ async fn random_histories_keep_the_promises() {
 /// The checker of the histories sees what it looks for: it is shown a broken one.
 #[tokio::test]
 async fn the_checker_sees_a_broken_history() {
-    let place = Place::open().await;
+    let place = Processes::open().await;
     let (first, second) = (place.send("email").await, place.send("sms").await);
     place.begin(&first, 1, false).await;
     assert!(place.broken().await.is_empty());
@@ -301,7 +301,7 @@ async fn the_checker_sees_a_broken_history() {
 }
 
 /// One thing that can happen to a send: a worker begins or reports, time passes, somebody acts.
-async fn happen(place: &Place, random: &mut Random, send: &Send) -> String {
+async fn happen(place: &Processes, random: &mut Random, send: &Send) -> String {
     let newest = format!(
         "select coalesce(max(attempt_no), 1) from towpath.process_attempt where process_id = '{}'",
         send.process
@@ -332,7 +332,11 @@ async fn happen(place: &Place, random: &mut Random, send: &Send) -> String {
         }
         _ => {
             // The queue loses a job.
-            place.execute("delete from towpath.job_live where job_id in (select job_id from towpath.job_ready limit 1)").await;
+            let lose = "with lost as (delete from towpath.job_ready where job_id = (select job_id from towpath.job_ready limit 1)
+                                      returning job_id),
+                        gone as (delete from towpath.job j using lost l where j.job_id = l.job_id)
+                        delete from towpath.job_live v using lost l where v.job_id = l.job_id";
+            place.execute(lose).await;
             "a job vanished".to_owned()
         }
     }

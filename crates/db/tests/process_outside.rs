@@ -2,19 +2,19 @@
 
 use serde_json::{Value, json};
 
-use crate::process_place::{DEADLINE, LEASE, Place, SECOND};
+use crate::process_kit::{DEADLINE, LEASE, Processes, SECOND};
 
-async fn place() -> Place {
-    Place::with_kind(&json!({ "task_kind": "test" })).await
+async fn place() -> Processes {
+    Processes::with_kind(&json!({ "task_kind": "test" })).await
 }
 
-async fn due(place: &Place) -> Vec<Value> {
+async fn due(place: &Processes) -> Vec<Value> {
     let answer = place.ask("fn_process_due('test.call', 10, 30)").await;
     assert_eq!(answer["ok"], true, "{answer}");
     answer["processes"].as_array().unwrap().clone()
 }
 
-async fn decide(place: &Place, process: &str, generation: &Value, decision: Value) -> Value {
+async fn decide(place: &Processes, process: &str, generation: &Value, decision: Value) -> Value {
     place.ask(&format!("fn_process_decide('{process}', {generation}, '{decision}')")).await
 }
 

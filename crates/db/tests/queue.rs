@@ -41,20 +41,21 @@ async fn heartbeats_age() {
     let db = TestDb::open().await;
     let database = db.database().await;
     let owner = LeaseOwner::new("w-1");
-    let beat = Heartbeat {
+    let heartbeat = Heartbeat {
         executor_name: "w",
         executor_kind: Some("PG_worker"),
         status: Status::Ok,
         current_job: None,
         owner: &owner,
         metadata: json!({"version": 1}),
+        kinds: None,
     };
-    database.heartbeat(&beat).await.unwrap();
+    database.heartbeat(&heartbeat).await.unwrap();
     for (seconds, freshness) in [(0, "fresh"), (299, "fresh"), (2, "warning"), (297, "warning"), (4, "stale")]
     {
         db.advance(Duration::from_secs(seconds)).await;
-        let beats = database.queue_heartbeats().await.unwrap();
-        assert_eq!(beats[0].freshness, freshness, "after {} s", beats[0].seconds_since_tick);
+        let heartbeats = database.queue_heartbeats().await.unwrap();
+        assert_eq!(heartbeats[0].freshness, freshness, "after {} s", heartbeats[0].seconds_since_tick);
         assert_eq!(database.queue_health().await.unwrap()[0].freshness.as_deref(), Some(freshness));
     }
     database.queue_heartbeat_forget("w").await.unwrap();

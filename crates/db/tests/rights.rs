@@ -13,10 +13,10 @@ const RIGHTS: &[(&str, &str)] = &[
         "worker_service_user",
         "comms.get_email_payload comms.get_sms_payload comms.record_email_failure comms.record_email_success \
          comms.record_sms_failure comms.record_sms_success comms.send_email_supervisor \
-         comms.send_sms_supervisor fn_job_ack fn_job_ack_many fn_job_arm fn_job_claim fn_job_claim_rows \
+         comms.send_sms_supervisor ack fn_job_ack fn_job_ack_many fn_job_arm fn_job_claim fn_job_claim_rows \
          fn_job_claim_set_aside fn_loop_fault_record \
          fn_job_extend_lease fn_job_extend_lease_many fn_job_fail_or_retry fn_job_fail_or_retry_many \
-         fn_job_payload fn_job_progress fn_job_release fn_job_snooze fn_job_start fn_job_start_many fn_now \
+         fn_job_held fn_job_payload fn_job_progress fn_job_release fn_job_snooze fn_job_start fn_job_start_many fn_now \
          fn_process_attempt_begin fn_process_attempt_end fn_process_attempt_extend fn_process_decide \
          fn_process_due fn_queue_heartbeat_end fn_queue_heartbeat_tick fn_schema_status fn_task_error_record \
          process_supervisor run_function",
@@ -59,10 +59,10 @@ const RIGHTS: &[(&str, &str)] = &[
          fn_consumer_list fn_delivery_history fn_event_actor_list fn_event_chart fn_event_grant_list \
          fn_event_list fn_event_show fn_event_subscription_list fn_event_verify fn_executor_kinds \
          fn_health_marks fn_health_show fn_job_dead_letter_count fn_job_dead_letter_list \
-         fn_job_dead_letter_show fn_job_history fn_job_list fn_job_show fn_job_subscription_list fn_job_why \
+         fn_job_dead_letter_show fn_job_ended fn_job_history fn_job_list fn_job_show fn_job_state fn_job_subscription_list fn_job_why \
          fn_loop_fault_list fn_metrics_postgres fn_metrics_read fn_mot_graph_show fn_now fn_payload_key_list fn_process_kind_list \
          fn_process_list fn_process_show fn_producer_grant_list fn_queue_chart fn_queue_latency \
-         fn_queue_pause_history fn_queue_paused fn_queue_stale_check fn_resolve_recipients fn_route_attempts \
+         fn_queue_pause_history fn_queue_paused fn_queue_stale_check fn_queue_worker_list fn_resolve_recipients fn_route_attempts \
          fn_route_dead_letter_list fn_route_dead_letter_show fn_route_explain fn_route_list \
          fn_route_worker_list fn_schedule_list fn_schema_drift fn_schema_status fn_task_error_list job_queue \
          v_event_health v_executor_subscription_health v_job_dead_letter_summary v_job_queue_backlog \
@@ -84,14 +84,15 @@ const RIGHTS: &[(&str, &str)] = &[
          fn_event_emit_many fn_event_grant_list fn_event_grant_put fn_event_grant_revoke fn_event_list \
          fn_event_partition_tick fn_event_read fn_event_retention_tick fn_event_sequence fn_event_show \
          fn_event_subscription_delete fn_event_subscription_list fn_event_subscription_mute \
-         fn_event_subscription_put fn_event_verify fn_executor_kinds fn_executor_token_check \
-         fn_executor_token_create fn_executor_token_enqueue fn_executor_token_event_read \
-         fn_executor_token_list fn_executor_token_payload_put fn_executor_token_revoke fn_gate_set fn_health_marks fn_health_show \
+         fn_event_subscription_put fn_event_verify fn_executor_kinds fn_executor_register fn_executor_token_check \
+         fn_executor_token_create fn_executor_token_emit fn_executor_token_enqueue fn_executor_token_event_read \
+         fn_executor_token_job_cancel fn_executor_token_job_state \
+         fn_executor_token_list fn_executor_token_register fn_executor_token_payload_put fn_executor_token_revoke fn_gate_set fn_health_marks fn_health_show \
          fn_job_cancel fn_job_counter_fold fn_job_dead_letter_count fn_job_dead_letter_list \
          fn_job_dead_letter_replay fn_job_dead_letter_replay_many fn_job_dead_letter_show \
-         fn_job_dead_letter_triage fn_job_enqueue fn_job_enqueue_many fn_job_floor_tick fn_job_lane_tick fn_job_history \
+         fn_job_dead_letter_triage fn_job_ended fn_job_enqueue fn_job_enqueue_many fn_job_floor_tick fn_job_lane_tick fn_job_history \
          fn_job_list fn_job_move_to_dead_letter fn_job_parallel_recount fn_job_partition_tick fn_job_reap \
-         fn_job_retention_tick fn_job_retry fn_job_show fn_job_subscription_delete fn_job_subscription_list \
+         fn_job_retention_tick fn_job_retry fn_job_show fn_job_state fn_job_subscription_delete fn_job_subscription_list \
          fn_job_subscription_put fn_job_why fn_loop_fault_drop fn_loop_fault_list fn_loop_fault_over \
          fn_loop_fault_record fn_loop_fault_retry fn_metrics_postgres fn_metrics_read fn_mot_graph_emit \
          fn_mot_graph_show fn_now fn_payload_delete fn_payload_get fn_payload_key_erase fn_payload_key_list fn_payload_key_rotate \
@@ -99,7 +100,7 @@ const RIGHTS: &[(&str, &str)] = &[
          fn_process_resolve fn_process_scan fn_process_show fn_process_start fn_producer_grant_list \
          fn_producer_grant_put fn_producer_grant_revoke fn_queue_chart fn_queue_heartbeat_forget \
          fn_queue_latency fn_queue_pause fn_queue_pause_history fn_queue_paused fn_queue_resume \
-         fn_queue_stale_check fn_resolve_recipients fn_route_attempts fn_route_circuit_close \
+         fn_queue_stale_check fn_queue_worker_list fn_resolve_recipients fn_route_attempts fn_route_circuit_close \
          fn_route_dead_letter_list fn_route_dead_letter_replay fn_route_dead_letter_replay_many \
          fn_route_dead_letter_resolve fn_route_dead_letter_show fn_route_explain fn_route_list \
          fn_route_mode_set fn_route_put fn_route_replay fn_route_retire fn_route_secret_rotate fn_route_send \
@@ -151,7 +152,7 @@ async fn granted(db: &TestDb, role: &str) -> String {
 
 /// P10: a right that somebody gave to a role by hand is gone after the next installation.
 #[tokio::test]
-async fn installing_again_takes_back_what_no_file_grants() {
+async fn installing_again_revokes_what_no_file_grants() {
     let db = TestDb::new().await;
     let may = "select has_function_privilege('worker_service_user', 'towpath.fn_delivery_claim(text, integer, integer)', 'execute')";
     db.execute(

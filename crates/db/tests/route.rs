@@ -206,7 +206,7 @@ async fn slices_share_the_work_without_overlap() {
     for worker in workers {
         worker.await.unwrap();
     }
-    // `more` speaks of the slice that was taken, so each is asked until it says no.
+    // `more` is about the slice that was taken, so each is asked until it is false.
     for slice in 0..4 {
         while db.ask(&format!("fn_route_worker_run('default', 1000, {slice}, 4)")).await["more"] == true {}
     }
@@ -247,7 +247,7 @@ async fn slices_may_change_while_workers_run() {
 }
 
 /// E08: what routes have for a stream is counted densely, claimed in order under one lease, and
-/// whoever lost the lease cannot end it.
+/// a sender that lost the lease cannot end it.
 #[tokio::test]
 async fn streams_are_owed_events_in_order() {
     let db = TestDb::open().await;

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use towpath_testkit::TestDb;
 
-use crate::process_place::run_as;
+use crate::process_kit::run_as;
 
 /// Functions of every shape a name can point at. Each that runs leaves a row.
 const SHAPES: &str = "

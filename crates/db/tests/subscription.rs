@@ -76,6 +76,7 @@ async fn only_administrators_write_the_registry() {
         "fn_job_subscription_put('me', 'PG_worker', p_enabled => true)",
         "fn_job_subscription_delete(gen_random_uuid())",
         "fn_consumer_put('me', 'PG_worker')",
+        "fn_executor_register('me', '{mail}')",
         "fn_consumer_delete('me')",
         "fn_producer_grant_put('me')",
         "fn_producer_grant_revoke(gen_random_uuid())",
@@ -134,4 +135,32 @@ async fn a_grant_opens_and_closes() {
     assert_eq!(database.producer_grant_list(Some("subscription_shop")).await.unwrap().len(), 1);
     database.producer_grant_revoke(grant.grant_id).await.unwrap();
     assert!(matches!(enqueue("mail").await, Err(Error::NotAuthorised(_))));
+}
+
+/// R08: a worker's registration adds what is missing, and leaves what an administrator has set.
+#[tokio::test]
+async fn a_registration_adds_what_is_missing() {
+    let db = TestDb::open().await;
+    let database = db.database().await;
+    let kinds = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<String>>();
+    let register = async |names: &[&str]| database.executor_register("images", &kinds(names)).await;
+    assert_eq!(register(&["resize", "crop", "crop"]).await.unwrap(), ["crop", "resize"]);
+    assert!(register(&["resize", "crop"]).await.unwrap().is_empty(), "a second time adds nothing");
+    db.call("fn_job_subscription_put('images', 'PG_worker', 'crop', p_enabled => false)").await;
+    assert_eq!(register(&["crop", "blur"]).await.unwrap(), ["blur"]);
+    let rows = "select string_agg(format('%s %s %s', job_kind, enabled, coalesce(max_parallel, 0)), ', ' order by job_kind)
+                  from towpath.job_subscription where executor_id = 'images'";
+    assert_eq!(db.text(rows).await, "blur t 0, crop f 1, resize t 0", "what was disabled stays so");
+    // An executor that claims every kind needs no more, and keeps the kind it was registered as.
+    db.call("fn_consumer_put('all', 'external_worker')").await;
+    db.call("fn_job_subscription_put('all', 'external_worker', p_enabled => true)").await;
+    assert!(database.executor_register("all", &kinds(&["resize"])).await.unwrap().is_empty());
+    // All kinds or none.
+    let refused = register(&["tile", " "]).await.unwrap_err();
+    assert!(matches!(refused, Error::Invalid(_)), "{refused}");
+    assert!(matches!(register(&[]).await, Err(Error::Invalid(_))));
+    assert_eq!(db.text("select count(*) from towpath.job_subscription where job_kind = 'tile'").await, "0");
+    let (worker, _) = db.database_as("worker_service_user").await;
+    let denied = worker.executor_register("images", &kinds(&["resize"])).await.unwrap_err();
+    assert!(matches!(&denied, Error::NotAuthorised(how) if how.contains("towpath executor add")), "{denied}");
 }

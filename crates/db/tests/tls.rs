@@ -49,7 +49,7 @@ fn socket_url(pgdata: &Path, port: u16) -> String {
     format!("postgresql://postgres@/postgres?host={}&port={port}", pgdata.display())
 }
 
-/// A file that belongs to whoever the directory belongs to, closed to others.
+/// A file of the directory's owner, closed to others.
 fn give(pgdata: &Path, name: &str, text: &str) {
     let (path, owner) = (pgdata.join(name), std::fs::metadata(pgdata).unwrap());
     std::fs::write(&path, text).unwrap();

@@ -177,7 +177,7 @@ async fn a_refused_send_burns_no_key() {
     assert_eq!((&again["duplicate"], &again["process_id"]), (&json!(true), &sent["process_id"]), "{again}");
 }
 
-/// Q22: the tables refuse too, whoever writes them.
+/// Q22: the tables refuse too, whatever writes them.
 #[tokio::test]
 async fn the_tables_hold_no_value_that_hurts() {
     let db = TestDb::open().await;

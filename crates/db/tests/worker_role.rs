@@ -2,12 +2,12 @@
 
 use tokio_postgres::{Client, NoTls};
 
-use crate::process_place::Place;
+use crate::process_kit::Processes;
 
 /// P10: no privilege on any table, sequence or view of ours, tried and not only read.
 #[tokio::test]
 async fn the_worker_touches_no_table() {
-    let place = Place::open().await;
+    let place = Processes::open().await;
     let relations = place.text(
             "select string_agg(c.oid::regclass::text || ' ' || (select a.attname from pg_attribute a
                         where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped order by a.attnum limit 1), ',')
@@ -47,7 +47,7 @@ async fn refused(client: &Client, sql: &str) -> tokio_postgres::Error {
 /// P10: it cannot become anybody else, make anything, or open a door for somebody.
 #[tokio::test]
 async fn the_worker_cannot_rise() {
-    let place = Place::open().await;
+    let place = Processes::open().await;
     let (database, login) = place.db.database_as("worker_service_user").await;
     drop(database);
     // A real login: SET SESSION AUTHORIZATION remembers who connected.
@@ -105,7 +105,7 @@ async fn the_worker_cannot_rise() {
 /// P10: objects of its own in the way of ours: functions with definer's rights do not see them.
 #[tokio::test]
 async fn the_worker_cannot_slip_its_own_tables_under_our_functions() {
-    let place = Place::open().await;
+    let place = Processes::open().await;
     let send = place.send("email").await;
     place
         .worker
@@ -135,7 +135,7 @@ async fn the_worker_cannot_slip_its_own_tables_under_our_functions() {
 /// its last fact.
 #[tokio::test]
 async fn the_worker_can_do_its_work() {
-    let place = Place::open().await;
+    let place = Processes::open().await;
     let send = place.send("sms").await;
     place.execute("select towpath.fn_consumer_put('w', 'PG_worker')").await;
     place.execute("select towpath.fn_job_subscription_put('w', 'PG_worker', p_enabled => true)").await;

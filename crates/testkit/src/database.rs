@@ -122,6 +122,12 @@ impl TestDb {
         (database.expect("a login of ours can connect"), login)
     }
 
+    /// The Unix socket of its server.
+    pub async fn socket(&self) -> PathBuf {
+        let directory = "split_part(current_setting('unix_socket_directories'), ',', 1)";
+        self.text(&format!("{directory} || '/.s.PGSQL.' || current_setting('port')")).await.into()
+    }
+
     /// Runs statements as a superuser.
     pub async fn execute(&self, sql: &str) {
         let client = self.take().await;

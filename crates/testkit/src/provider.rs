@@ -3,7 +3,7 @@
 //! Neither company lets a test run against its service, so this is a double, with the parts of
 //! their contract that ours depends on: credentials, required fields, error bodies, and Resend's
 //! idempotency keys (the same key and body: the first answer again; the same key and another
-//! body: 409; a key whose first request is still under way: 409). Twilio honours none.
+//! body: 409; a key whose first request is still running: 409). Twilio honours none.
 //!
 //! The recipient decides the response: an e-mail address by its first name (`once`: 429 the
 //! first time; `broken`: 500 the first time; `never`: 422), a number by its last digits (429, 503

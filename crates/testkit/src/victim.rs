@@ -154,7 +154,7 @@ impl Victim {
         self.signal(Signal::SIGINT);
     }
 
-    /// Stops the process with `SIGSTOP`, and returns when it stands still or has ended.
+    /// Stops the process with `SIGSTOP`, and returns when it has stopped or ended.
     pub fn pause(&self) {
         self.signal(Signal::SIGSTOP);
         let stopped = WaitPidFlag::WSTOPPED | WaitPidFlag::WEXITED;

@@ -22,12 +22,12 @@ async fn a_database_is_cloned_in_well_under_100_ms() {
         drop(db);
     }
     times.sort();
-    // The bound is loose because CI is busy; the figure is printed for whoever measures.
+    // The bound is loose because CI is busy; the figure is printed for measurements.
     println!("median {:?}, worst {:?}", times[5], times[10]);
     assert!(times[5] < Duration::from_millis(500), "{times:?}");
 }
 
-/// The clock moves on command and stands still on command.
+/// The clock moves on command and stops on command.
 #[tokio::test]
 async fn the_clock_obeys() {
     let db = TestDb::new().await;
@@ -74,7 +74,7 @@ async fn until_blocked_waits_for_the_lock_itself() {
     assert_eq!(waiting.value().await.unwrap().as_deref(), Some("2"));
 }
 
-/// A statement that never waits is told apart from one that does.
+/// A statement that never waits is distinguished from one that does.
 #[tokio::test]
 #[should_panic(expected = "without waiting for anybody")]
 async fn until_blocked_fails_when_nobody_waits() {

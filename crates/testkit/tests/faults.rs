@@ -241,7 +241,7 @@ async fn terminate_and_interrupt_send_their_signals() {
     }
 }
 
-/// A twin starts later and answers the same input, so the paused process had its time.
+/// A second process starts later and answers the same input, so the paused process had its time.
 #[tokio::test]
 async fn paused_process_makes_no_progress_until_resumed() {
     let (command, mut input) = shell(ECHO);
@@ -250,8 +250,8 @@ async fn paused_process_makes_no_progress_until_resumed() {
     victim.pause();
     let mark = victim.mark();
     input.write_all(b"word\n").unwrap();
-    let (command, mut twin_input) = shell(ECHO);
-    twin_input.write_all(b"word\n").unwrap();
+    let (command, mut second_input) = shell(ECHO);
+    second_input.write_all(b"word\n").unwrap();
     Victim::spawn(command).wait_for_line("got word").await;
     assert_eq!(victim.lines(), ["ready"]);
     victim.resume();

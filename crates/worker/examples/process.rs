@@ -56,7 +56,7 @@ pub(crate) async fn ship(
     parcel: i64,
 ) -> Result<ProcessWhole, Box<dyn std::error::Error>> {
     let shutdown = CancellationToken::new();
-    // Decides from the facts alone. `retry` is the usual policy; a decision of one's own is a match.
+    // Decides from the facts alone. `retry` is the usual policy; your own decision is a match.
     let decide = |whole: &ProcessWhole| retry(whole, Duration::from_millis(10));
     let supervisor = tokio::spawn(Supervisor::new(database.clone(), KIND, decide).run(shutdown.clone()));
 

@@ -1,15 +1,18 @@
 //! How a worker is put together.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use towpath_db::Database;
 use towpath_db::job::LeaseOwner;
 use towpath_trace::Tracer;
 
-use crate::handler::{Context, Handler, Job, Result, erase};
+use crate::handler::{Context, Handler, Job, Output, Result, erase};
 use crate::limits;
+use crate::middleware::{Middleware, Next};
 use crate::pool::Pool;
 use crate::worker::{Kind, Shared, Worker};
 
@@ -23,12 +26,24 @@ pub struct Builder {
     lease: Duration,
     drain: Duration,
     listen: bool,
+    registers: bool,
     tracer: Tracer,
+    middleware: Vec<Middleware>,
     kinds: HashMap<String, (Handler, Options)>,
     twice: Option<String>,
 }
 
-/// How jobs of one kind are run.
+/// How jobs of one kind are run: for `handle_with`.
+///
+/// ```
+/// # use towpath_worker::Options as HandlerOptions;
+/// use std::time::Duration;
+///
+/// let options = HandlerOptions::default()
+///     .concurrency(4)
+///     .timeout(Duration::from_secs(300))
+///     .retry_delays([Duration::from_secs(1), Duration::from_secs(60)]);
+/// ```
 #[derive(Debug, Clone)]
 pub struct Options {
     concurrency: Option<usize>,
@@ -96,7 +111,9 @@ impl Worker {
             lease: limits::LEASE_DEFAULT,
             drain: limits::DRAIN_DEFAULT,
             listen: true,
+            registers: false,
             tracer: Tracer::default(),
+            middleware: vec![],
             kinds: HashMap::new(),
             twice: None,
         }
@@ -105,31 +122,34 @@ impl Worker {
 
 impl Builder {
     /// Runs jobs of a typed kind.
-    pub fn handle<J, F, R>(self, handler: F) -> Builder
+    pub fn handle<J, F, R, T>(self, handler: F) -> Builder
     where
         J: Job,
         F: Fn(J, Context) -> R + Send + Sync + 'static,
-        R: Future<Output = Result> + Send + 'static,
+        R: Future<Output = Result<T>> + Send + 'static,
+        T: Serialize + 'static,
     {
         self.handle_with(Options::default(), handler)
     }
 
     /// Runs jobs of a typed kind, with options.
-    pub fn handle_with<J, F, R>(self, options: Options, handler: F) -> Builder
+    pub fn handle_with<J, F, R, T>(self, options: Options, handler: F) -> Builder
     where
         J: Job,
         F: Fn(J, Context) -> R + Send + Sync + 'static,
-        R: Future<Output = Result> + Send + 'static,
+        R: Future<Output = Result<T>> + Send + 'static,
+        T: Serialize + 'static,
     {
         self.handle_kind(J::KIND, options, handler)
     }
 
     /// Runs jobs of a kind that is only known now.
-    pub fn handle_kind<P, F, R>(mut self, kind: impl Into<String>, options: Options, handler: F) -> Builder
+    pub fn handle_kind<P, F, R, T>(mut self, kind: impl Into<String>, options: Options, handler: F) -> Builder
     where
         P: DeserializeOwned + Send + 'static,
         F: Fn(P, Context) -> R + Send + Sync + 'static,
-        R: Future<Output = Result> + Send + 'static,
+        R: Future<Output = Result<T>> + Send + 'static,
+        T: Serialize + 'static,
     {
         let kind = kind.into();
         if self.kinds.insert(kind.clone(), (erase(handler), options)).is_some() {
@@ -170,6 +190,35 @@ impl Builder {
         self
     }
 
+    /// Registers the executor and subscribes it to the kinds it runs when the worker starts, as far as the login may:
+    /// it needs the role `workflow_admin`. What an administrator has set stays.
+    pub fn register(mut self) -> Builder {
+        self.registers = true;
+        self
+    }
+
+    /// A function around every handler; the first one added is the outermost.
+    ///
+    /// ```no_run
+    /// # use towpath_worker as towpath;
+    /// # fn example(builder: towpath::Builder) -> towpath::Builder {
+    /// builder.middleware(|ctx, next| async move {
+    ///     let began = std::time::Instant::now();
+    ///     let result = next.run().await;
+    ///     println!("{} took {:?}", ctx.kind(), began.elapsed());
+    ///     result
+    /// })
+    /// # }
+    /// ```
+    pub fn middleware<F, R>(mut self, middleware: F) -> Builder
+    where
+        F: Fn(Context, Next) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<Output>> + Send + 'static,
+    {
+        self.middleware.push(Arc::new(move |context, next| Box::pin(middleware(context, next))));
+        self
+    }
+
     /// Makes a span of every attempt, below the span that wanted the job.
     pub fn tracer(mut self, tracer: Tracer) -> Builder {
         self.tracer = tracer;
@@ -206,15 +255,16 @@ impl Builder {
             let label = kind.as_str().into();
             (kind, Kind { label, handler, timeout: options.timeout, retry: options.retry })
         });
-        let shared = Shared::new(self.database, pools, kinds.collect(), owner, self.tracer);
+        let shared = Shared::new(self.database, pools, kinds.collect(), self.middleware, owner, self.tracer);
         let mut worker = Worker {
-            shared: std::sync::Arc::new(shared),
+            shared: Arc::new(shared),
             executor: self.executor,
             executor_kind: self.executor_kind,
             name,
             lease: self.lease,
             drain: self.drain,
             listen: self.listen,
+            registers: self.registers,
         };
         worker.lease = worker.lease.max(Duration::from_secs(1));
         Ok(worker)

@@ -47,12 +47,12 @@ pub fn register(builder: Builder) -> Builder {
         .handle(|job: Sleep, context| async move {
             tokio::select! {
                 () = tokio::time::sleep(Duration::from_millis(job.milliseconds)) => Ok(()),
-                () = context.cancelled().cancelled() => Err(Failure::retry("cancelled before the time was up")),
+                () = context.lost().cancelled() => Err(Failure::retry("cancelled before the time was up")),
             }
         })
         .handle(|job: Fail, _| async move {
             match job.permanent {
-                true => Err(Failure::permanent(job.message)),
+                true => Err::<(), _>(Failure::permanent(job.message)),
                 false => Err(Failure::retry(job.message)),
             }
         })

@@ -128,9 +128,9 @@ pub(crate) async fn claim(worker: &Worker, pool: &Pool, wanted: usize) -> Result
 
 /// Nothing is there: arms, looks once more, and says how long to sleep.
 async fn arm(worker: &Worker, listening: &mut Listening, poll: &mut Duration) -> Result<Wait, Error> {
-    let heard = listening.open(worker).await;
+    let is_open = listening.open(worker).await;
     let mut next_due = None;
-    if heard {
+    if is_open {
         for pool in worker.shared.pools.iter().filter(|pool| pool.wants() > 0) {
             let armed = worker.shared.database.arm(&worker.executor, Some(&pool.kinds)).await?;
             next_due = [next_due, armed.next_due_at].into_iter().flatten().min();
@@ -146,7 +146,7 @@ async fn arm(worker: &Worker, listening: &mut Listening, poll: &mut Duration) ->
         }
     }
     let wait = jittered(*poll);
-    let slowest = if heard { limits::POLL_LISTENING_MAX } else { limits::POLL_ALONE_MAX };
+    let slowest = if is_open { limits::POLL_LISTENING_MAX } else { limits::POLL_ALONE_MAX };
     *poll = (*poll * 2).min(slowest);
     let due = next_due.map(until).unwrap_or(wait);
     Ok(Wait::Idle(wait.min(due)))
@@ -190,7 +190,7 @@ impl Listening {
         Listening { listener: None, wanted: worker.listen, try_again_at: Instant::now() }
     }
 
-    /// Whether notifications are heard.
+    /// Opens the connection if it has to; returns whether it is open.
     async fn open(&mut self, worker: &Worker) -> bool {
         if self.listener.as_ref().is_some_and(Listener::is_broken) {
             self.listener = None;

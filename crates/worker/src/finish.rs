@@ -16,7 +16,7 @@ use towpath_db::job::{Ended, FailedAttempt, Failure, Lease, LeaseEntry, Unfinish
 use towpath_db::retry::Retry;
 use towpath_model::id::JobId;
 
-use crate::handler::{Follow, Result};
+use crate::handler::{Follow, Output, Result};
 use crate::held::{Key, lock};
 use crate::limits;
 use crate::worker::Shared;
@@ -24,7 +24,9 @@ use crate::worker::Shared;
 /// An attempt that has ended and is not recorded yet.
 pub(crate) struct Finished {
     pub(crate) lease: Lease,
-    pub(crate) result: Result,
+    pub(crate) result: Result<Output>,
+    /// Its handler has ended it well, in a transaction of its own.
+    pub(crate) acked: bool,
 }
 
 /// Results on their way to the database. Bounded by what is held: nothing is claimed beyond.
@@ -162,12 +164,27 @@ impl Shared {
 
     /// Records one flush that is ready before `until`; answers how many results that were.
     pub(crate) async fn record_once(&self, until: Instant) -> std::result::Result<usize, Error> {
-        let flush = self.finisher.flush(until).await;
-        let count = flush.len();
-        let (mut acks, mut failures, mut snoozes) = (vec![], vec![], vec![]);
-        for Finished { lease, result } in flush {
+        let finished = self.finished(until).await;
+        let count = finished.len();
+        self.record_all(finished).await.map(|()| count)
+    }
+
+    /// Waits for results that should be recorded now; none if `until` comes first.
+    pub(crate) async fn finished(&self, until: Instant) -> Vec<Finished> {
+        self.finisher.flush(until).await
+    }
+
+    /// Records results, and puts back those that the database did not answer for.
+    pub(crate) async fn record_all(&self, finished: Vec<Finished>) -> std::result::Result<(), Error> {
+        let (mut acks, mut answers, mut failures, mut snoozes) = (vec![], vec![], vec![], vec![]);
+        for Finished { lease, result, acked } in finished {
             match result {
-                Ok(()) => acks.push(lease),
+                // If that transaction was rolled back, the lease runs out.
+                Ok(_) if acked => self.held.forget([(lease.job_id(), lease.attempt())]),
+                Ok(output) => match output.into_json() {
+                    None => acks.push(lease),
+                    Some(result) => answers.push(lease.with_result(result)),
+                },
                 Err(failure) => match failure.follow {
                     Follow::Retry(after) => {
                         let failure =
@@ -182,8 +199,8 @@ impl Shared {
                 },
             }
         }
-        // Each of the three is tried, and puts back what it could not do.
-        let acked = self.ack(acks).await;
+        // Each is tried, and puts back what it could not do. Without results, lease entries can be acked whole.
+        let acked = self.ack(acks).await.and(self.ack(answers).await);
         let mut failed = Ok(());
         while !failures.is_empty() {
             let rest = failures.split_off(failures.len().min(limits::FAIL_MAX));
@@ -191,12 +208,21 @@ impl Shared {
             failures = rest;
         }
         let snoozed = self.snooze(snoozes).await;
-        acked.and(failed).and(snoozed).map(|()| count)
+        acked.and(failed).and(snoozed)
     }
 
     async fn ack(&self, leases: Vec<Lease>) -> std::result::Result<(), Error> {
-        let finished = |lease| Finished { lease, result: Ok(()) };
-        self.end(leases, |lease| lease, finished, |batch| self.database.ack_many(batch)).await
+        let finished = |mut lease: Lease| {
+            let result = Ok(Output::from_json(lease.take_result()));
+            Finished { lease, result, acked: false }
+        };
+        // A result that the database does not take is the handler's error.
+        let refused = |mut lease: Lease, error: &Error| {
+            lease.take_result()?;
+            let result = Err(crate::Failure::permanent(format!("the result was refused: {error}")));
+            Some(Finished { lease, result, acked: false })
+        };
+        self.end(leases, |lease| lease, finished, refused, |batch| self.database.ack_many(batch)).await
     }
 
     async fn fail(&self, failed: Vec<FailedAttempt>) -> std::result::Result<(), Error> {
@@ -205,9 +231,10 @@ impl Shared {
                 true => Follow::Permanent,
                 false => Follow::Retry(failure.retry_after),
             };
-            Finished { lease, result: Err(crate::Failure { error: failure.error, follow }) }
+            Finished { lease, result: Err(crate::Failure { error: failure.error, follow }), acked: false }
         };
-        self.end(failed, |one| &one.lease, finished, |batch| self.database.fail_many(batch)).await
+        self.end(failed, |one| &one.lease, finished, |_, _| None, |batch| self.database.fail_many(batch))
+            .await
     }
 
     async fn end<T, F>(
@@ -215,6 +242,7 @@ impl Shared {
         attempts: Vec<T>,
         lease_of: impl Fn(&T) -> &Lease,
         finished: impl Fn(T) -> Finished,
+        refused_as: impl Fn(T, &Error) -> Option<Finished>,
         record: impl Fn(Vec<T>) -> F,
     ) -> std::result::Result<(), Error>
     where
@@ -227,9 +255,17 @@ impl Shared {
             // Cancelled, reaped, or recorded by an earlier call whose answer got lost.
             tracing::debug!(%job_id, "the result came too late: the attempt had ended");
         }
-        for (one, error) in &refused {
-            let job_id = lease_of(one).job_id();
-            tracing::error!(%job_id, "the database refused the result; its lease will expire: {error}");
+        for (one, error) in refused {
+            let (key, job_id) = (key_of(&one), lease_of(&one).job_id());
+            match refused_as(one, &error) {
+                Some(other) => {
+                    over.remove(&key);
+                    self.finisher.put_back(vec![other]);
+                }
+                None => {
+                    tracing::error!(%job_id, "the database refused the result; its lease will expire: {error}");
+                }
+            }
         }
         let done = match unfinished {
             None => Ok(()),

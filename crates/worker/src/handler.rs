@@ -1,7 +1,9 @@
-//! Handlers: what runs a job, what it is told, and how it says how it went.
+//! Handlers: the code that runs a job, its context, and its result.
 
+use std::any::TypeId;
 use std::fmt::{self, Display};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -10,32 +12,91 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
-use towpath_db::job::{ClaimedJob, LeaseOwner, NewJob, Progress};
+use towpath_db::Database;
+use towpath_db::door::{self, EnqueueOptions, Error, Handle};
+use towpath_db::job::{ClaimedJob, LeaseOwner, Progress};
 use towpath_db::payload::Payload;
-use towpath_db::{Database, Error};
 use towpath_model::job::{Attempt, JobId};
 use towpath_model::trace::TraceParent;
 use towpath_trace::Span;
 use uuid::Uuid;
 
-/// A typed payload: what is enqueued, and what its handler gets.
+use crate::held::HeldJob;
+use crate::limits;
+
+/// A typed job: its fields are the payload, and a handler gets it back.
+///
+/// With the crate `towpath`, derive it: `#[derive(Job)] #[job(kind = "resize", max_attempts = 5)]`.
 pub trait Job: Serialize + DeserializeOwned + Send + 'static {
     /// The kind under which it is enqueued and claimed.
     const KIND: &'static str;
 
-    /// A job with this payload, to be refined and enqueued.
-    fn new_job(&self) -> std::result::Result<NewJob, Error> {
-        NewJob::new(Self::KIND).payload(self)
+    /// The options with which it is enqueued unless the call sets others.
+    fn defaults() -> EnqueueOptions {
+        EnqueueOptions::default()
     }
 }
 
-/// What a handler answers.
-pub type Result = std::result::Result<(), Failure>;
+/// What a handler answers: a value that is kept as the job's result, or why there is none.
+pub type Result<T = ()> = std::result::Result<T, Failure>;
+
+/// The result of a job, as JSON.
+#[derive(Debug, Default)]
+pub struct Output(Option<Box<RawValue>>);
+
+impl Output {
+    /// The JSON; none if the handler returned `()`, `None` or null.
+    pub fn json(&self) -> Option<&RawValue> {
+        self.0.as_deref()
+    }
+
+    pub(crate) fn from_json(json: Option<Box<RawValue>>) -> Output {
+        Output(json)
+    }
+
+    pub(crate) fn into_json(self) -> Option<Box<RawValue>> {
+        self.0
+    }
+
+    /// A value that a retry would not make smaller or readable fails for good.
+    fn of<T: Serialize + 'static>(value: &T) -> Result<Output> {
+        if TypeId::of::<T>() == TypeId::of::<()>() {
+            return Ok(Output(None));
+        }
+        let json = serde_json::value::to_raw_value(value)
+            .map_err(|error| Failure::permanent(format!("the result is not JSON: {error}")))?;
+        match json.get() {
+            "null" => Ok(Output(None)),
+            text if text.len() > limits::RESULT_BYTES_MAX => Err(Failure::permanent(format!(
+                "the result has {} bytes, the most is {}; store it with towpath.payload_put and return its reference",
+                text.len(),
+                limits::RESULT_BYTES_MAX
+            ))),
+            _ => Ok(Output(Some(json))),
+        }
+    }
+}
 
 /// Why an attempt did not succeed, and what should follow.
 ///
 /// Any error becomes a failure worth another attempt, so `?` does what one expects. Not an
 /// error itself, for that reason.
+///
+/// ```
+/// # use towpath_worker as towpath;
+/// use std::time::Duration;
+/// use towpath::Failure;
+///
+/// fn check(status: u16) -> towpath::Result {
+///     match status {
+///         200 => Ok(()),
+///         404 => Err(Failure::permanent("there is no such image")),
+///         429 => Err(Failure::snooze(Duration::from_secs(60))),
+///         503 => Err(Failure::retry_after("the service is busy", Duration::from_secs(10))),
+///         _ => Err(std::io::Error::other("unexpected answer").into()),
+///     }
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Failure {
     pub(crate) error: String,
@@ -83,11 +144,11 @@ impl<E: std::error::Error + Send + Sync + 'static> From<E> for Failure {
     }
 }
 
-/// What a handler is told about its job besides the payload. Cheap to clone.
+/// What a handler knows about its job besides the payload. Cheap to clone.
 #[derive(Clone)]
 pub struct Context {
     pub(crate) about: Arc<About>,
-    pub(crate) cancelled: CancellationToken,
+    pub(crate) held: Arc<HeldJob>,
     pub(crate) database: Arc<Database>,
     pub(crate) owner: LeaseOwner,
     pub(crate) trace: Option<TraceParent>,
@@ -158,13 +219,18 @@ impl About {
 
 impl Context {
     /// The job.
-    pub fn job_id(&self) -> JobId {
+    pub fn id(&self) -> JobId {
         self.about.job_id
     }
 
     /// The number of this attempt.
     pub fn attempt(&self) -> Attempt {
         self.about.attempt
+    }
+
+    /// How many attempts it has.
+    pub fn max_attempts(&self) -> i32 {
+        self.about.job.max_attempts
     }
 
     /// Whether a failure now is the end of the job.
@@ -192,7 +258,7 @@ impl Context {
         self.about.job.target_ref.as_deref()
     }
 
-    /// Where its data lies.
+    /// Where its data is stored.
     pub fn payload_ref(&self) -> Option<&str> {
         self.about.job.payload_ref.as_deref()
     }
@@ -233,10 +299,20 @@ impl Context {
         self.trace
     }
 
-    /// Fires when the job was cancelled, its lease was lost, its time is up or the worker
-    /// must stop: what it still does will not count.
-    pub fn cancelled(&self) -> &CancellationToken {
-        &self.cancelled
+    /// Fires when the job was cancelled, its lease was lost, its time is up or the worker must stop: what it still does
+    /// will not count.
+    ///
+    /// ```no_run
+    /// # async fn convert() {}
+    /// # async fn example(ctx: towpath_worker::Context) {
+    /// tokio::select! {
+    ///     () = convert() => {}
+    ///     () = ctx.lost().cancelled() => println!("somebody else has the job, or wants it to stop"),
+    /// }
+    /// # }
+    /// ```
+    pub fn lost(&self) -> &CancellationToken {
+        &self.held.lost
     }
 
     /// The name under which the worker holds the job.
@@ -252,33 +328,68 @@ impl Context {
     /// The data that `payload_ref` names, if it is a stored payload: fetched now, decrypted where its project
     /// encrypts. `LeaseLost` means: stop.
     pub async fn payload_data(&self) -> std::result::Result<Payload, Error> {
-        self.database.job_payload(&self.owner, (self.about.job_id, self.about.attempt)).await
+        Ok(self.database.job_payload(&self.owner, self.held.key).await?)
     }
 
-    /// Stores how far the job is, for people to see. `LeaseLost` means: stop.
-    pub async fn progress(&self, progress: Progress<'_>) -> std::result::Result<(), Error> {
-        self.database.progress(&self.owner, (self.about.job_id, self.about.attempt), progress).await
+    /// Stores how far the job is, from 0 to 100, and in words. `LeaseLost` means: stop.
+    pub async fn progress(&self, percent: i32, message: &str) -> std::result::Result<(), Error> {
+        let progress = Progress { percent: Some(percent), message: Some(message) };
+        Ok(self.database.progress(&self.owner, self.held.key, progress).await?)
+    }
+
+    /// Ends the job in the caller's own transaction, with what the handler wrote: both are there or neither is. Commit
+    /// soon: the lease is no longer renewed. If the lease was lost, this fails and the transaction cannot commit.
+    ///
+    /// The login of the handle needs the role `worker_service_user`.
+    pub async fn ack_in(&self, handle: impl Handle) -> std::result::Result<(), Error> {
+        self.ack_with(handle, Output(None)).await
+    }
+
+    /// The same with a result: what the handler returns after this is not kept.
+    pub async fn ack_in_with<T: Serialize + 'static>(
+        &self,
+        handle: impl Handle,
+        result: &T,
+    ) -> std::result::Result<(), Error> {
+        let output = Output::of(result).map_err(|failure| Error::Other(failure.error.into()))?;
+        self.ack_with(handle, output).await
+    }
+
+    async fn ack_with(&self, handle: impl Handle, output: Output) -> std::result::Result<(), Error> {
+        // Renewing would wait for the transaction's lock, and everything else that is renewed with it.
+        self.held.acked.store(true, Ordering::Relaxed);
+        let acked = door::ack(handle, &self.owner, self.held.key, output.json()).await;
+        if acked.is_err() {
+            self.held.acked.store(false, Ordering::Relaxed);
+        }
+        acked
     }
 }
 
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "job {} of kind {}, attempt {}", self.job_id(), self.kind(), self.attempt())
+        write!(f, "job {} of kind {}, attempt {}", self.id(), self.kind(), self.attempt())
     }
 }
 
 /// A handler whose types are forgotten.
-pub(crate) type Handler = Arc<dyn Fn(Box<RawValue>, Context) -> BoxFuture<'static, Result> + Send + Sync>;
+pub(crate) type Handler = Arc<dyn Fn(Box<RawValue>, Context) -> Running + Send + Sync>;
+/// A handler, or what is around it, at work.
+pub(crate) type Running = BoxFuture<'static, Result<Output>>;
 
 /// A payload that does not fit its type will not fit it next time either.
-pub(crate) fn erase<P, F, R>(handler: F) -> Handler
+pub(crate) fn erase<P, F, R, T>(handler: F) -> Handler
 where
     P: DeserializeOwned + Send + 'static,
     F: Fn(P, Context) -> R + Send + Sync + 'static,
-    R: Future<Output = Result> + Send + 'static,
+    R: Future<Output = Result<T>> + Send + 'static,
+    T: Serialize + 'static,
 {
     Arc::new(move |payload, context| match serde_json::from_str(payload.get()) {
-        Ok(payload) => Box::pin(handler(payload, context)),
+        Ok(payload) => {
+            let running = handler(payload, context);
+            Box::pin(async move { Output::of(&running.await?) })
+        }
         Err(error) => {
             let failure =
                 Failure::permanent(format!("the payload does not match the handler's type: {error}"));

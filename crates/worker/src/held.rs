@@ -17,7 +17,10 @@ pub(crate) type Key = (JobId, Attempt);
 /// One attempt in hand.
 pub(crate) struct HeldJob {
     pub(crate) key: Key,
-    pub(crate) cancelled: CancellationToken,
+    /// What the attempt still does will not count.
+    pub(crate) lost: CancellationToken,
+    /// The attempt ends with a transaction of its handler, which holds locks: it is not renewed.
+    pub(crate) acked: AtomicBool,
     /// Taken by what ends the attempt: the slot that ran it, or a drain that gave up.
     lease: Mutex<Option<Lease>>,
     times: Mutex<Times>,
@@ -35,7 +38,8 @@ impl HeldJob {
     fn new(lease: Lease, claimed_at: Instant) -> HeldJob {
         HeldJob {
             key: (lease.job_id(), lease.attempt()),
-            cancelled: CancellationToken::new(),
+            lost: CancellationToken::new(),
+            acked: AtomicBool::new(false),
             lease: Mutex::new(Some(lease)),
             times: Mutex::new(Times { renewed_at: claimed_at, began_at: None }),
             shown_started: AtomicBool::new(false),
@@ -56,7 +60,12 @@ impl HeldJob {
     /// Asks the handler to end because the worker does.
     pub(crate) fn interrupt(&self) {
         self.interrupted.store(true, Ordering::Relaxed);
-        self.cancelled.cancel();
+        self.lost.cancel();
+    }
+
+    /// Whether its end is in a transaction of its handler.
+    pub(crate) fn is_acked(&self) -> bool {
+        self.acked.load(Ordering::Relaxed)
     }
 
     fn runs_longer_than(&self, time: Duration) -> bool {
@@ -90,19 +99,19 @@ impl Held {
         }
     }
 
-    /// Forgets attempts that another worker has now, and tells their handlers to stop.
+    /// Drops attempts that another worker has now, and cancels their handlers.
     pub(crate) fn lose(&self, asked: &[Key], lost: &[JobId]) {
         let mut jobs = lock(&self.jobs);
         for key in asked.iter().filter(|(job_id, _)| lost.contains(job_id)) {
             if let Some(job) = jobs.remove(key) {
-                job.cancelled.cancel();
+                job.lost.cancel();
             }
         }
     }
 
     /// Attempts whose lease was taken or renewed longer ago than this.
     pub(crate) fn older_than(&self, age: Duration) -> Vec<Key> {
-        let old = |job: &&Arc<HeldJob>| lock(&job.times).renewed_at.elapsed() >= age;
+        let old = |job: &&Arc<HeldJob>| !job.is_acked() && lock(&job.times).renewed_at.elapsed() >= age;
         lock(&self.jobs).values().filter(old).map(|job| job.key).collect()
     }
 
@@ -116,8 +125,9 @@ impl Held {
 
     /// Attempts that run longer than this and are not shown as in progress yet.
     pub(crate) fn to_show_started(&self, after: Duration) -> Vec<Key> {
-        let unseen =
-            |job: &&Arc<HeldJob>| !job.shown_started.load(Ordering::Relaxed) && job.runs_longer_than(after);
+        let unseen = |job: &&Arc<HeldJob>| {
+            !job.shown_started.load(Ordering::Relaxed) && !job.is_acked() && job.runs_longer_than(after)
+        };
         lock(&self.jobs).values().filter(unseen).map(|job| job.key).collect()
     }
 

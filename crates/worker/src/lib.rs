@@ -1,4 +1,4 @@
-//! Runs jobs, and the maintenance that keeps them moving.
+//! Runs jobs, and the maintenance that keeps them moving. An internal part: applications depend on the crate `towpath`.
 //!
 //! A [`Worker`] claims jobs in batches ahead of need, runs typed handlers, and records how
 //! they ended in batches too, without holding a result back for long. It keeps no truth:
@@ -7,6 +7,7 @@
 //!
 //! ```no_run
 //! use serde::{Deserialize, Serialize};
+//! use towpath_db::door::Enqueue;
 //! use towpath_worker::{Job, Worker};
 //!
 //! #[derive(Serialize, Deserialize)]
@@ -14,7 +15,8 @@
 //! impl Job for Greet { const KIND: &'static str = "greet"; }
 //!
 //! # async fn example(database: towpath_db::Database) -> Result<(), Box<dyn std::error::Error>> {
-//! database.enqueue(&Greet { name_ref: "user:7".into() }.new_job()?).await?;
+//! let greet = Greet { name_ref: "user:7".into() };
+//! Enqueue::new(&database, Greet::KIND, &greet, Greet::defaults()).await?;
 //! let shutdown = tokio_util::sync::CancellationToken::new();
 //! Worker::builder(database, "greeter")
 //!     .handle(|greet: Greet, _context| async move {
@@ -36,10 +38,13 @@ mod finish;
 mod handler;
 mod held;
 mod limits;
+#[cfg(feature = "maintenance")]
 mod maintain;
+mod middleware;
 mod numbers;
 mod pool;
 pub mod process;
+mod register;
 mod renewer;
 pub mod task;
 pub mod testing;
@@ -48,8 +53,10 @@ mod worker;
 use towpath_model::metrics::Register;
 
 pub use builder::{Builder, Error, Options};
-pub use handler::{Context, Failure, Job, Result};
+pub use handler::{Context, Failure, Job, Output, Result};
+#[cfg(feature = "maintenance")]
 pub use maintain::{Maintenance, MaintenanceFailure, MaintenanceReport};
+pub use middleware::Next;
 pub use worker::Worker;
 
 /// Registers what a worker counts, without one: to know what there is.
@@ -58,6 +65,7 @@ pub fn describe(registry: &mut Register<'_>) {
 }
 
 /// Registers what maintenance counts, without any.
+#[cfg(feature = "maintenance")]
 pub fn describe_maintenance(registry: &mut Register<'_>) {
     maintain::describe(registry);
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Jobs a pool runs at once unless told otherwise. Handlers mostly wait for something else;
-/// a process that runs out of this has work worth a number of its own.
+/// Jobs that a pool runs at once by default. Handlers mostly wait for something else; a program
+/// that needs more should set its own number.
 pub(crate) const CONCURRENCY_DEFAULT: usize = 64;
 /// The most jobs claimed ahead of need, per pool. Past it a claim does not get cheaper per
 /// job, and all of these wait for a lease to run out when the process is killed.
@@ -51,7 +51,7 @@ pub(crate) const COOL_DOWN: Duration = Duration::from_millis(2);
 /// The first look after arming. A producer that looked at the flag just before and commits
 /// just after does not notify.
 pub(crate) const POLL_MIN: Duration = Duration::from_millis(10);
-/// The slowest polling while notifications are heard.
+/// The slowest polling while the worker gets notifications.
 pub(crate) const POLL_LISTENING_MAX: Duration = Duration::from_secs(1);
 /// The slowest polling without: an idle claim costs the database a tenth of a millisecond.
 pub(crate) const POLL_ALONE_MAX: Duration = Duration::from_millis(100);
@@ -60,6 +60,8 @@ pub(crate) const POLL_ALONE_MAX: Duration = Duration::from_millis(100);
 pub(crate) const GATE_WAIT: Duration = Duration::from_secs(10);
 /// Jobs a slot runs in a row before it lets other tasks of its thread in.
 pub(crate) const SLOT_TURN: u32 = 32;
+/// A job's result as JSON. The database keeps no more; data belongs into the payload store.
+pub(crate) const RESULT_BYTES_MAX: usize = 64 * 1024;
 /// A handler's error text, cut to what the database keeps.
 pub(crate) const ERROR_BYTES_MAX: usize = 8_000;
 
@@ -72,22 +74,28 @@ pub(crate) const SUPERVISE_LEASE_SECONDS: i32 = 30;
 /// The lease of a running attempt is renewed at least this often, however long it is.
 pub(crate) const ATTEMPT_RENEWAL_MAX: Duration = Duration::from_secs(60);
 
-/// Lease entries per call of the reaper.
-pub(crate) const REAP_ENTRIES: i32 = 50;
-/// Processes per scan: each runs a supervisor, all in one transaction.
-pub(crate) const SCAN_PROCESSES: i32 = 100;
-/// Lanes closed or collected in one pass: a short transaction.
-pub(crate) const LANES: i32 = 1_000;
-/// Deltas of job counters, or events to count, per fold.
-pub(crate) const FOLD_ROWS: i32 = 10_000;
-/// Rows per retention step.
-pub(crate) const RETENTION_ROWS: i32 = 10_000;
-/// Calls in a row of one kind of maintenance while there is more: the others come in between.
-pub(crate) const PASSES_MAX: u32 = 20;
-/// Schedules per look.
-pub(crate) const SCHEDULES: i32 = 100;
-/// Missed ticks fired per schedule and look; the rest follow in the next.
-pub(crate) const CATCH_UP_TICKS: usize = 100;
-/// A cron expression is asked for at most so many ticks to find the last missed one: a week
-/// of minutes. Beyond, the last is looked for from nearer by.
-pub(crate) const TICKS_SEARCHED_MAX: usize = 10_080;
+#[cfg(feature = "maintenance")]
+pub(crate) use maintenance::*;
+
+#[cfg(feature = "maintenance")]
+mod maintenance {
+    /// Lease entries per call of the reaper.
+    pub(crate) const REAP_ENTRIES: i32 = 50;
+    /// Processes per scan: each runs a supervisor, all in one transaction.
+    pub(crate) const SCAN_PROCESSES: i32 = 100;
+    /// Lanes closed or collected in one pass: a short transaction.
+    pub(crate) const LANES: i32 = 1_000;
+    /// Deltas of job counters, or events to count, per fold.
+    pub(crate) const FOLD_ROWS: i32 = 10_000;
+    /// Rows per retention step.
+    pub(crate) const RETENTION_ROWS: i32 = 10_000;
+    /// Calls in a row of one kind of maintenance while there is more: the others come in between.
+    pub(crate) const PASSES_MAX: u32 = 20;
+    /// Schedules per look.
+    pub(crate) const SCHEDULES: i32 = 100;
+    /// Missed ticks fired per schedule and look; the rest follow in the next.
+    pub(crate) const CATCH_UP_TICKS: usize = 100;
+    /// At most this many ticks of a cron expression are computed to find the last missed one: a week
+    /// of minutes. If there are more, the search starts later.
+    pub(crate) const TICKS_SEARCHED_MAX: usize = 10_080;
+}

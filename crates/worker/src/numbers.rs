@@ -9,7 +9,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use towpath_model::metrics::Register;
 
-use crate::handler::{Follow, Result};
+use crate::handler::{Follow, Output, Result};
 
 /// The numbers. Clones are one. Kinds are those with a handler, so that labels are bounded.
 #[derive(Clone)]
@@ -45,9 +45,9 @@ impl Numbers {
         registry.register(
             "job_run_seconds",
             "Run time of handlers in this process, by kind and outcome (succeeded, failed, permanent, snoozed)",
-            self.run.clone(),
+            &self.run,
         );
-        registry.register("jobs_running", "Handlers running in this process, by kind", self.running.clone());
+        registry.register("jobs_running", "Handlers running in this process, by kind", &self.running);
     }
 
     /// A handler begins.
@@ -56,7 +56,7 @@ impl Numbers {
     }
 
     /// And has ended.
-    pub(crate) fn ended(&self, kind: &Arc<str>, result: &Result, took: Duration) {
+    pub(crate) fn ended(&self, kind: &Arc<str>, result: &Result<Output>, took: Duration) {
         self.running.get_or_create(&Kind { kind: kind.clone() }).dec();
         let outcome = outcome(result);
         self.run.get_or_create(&Ended { kind: kind.clone(), outcome }).observe(took.as_secs_f64());
@@ -64,9 +64,9 @@ impl Numbers {
 }
 
 /// How it went, in a word.
-pub(crate) fn outcome(result: &Result) -> &'static str {
+pub(crate) fn outcome(result: &Result<Output>) -> &'static str {
     match result.as_ref().map_err(|failure| failure.follow) {
-        Ok(()) => "succeeded",
+        Ok(_) => "succeeded",
         Err(Follow::Retry(_)) => "failed",
         Err(Follow::Permanent) => "permanent",
         Err(Follow::Snooze(_)) => "snoozed",

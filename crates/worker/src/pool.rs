@@ -40,7 +40,7 @@ struct State {
     seconds_per_job: Option<f64>,
 }
 
-/// What a slot that asks for its next job hears.
+/// The answer to a slot that asks for its next job.
 pub(crate) enum Next {
     /// Run this.
     Work(Work),
@@ -67,8 +67,8 @@ impl Pool {
         self.found_less.store(less, Ordering::Relaxed);
     }
 
-    /// The next job for a slot, which also tells how long its last one took. The flag says
-    /// that the pool has room and that there may be more jobs.
+    /// The next job for a slot; `last` is how long its last one took. The flag says that the pool has
+    /// room and that there may be more jobs.
     pub(crate) fn take(&self, last: Option<Duration>) -> (Next, bool) {
         let mut state = lock(&self.state);
         if let Some(last) = last {

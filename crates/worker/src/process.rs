@@ -1,8 +1,8 @@
 //! Processes in Rust: a supervisor that decides, and attempts that are begun once (P11).
 //!
 //! A kind whose `supervisor` is null is supervised by a program. The database keeps the facts, the
-//! locks and the clock; the program looks at the facts and says what comes next. It may be killed
-//! anywhere, and any number of them may run: a decision counts only if nothing has become known
+//! locks and the clock; the program reads the facts and decides what to do next. It may be killed
+//! at any moment, and any number of programs may run: a decision counts only if no fact was added
 //! since the facts were read, and at most one attempt is outstanding.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,7 +22,7 @@ use towpath_model::message::{Keys, Outcome};
 use crate::task::gate_closed;
 use crate::{Context, Failure, Result, limits};
 
-/// Decides what comes next for processes of one kind.
+/// Decides what to do next for processes of one kind.
 pub struct Supervisor<D> {
     database: Database,
     process_kind: String,
@@ -75,7 +75,7 @@ impl<D: Fn(&ProcessWhole) -> Decision> Supervisor<D> {
             };
             match self.database.process_decide(process_id, whole.process.generation, &decision).await {
                 Ok(_) => {}
-                // More is known by now: whoever learned it made the process due again.
+                // More is known by now, and recording it made the process due again.
                 Err(Error::Conflict(why)) => tracing::debug!(%process_id, "decided too late: {why}"),
                 Err(error) if error.is_passing() => return Err(error),
                 Err(error) => self.set_aside(process_id, &error.to_string()).await,
@@ -101,9 +101,9 @@ impl<D: Fn(&ProcessWhole) -> Decision> Supervisor<D> {
     }
 }
 
-/// The usual decision: one attempt after the other, each after a longer wait, until one was
-/// accepted, one failed for good, or `max_attempts` of the process are used. What nobody knows
-/// the end of goes to a person, unless the other side honours keys.
+/// The usual decision: one attempt after the other, each after a longer wait, until one is
+/// accepted, one fails permanently, or `max_attempts` of the process are used. An attempt whose
+/// outcome is unknown goes to a person, unless the other side honours idempotency keys.
 pub fn retry(whole: &ProcessWhole, backoff: Duration) -> Decision {
     let Some(last) = whole.attempts.last() else { return Decision::Attempt { due_at: None } };
     let tried =

@@ -20,6 +20,7 @@ pub(crate) struct Renewer {
     executor_kind: Option<String>,
     lease: Duration,
     heartbeat_at: Instant,
+    kinds: Vec<String>,
 }
 
 impl Renewer {
@@ -30,6 +31,7 @@ impl Renewer {
             executor_kind: worker.executor_kind.clone(),
             lease: worker.lease,
             heartbeat_at: Instant::now(),
+            kinds: worker.kinds(),
         }
     }
 }
@@ -104,6 +106,7 @@ impl Renewer {
             current_job: shared.held.all().first().map(|job| job.key.0),
             owner: &shared.owner,
             metadata: json!({ "jobs_held": shared.held.len() }),
+            kinds: Some(&self.kinds).filter(|kinds| !kinds.is_empty()).map(Vec::as_slice),
         };
         match shared.database.heartbeat(&heartbeat).await {
             Ok(_) | Err(Error::GateClosed { .. }) => Ok(()),

@@ -107,14 +107,14 @@ pub async fn record(context: &Context, payload: &Value, trouble: Trouble<'_>) {
     let error = NewTaskError {
         kind,
         message,
-        job: Some((context.job_id(), context.attempt().number())),
+        job: Some((context.id(), context.attempt().number())),
         task_type: Some(context.kind()),
         function_name: function,
         context: &references(payload),
     };
-    tracing::info!(job_id = %context.job_id(), task_type = context.kind(), function, kind, "task error: {message}");
+    tracing::info!(job_id = %context.id(), task_type = context.kind(), function, kind, "task error: {message}");
     if let Err(error) = context.database().task_error_record(&error).await {
-        tracing::warn!(job_id = %context.job_id(), "cannot record the task error: {error}");
+        tracing::warn!(job_id = %context.id(), "cannot record the task error: {error}");
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -18,10 +19,12 @@ use towpath_trace::{Side, Span, Tracer};
 
 use crate::builder::Retry;
 use crate::finish::{Finished, Finisher};
-use crate::handler::{Context, Failure, Follow, Handler, Result};
+use crate::handler::{Context, Failure, Follow, Handler, Output, Result};
 use crate::held::Held;
+use crate::middleware::{Middleware, Next as Around};
 use crate::numbers::{Numbers, outcome};
 use crate::pool::{Next, Pool, Work};
+use crate::testing::Ran;
 use crate::{drain, fetch, limits, renewer};
 
 /// Runs jobs of the kinds it has handlers for. See [`Worker::builder`].
@@ -33,6 +36,7 @@ pub struct Worker {
     pub(crate) lease: Duration,
     pub(crate) drain: Duration,
     pub(crate) listen: bool,
+    pub(crate) registers: bool,
 }
 
 /// How jobs of one kind are run.
@@ -45,11 +49,13 @@ pub(crate) struct Kind {
 
 /// What the tasks of one worker share.
 pub(crate) struct Shared {
-    /// Behind a pointer of its own, because every handler gets it.
+    /// Behind its own pointer, because every handler gets it.
     pub(crate) database: Arc<Database>,
     pub(crate) owner: LeaseOwner,
     pub(crate) pools: Vec<Pool>,
     kinds: HashMap<String, Kind>,
+    /// The outermost first.
+    middleware: Vec<Middleware>,
     pub(crate) held: Held,
     pub(crate) finisher: Finisher,
     pub(crate) numbers: Numbers,
@@ -74,6 +80,9 @@ impl Worker {
             kinds = self.shared.kinds.len(),
             "worker started"
         );
+        if !self.until_registered(&shutdown).await {
+            return;
+        }
         let helpers = CancellationToken::new();
         let finisher = tokio::spawn(self.shared.clone().record(helpers.clone()));
         let renewer = tokio::spawn(renewer::run(renewer::Renewer::of(&self), helpers.clone()));
@@ -97,19 +106,42 @@ impl Worker {
         tracing::info!(owner = %self.shared.owner, "worker stopped");
     }
 
-    /// Claims once, runs what it got to the end, records it, and answers how many jobs that
-    /// were. Does not renew leases, so it is for tests and for short jobs.
-    pub async fn run_once(&self) -> std::result::Result<usize, towpath_db::Error> {
-        let mut jobs = 0;
+    /// Works until SIGTERM or SIGINT, then drains as [`Worker::run`] does. A second signal ends it at once.
+    pub async fn run_until_signal(self) -> std::io::Result<()> {
+        let mut signals = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let shutdown = CancellationToken::new();
+        let mut running = std::pin::pin!(self.run(shutdown.clone()));
+        loop {
+            tokio::select! {
+                () = &mut running => return Ok(()),
+                _ = signals.0.recv() => {}
+                _ = signals.1.recv() => {}
+            }
+            if shutdown.is_cancelled() {
+                tracing::warn!("second signal: stopping now; the leases of running jobs will expire");
+                return Ok(());
+            }
+            shutdown.cancel();
+        }
+    }
+
+    /// Claims once, runs what it got to the end, records it, and answers what ran. Does not renew leases, so it is for
+    /// tests and for short jobs.
+    pub async fn run_once(&self) -> std::result::Result<Vec<Ran>, towpath_db::Error> {
+        self.register_executor().await?;
+        let mut kinds = HashMap::new();
         for pool in &self.shared.pools {
             let claimed = fetch::claim(self, pool, pool.wants().max(1)).await?;
-            jobs += claimed.len();
+            kinds.extend(claimed.iter().map(|work| (work.held.key.0, work.about.clone())));
             self.shared.begin(pool, claimed);
         }
+        let mut ran = vec![];
         while self.shared.held.len() > 0 {
-            self.shared.record_once(Instant::now() + limits::LAST_FLUSH_WAIT_MAX).await?;
+            let finished = self.shared.finished(Instant::now() + limits::LAST_FLUSH_WAIT_MAX).await;
+            ran.extend(finished.iter().map(|one| one.ran(kinds[&one.lease.job_id()].kind())));
+            self.shared.record_all(finished).await?;
         }
-        Ok(jobs)
+        Ok(ran)
     }
 
     /// The name under which it holds leases.
@@ -135,6 +167,7 @@ impl Shared {
         database: Database,
         pools: Vec<Pool>,
         kinds: HashMap<String, Kind>,
+        middleware: Vec<Middleware>,
         owner: LeaseOwner,
         tracer: Tracer,
     ) -> Shared {
@@ -143,6 +176,7 @@ impl Shared {
             owner,
             pools,
             kinds,
+            middleware,
             held: Held::default(),
             finisher: Finisher::default(),
             numbers: Numbers::default(),
@@ -184,7 +218,7 @@ impl Shared {
 
     async fn run_one(&self, work: Work, began: Instant) {
         let Work { held, payload, about, .. } = work;
-        if held.cancelled.is_cancelled() {
+        if held.lost.is_cancelled() {
             // Lost while it waited: another worker has it.
             drop(held.take_lease());
             self.finisher.expect_less(1);
@@ -197,7 +231,7 @@ impl Shared {
         about.describe(&mut span);
         let context = Context {
             about,
-            cancelled: held.cancelled.clone(),
+            held: held.clone(),
             database: self.database.clone(),
             owner: self.owner.clone(),
             trace: span.traceparent().or(parent),
@@ -207,14 +241,14 @@ impl Shared {
         self.numbers.ended(&kind.label, &result, began.elapsed());
         end(span, &result);
         // Ended or given up on: either way the handler's helpers should stop.
-        held.cancelled.cancel();
+        held.lost.cancel();
         match held.take_lease() {
             Some(lease) => {
                 let retry_after = kind.retry.delay(lease.attempt().number());
                 let interrupted = held.interrupted.load(Ordering::Relaxed);
                 let result =
                     result.map_err(|failure| failure.or_retry_after(retry_after).unless(interrupted));
-                self.finisher.push(Finished { lease, result });
+                self.finisher.push(Finished { lease, result, acked: held.is_acked() });
             }
             // A drain gave the job back while the handler was ending.
             None => self.finisher.expect_less(1),
@@ -226,8 +260,14 @@ impl Shared {
         kind: &Kind,
         payload: Box<serde_json::value::RawValue>,
         context: Context,
-    ) -> Result {
-        let running = async { (kind.handler)(payload, context).await };
+    ) -> Result<Output> {
+        let running = async {
+            if self.middleware.is_empty() {
+                return (kind.handler)(payload, context).await;
+            }
+            let inner = self.middleware.clone().into_iter();
+            Around { context, payload, handler: kind.handler.clone(), inner }.run().await
+        };
         let caught = AssertUnwindSafe(running).catch_unwind();
         // The handler is polled first: one that is ready at once never costs a timer.
         tokio::select! {
@@ -248,7 +288,7 @@ impl Shared {
 }
 
 /// Says how an attempt went, and ends its span.
-fn end(mut span: Span, result: &Result) {
+fn end(mut span: Span, result: &Result<Output>) {
     if !span.is_on() {
         return;
     }

@@ -1,4 +1,4 @@
-//! Stopping: nothing is lost, nothing is done twice, and nobody waits for ever.
+//! Stopping: nothing is lost, nothing is done twice, and nothing waits forever.
 
 use std::time::Duration;
 
@@ -51,8 +51,8 @@ async fn a_handler_that_takes_too_long_is_asked_to_end() {
         .handle_kind("long", Options::default(), move |_: serde_json::Value, context| {
             begins.add();
             async move {
-                context.cancelled().cancelled().await;
-                Err(Failure::retry("had to stop"))
+                context.lost().cancelled().await;
+                Err::<(), _>(Failure::retry("had to stop"))
             }
         })
         .build()

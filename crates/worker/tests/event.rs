@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use towpath_db::Attribution;
-use towpath_db::event::{Letters, NewEvent, RouteSpec, RouteWorkerSpec};
+use towpath_db::event::{Letters, NewEvent, RouteWorkerSpec};
 use towpath_model::event::route::Mode;
+use towpath_testkit::event;
 use towpath_testkit::queue::Queue;
 use towpath_worker::MaintenanceReport;
 
@@ -31,23 +32,7 @@ async fn route(queue: &Queue) {
 
 /// A live route to this target.
 async fn to(queue: &Queue, target_kind: &str, target: Value) {
-    let spec = RouteSpec {
-        route_name: "r",
-        target_kind,
-        target,
-        event_domain: None,
-        event_type: None,
-        event_stream: None,
-        recipient_filter: None,
-        payload_filter: json!({}),
-        ordering: "none",
-        retry_seconds: None,
-        rate_limit_per_second: None,
-        worker_name: "default",
-        notes: None,
-        actor: "tester",
-    };
-    queue.admin.route_put(&spec).await.unwrap();
+    queue.admin.route_put(&event::route("r", target_kind, target)).await.unwrap();
     if target_kind == "webhook" {
         queue.admin.route_secret_rotate("r", None, 0, "tester").await.unwrap();
     }
@@ -83,7 +68,7 @@ async fn every_day_has_its_partition() {
 }
 
 /// R03: events are counted by the hour, whether or not they are routed, and the warning comes once,
-/// whoever maintains.
+/// whichever node maintains.
 #[tokio::test]
 async fn broadcasts_are_counted_and_warned_of_once() {
     let queue = Queue::open().await;
@@ -183,7 +168,7 @@ async fn a_waiting_delivery_keeps_its_event() {
     }
 }
 
-/// Many nodes: whoever comes second says busy and breaks nothing, and nobody waits.
+/// Many nodes: the second one reports busy and breaks nothing, and none waits.
 #[tokio::test]
 async fn one_node_at_a_time_tidies_events() {
     let queue = Queue::open().await;

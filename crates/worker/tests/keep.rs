@@ -50,7 +50,7 @@ async fn the_handler_of_a_cancelled_job_is_told() {
             begins.add();
             let tells = tells.clone();
             async move {
-                context.cancelled().cancelled().await;
+                context.lost().cancelled().await;
                 tells.add();
                 Ok(())
             }
@@ -66,16 +66,17 @@ async fn the_handler_of_a_cancelled_job_is_told() {
     assert_eq!(queue.state(job_id).await, "cancelled", "its success came too late");
 }
 
-/// Q13: a running worker beats, and says when it stops, so that nobody misses it.
+/// Q13: a running worker sends heartbeats, and says when it stops, so that nobody misses it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_beats() {
+async fn a_worker_sends_heartbeats() {
     let queue = Queue::open().await;
     let worker = builder(&queue).name("node-1").handle_kind("x", Options::default(), fine).build().unwrap();
     let owner = worker.owner().to_string();
     let running = start(worker);
-    let beat = "select executor_name || ' ' || executor_kind || ' ' || last_tick_status || ' ' || lease_owner
+    let heartbeat =
+        "select executor_name || ' ' || executor_kind || ' ' || last_tick_status || ' ' || lease_owner
                   from towpath.queue_heartbeat";
-    queue.db.until(beat, &format!("node-1 PG_worker ok {owner}")).await;
+    queue.db.until(heartbeat, &format!("node-1 PG_worker ok {owner}")).await;
     running.stop().await;
     assert_eq!(queue.db.text("select count(*) from towpath.queue_heartbeat").await, "0");
 }
@@ -117,10 +118,7 @@ async fn nothing_is_claimed_while_leases_cannot_be_kept() {
 #[tokio::test(flavor = "multi_thread")]
 async fn results_outlive_a_lost_connection() {
     let queue = Queue::open().await;
-    let socket = queue.db.text("select split_part(current_setting('unix_socket_directories'), ',', 1)").await;
-    let port = queue.db.text("select current_setting('port')").await;
-    let path = std::path::PathBuf::from(format!("{socket}/.s.PGSQL.{port}"));
-    let proxy = FaultProxy::start(path.as_path()).await;
+    let proxy = FaultProxy::start(queue.db.socket().await.as_path()).await;
     assert_eq!(proxy.addr().ip(), Ipv4Addr::LOCALHOST);
     let url = format!("postgresql://postgres@{}/{}", proxy.addr(), queue.db.name());
     let through = Database::connect(&url).await.unwrap();

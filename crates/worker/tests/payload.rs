@@ -8,7 +8,7 @@ use towpath_worker::testing::run_until_drained;
 use towpath_worker::{Failure, Options, Worker};
 
 /// Q25: a handler gets what `payload_ref` names, decrypted, under the lease of its job; a job that names nothing stored
-/// hears so.
+/// fails with that reason.
 #[tokio::test]
 async fn a_handler_gets_the_data_its_job_names() {
     let queue = Queue::open().await;
@@ -29,7 +29,7 @@ async fn a_handler_gets_the_data_its_job_names() {
         })
         .build()
         .unwrap();
-    assert_eq!(run_until_drained(&worker).await.unwrap(), 3);
+    assert_eq!(run_until_drained(&worker).await.unwrap().len(), 3);
     assert_eq!(queue.states().await, "dead_letter 1, succeeded 2");
     let error = queue.db.text("select final_error from towpath.job_dead_letter").await;
     assert!(error.contains("references no stored payload"), "{error}");

@@ -13,7 +13,10 @@ const SEND: &str = r#"comms.send_email('{"to": "a@b.example", "subject": "s", "t
 async fn maintenance_leaves_no_process_behind() {
     let queue = Queue::open().await;
     let sent = queue.db.json(SEND).await;
-    queue.db.execute("delete from towpath.job_live; delete from towpath.job_ready").await;
+    queue
+        .db
+        .execute("delete from towpath.job_live; delete from towpath.job_ready; delete from towpath.job")
+        .await;
     let mut maintenance = maintenance(&queue);
     assert_eq!(maintenance.run_once().await.unwrap().supervised, 0, "its time has not come");
     queue.db.advance(Duration::from_secs(601)).await;
@@ -26,5 +29,5 @@ async fn maintenance_leaves_no_process_behind() {
         sent["process_id"].as_str().unwrap()
     );
     assert_eq!(queue.db.text(&facts).await, "started scheduled lost scheduled");
-    assert_eq!(queue.db.text("select count(*) from towpath.job_live").await, "1", "a new job waits");
+    assert_eq!(queue.db.text("select count(*) from towpath._job_now").await, "1", "a new job waits");
 }

@@ -23,7 +23,7 @@ async fn a_handler_gets_its_type_and_its_context() {
             let notes = notes.clone();
             async move {
                 let told =
-                    (mail.to_ref, context.job_id(), context.attempt().number(), context.actor().to_owned());
+                    (mail.to_ref, context.id(), context.attempt().number(), context.actor().to_owned());
                 notes.lock().unwrap().push(told);
                 Ok(())
             }
@@ -31,7 +31,7 @@ async fn a_handler_gets_its_type_and_its_context() {
         .build()
         .unwrap();
     let job_id = queue.enqueue_job(&mail("user:1").actor("shop")).await;
-    assert_eq!(run_until_drained(&worker).await.unwrap(), 1);
+    assert_eq!(run_until_drained(&worker).await.unwrap().len(), 1);
     assert_eq!(*seen.lock().unwrap(), [("user:1".to_owned(), job_id, 1, "shop".to_owned())]);
     assert_eq!(queue.state(job_id).await, "succeeded");
 }
@@ -73,7 +73,7 @@ async fn answers_decide_what_follows() {
         "a payload of another type is buried at once"
     );
     queue.db.advance(Duration::from_secs(61)).await;
-    assert_eq!(run_until_drained(&worker).await.unwrap(), 1, "the snoozed attempt did not count");
+    assert_eq!(run_until_drained(&worker).await.unwrap().len(), 1, "the snoozed attempt did not count");
     assert_eq!(queue.state(ids[3]).await, "succeeded");
 }
 
@@ -81,17 +81,19 @@ async fn answers_decide_what_follows() {
 #[tokio::test]
 async fn failures_without_a_delay_wait_for_the_backoff() {
     let queue = Queue::open().await;
-    let worker =
-        builder(&queue).handle(|_: Mail, _| async { Err(Failure::retry("no route")) }).build().unwrap();
+    let worker = builder(&queue)
+        .handle(|_: Mail, _| async { Err::<(), _>(Failure::retry("no route")) })
+        .build()
+        .unwrap();
     queue
         .db
         .execute("update towpath.config set value = '600' where key = 'queue.retry.backoff_base_sec'")
         .await;
     queue.admin.enqueue_many(&vec![mail("x").max_attempts(3); 3]).await.unwrap();
-    assert_eq!(run_until_drained(&worker).await.unwrap(), 3, "none is due again at once");
+    assert_eq!(run_until_drained(&worker).await.unwrap().len(), 3, "none is due again at once");
     assert_eq!(queue.states().await, "retry_waiting 3");
     queue.db.advance(Duration::from_secs(601)).await;
-    assert_eq!(run_until_drained(&worker).await.unwrap(), 3);
+    assert_eq!(run_until_drained(&worker).await.unwrap().len(), 3);
 }
 
 /// A handler past its time has failed, and the policy of its kind says when it is tried again.
@@ -106,10 +108,10 @@ async fn timeouts_and_delays_are_the_kinds_own() {
         .unwrap();
     let job_id = queue.enqueue_job(&mail("x").max_attempts(4)).await;
     for delay in [5, 50, 50] {
-        assert_eq!(run_until_drained(&worker).await.unwrap(), 1);
+        assert_eq!(run_until_drained(&worker).await.unwrap().len(), 1);
         assert_eq!(queue.state(job_id).await, "retry_waiting");
         queue.db.advance(Duration::from_secs(delay - 1)).await;
-        assert_eq!(run_until_drained(&worker).await.unwrap(), 0, "not before {delay} s");
+        assert_eq!(run_until_drained(&worker).await.unwrap().len(), 0, "not before {delay} s");
         queue.db.advance(Duration::from_secs(1)).await;
     }
     run_until_drained(&worker).await.unwrap();
@@ -168,6 +170,6 @@ async fn the_built_in_kinds_work() {
     queue.enqueue_job(&NewJob::new("towpath.noop")).await;
     queue.enqueue_job(&NewJob::new("towpath.sleep").payload(&json!({"milliseconds": 1})).unwrap()).await;
     queue.enqueue_job(&NewJob::new("towpath.fail").payload(&json!({"permanent": true})).unwrap()).await;
-    assert_eq!(run_until_drained(&worker).await.unwrap(), 3);
+    assert_eq!(run_until_drained(&worker).await.unwrap().len(), 3);
     assert_eq!(queue.states().await, "dead_letter 1, succeeded 2");
 }

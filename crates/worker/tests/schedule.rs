@@ -136,7 +136,7 @@ async fn a_pass_that_fails_is_noted_until_it_works_again() {
         [("recount", "*")]
     );
     queue.db.execute(&function).await;
-    // By another node: whoever succeeds says so.
+    // By another node: the one that succeeds says so.
     maintenance(&queue).run_once().await.unwrap();
     assert!(queue.admin.loop_fault_list(None, 10).await.unwrap().is_empty());
 }

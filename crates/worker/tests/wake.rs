@@ -10,7 +10,7 @@ use towpath_worker::Options;
 use crate::worker::{builder, start};
 
 /// Q15: an idle worker begins a job soon after the commit that enqueued it, notified or
-/// polling only; and no job is ever stranded, though nobody else looks.
+/// polling only; and no job is ever stuck, though no other worker looks.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_worker_begins_soon_and_never_misses_a_job() {
     for poll_only in [false, true] {
@@ -64,9 +64,9 @@ async fn without_notifications_polling_finds_every_job() {
     running.stop().await;
 }
 
-/// Q15: jobs whose notification nobody heard, because the listener's connection was cut, run.
+/// Q15: jobs whose notification was lost, because the listener's connection was cut, run.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_missed_notification_strands_nothing() {
+async fn a_missed_notification_leaves_no_job_stuck() {
     let queue = Queue::open().await;
     let done = Count::new();
     let counts = done.clone();

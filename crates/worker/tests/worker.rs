@@ -17,7 +17,7 @@ impl Job for Mail {
 }
 
 pub(crate) fn mail(to: &str) -> NewJob {
-    Mail { to_ref: to.to_owned() }.new_job().unwrap()
+    NewJob::new(Mail::KIND).payload(&Mail { to_ref: to.to_owned() }).unwrap()
 }
 
 /// A worker to be built, under the worker's own login.

@@ -197,12 +197,12 @@ impl Loop {
         let mut seen = Seen::default();
         let step = self.connections.len();
         let mut events = Events::with_capacity(1024);
-        let mut under_way = self.connections.len();
+        let mut in_flight = self.connections.len();
         let mut now = Instant::now();
         for connection in &mut self.connections {
             connection.send(requests, now)?;
         }
-        while under_way > 0 {
+        while in_flight > 0 {
             self.poll.poll(&mut events, Some(Duration::from_secs(30)))?;
             ensure!(!events.is_empty(), "the server has not answered for 30 seconds");
             now = Instant::now();
@@ -239,7 +239,7 @@ impl Loop {
                     connection.next += step;
                     connection.send(requests, Instant::now())?;
                 } else {
-                    under_way -= 1;
+                    in_flight -= 1;
                 }
             }
         }

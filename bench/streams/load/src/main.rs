@@ -1,4 +1,4 @@
-//! Load for servers that speak the Durable Streams protocol: one thread, raw HTTP/1.1 on
+//! Load for servers with the Durable Streams protocol: one thread, raw HTTP/1.1 on
 //! kept-alive connections, the same for every server. Each command prints one JSON object.
 
 mod append;

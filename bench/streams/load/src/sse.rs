@@ -104,7 +104,7 @@ impl Sse {
         }))
     }
 
-    /// Connects everybody and waits until each has heard something.
+    /// Connects all clients and waits until each has received something.
     fn connect(&self, path: &str) -> Result<Clients> {
         let poll = Poll::new()?;
         let follow = request("GET", &format!("{path}?offset=now&live=sse"), "accept: text/event-stream\r\n", b"");
@@ -134,8 +134,8 @@ impl Sse {
 }
 
 impl Clients {
-    /// Waits until everybody has `count` messages; `heard` is told of each that comes.
-    fn wait_for(&mut self, count: usize, mut heard: impl FnMut(Instant)) -> Result<()> {
+    /// Waits until every client has `count` messages; calls `received` for each that arrives.
+    fn wait_for(&mut self, count: usize, mut received: impl FnMut(Instant)) -> Result<()> {
         let mut missing = self.clients.iter().filter(|client| client.got < count).count();
         let until = Instant::now() + DELIVERY_WAIT_MAX;
         while missing > 0 {
@@ -143,18 +143,18 @@ impl Clients {
             self.turn(|client, at| {
                 if client.got == count {
                     missing -= 1;
-                    heard(at);
+                    received(at);
                 }
             })?;
         }
         Ok(())
     }
 
-    /// Waits until so many have heard something.
+    /// Waits until `count` clients have received something.
     fn wait_until_began(&mut self, count: usize) -> Result<()> {
         let until = Instant::now() + DELIVERY_WAIT_MAX;
         while self.began < count {
-            ensure!(Instant::now() < until, "only {} of {count} clients heard anything", self.began);
+            ensure!(Instant::now() < until, "only {} of {count} clients received anything", self.began);
             self.turn(|_, _| ())?;
         }
         Ok(())

@@ -6,6 +6,7 @@
 
 use tokio_postgres::Config;
 
+use crate::connect::Address;
 use crate::{Database, Error, limits};
 
 /// A long-running program.
@@ -56,7 +57,8 @@ impl Database {
         config.host_path(directory).port(u16::try_from(port).unwrap_or(5432)).dbname(name).user(login.name());
         config.connect_timeout(limits::CONNECT_WAIT_MAX).application_name("towpath");
         drop(client);
-        self.again(config).await
+        let tls = self.address()?.tls.clone();
+        self.again(Address { config, tls }).await
     }
 }
 

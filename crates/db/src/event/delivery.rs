@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::answer::{read, read_field};
 use crate::job::{LeaseOwner, whole_seconds};
-use crate::{Database, Error};
+use crate::{Database, Error, Parameter};
 
 /// Proof that this process owns one attempt to deliver.
 ///
@@ -226,6 +226,11 @@ impl Database {
     }
 }
 
+/// The answer of a function that only names the delivery.
+fn ended(answer: Value) -> Result<(), Error> {
+    read_field::<DeliveryId>(answer, "delivery_id").map(drop)
+}
+
 impl DeliveryLease {
     /// The delivery.
     pub fn delivery_id(&self) -> DeliveryId {
@@ -242,31 +247,18 @@ impl DeliveryLease {
         let sql = "select towpath.fn_delivery_extend($1, $2, $3, $4)";
         let (id, owner, attempt) = self.fence();
         let answer = database.call(sql, &[&id, &owner, &attempt, &whole_seconds(by)]).await?;
-        read_field::<DeliveryId>(answer, "delivery_id").map(drop)
+        ended(answer)
     }
 
     /// leased -> delivered.
     pub async fn succeed(self, database: &Database, outcome: &DeliveryOutcome) -> Result<(), Unended> {
         let sql = "select towpath.fn_delivery_succeed($1, $2, $3, $4, $5, $6, $7)";
         let (id, owner, attempt) = self.fence();
-        let answered = database
-            .call(
-                sql,
-                &[
-                    &id,
-                    &owner,
-                    &attempt,
-                    &outcome.status_code,
-                    &whole_ms(outcome.duration),
-                    &outcome.address,
-                    &outcome.answer,
-                ],
-            )
-            .await;
-        match answered.and_then(|answer| read_field::<DeliveryId>(answer, "delivery_id")) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(Unended { error, lease: self }),
-        }
+        let DeliveryOutcome { status_code, duration, address, answer } = outcome;
+        let duration = whole_ms(*duration);
+        let parameters: [Parameter<'_>; 7] = [&id, &owner, &attempt, status_code, &duration, address, answer];
+        let answered = database.call(sql, &parameters).await;
+        answered.and_then(ended).map_err(|error| Unended { error, lease: self })
     }
 
     /// leased -> waiting, or dead.
@@ -279,27 +271,12 @@ impl DeliveryLease {
         let sql = "select towpath.fn_delivery_fail($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
         let (id, owner, attempt) = self.fence();
         let retry_after = failure.retry_after.map(|wait| wait.as_secs_f64());
-        let answered = database
-            .call(
-                sql,
-                &[
-                    &id,
-                    &owner,
-                    &attempt,
-                    &failure.class.word(),
-                    &failure.error,
-                    &outcome.status_code,
-                    &retry_after,
-                    &whole_ms(outcome.duration),
-                    &outcome.address,
-                    &outcome.answer,
-                ],
-            )
-            .await;
-        match answered.and_then(read) {
-            Ok(after) => Ok(after),
-            Err(error) => Err(Unended { error, lease: self }),
-        }
+        let DeliveryOutcome { status_code, duration, address, answer } = outcome;
+        let (class, error, duration) = (failure.class.word(), &failure.error, whole_ms(*duration));
+        let parameters: [Parameter<'_>; 10] =
+            [&id, &owner, &attempt, &class, error, status_code, &retry_after, &duration, address, answer];
+        let answered = database.call(sql, &parameters).await;
+        answered.and_then(read).map_err(|error| Unended { error, lease: self })
     }
 
     /// Releases a delivery that was claimed and not sent.
@@ -307,10 +284,7 @@ impl DeliveryLease {
         let sql = "select towpath.fn_delivery_release($1, $2, $3)";
         let (id, owner, attempt) = self.fence();
         let answered = database.call(sql, &[&id, &owner, &attempt]).await;
-        match answered.and_then(|answer| read_field::<DeliveryId>(answer, "delivery_id")) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(Unended { error, lease: self }),
-        }
+        answered.and_then(ended).map_err(|error| Unended { error, lease: self })
     }
 
     fn fence(&self) -> (Uuid, &str, i32) {

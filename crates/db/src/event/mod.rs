@@ -14,8 +14,6 @@ mod route;
 mod route_operate;
 mod route_pass;
 mod sequence;
-#[cfg(feature = "sqlx")]
-pub mod sqlx;
 mod stream_delivery;
 mod subscription;
 

@@ -11,7 +11,7 @@ use towpath_model::id::{DeliveryId, EventId, SubscriptionId};
 use uuid::Uuid;
 
 use super::RouteDeadLetter;
-use crate::answer::read;
+use crate::answer::{given, read};
 use crate::{Database, Error};
 
 /// An event as receivers and readers see it.
@@ -46,19 +46,12 @@ impl Event {
 #[derive(Debug, Clone, Default, Serialize)]
 #[expect(missing_docs, reason = "the columns of the same name; the payload by containment")]
 pub struct EventFilter {
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub event_domain: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub event_type: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub event_stream: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub subject_table: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub subject_ref: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub actor: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub payload: Option<Value>,
 }
 
@@ -222,7 +215,7 @@ impl Database {
 
     /// A page of events, for operators.
     pub async fn event_list(&self, filter: &EventFilter, from: From, limit: i32) -> Result<EventPage, Error> {
-        let filter = serde_json::to_value(filter).expect("a filter is plain data");
+        let filter = given(filter);
         let (after, before) = match from {
             From::Newest => (None, None),
             From::Before(position) => (None, Some(position)),

@@ -11,7 +11,7 @@ use towpath_model::id::EventId;
 
 use super::read::no_such_event;
 use crate::answer::{read, read_field};
-use crate::{Attribution, Database, Error};
+use crate::{Attribution, Database, Error, Parameter};
 
 /// One route with its health.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -187,18 +187,13 @@ pub struct RouteSent {
 
 /// A test webhook and everything needed to send it.
 #[derive(Clone, Deserialize)]
+#[expect(missing_docs, reason = "the fields of the answer, named for what they hold")]
 pub struct RouteTest {
-    /// The route.
     pub route_name: String,
-    /// The URL.
     pub url: String,
-    /// The webhook id.
     pub webhook_id: String,
-    /// The route's own headers.
     pub headers: BTreeMap<String, String>,
-    /// The timeout.
     pub timeout_seconds: u32,
-    /// The body.
     pub body: String,
     /// The signing keys, all of which sign.
     pub signing_keys: Vec<String>,
@@ -228,16 +223,12 @@ pub struct RouteWorkerSpec<'a> {
 
 /// The outcome of registering a worker.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the fields of the answer, named for what they hold")]
 pub struct RouteWorkerPut {
-    /// The worker.
     pub worker_name: String,
-    /// Its number of slices.
     pub slices: i32,
-    /// The only domain it handles.
     pub event_domain: Option<String>,
-    /// The start position.
     pub position: i64,
-    /// Whether it is new.
     pub created: bool,
 }
 
@@ -257,7 +248,7 @@ impl Database {
     pub async fn route_put(&self, spec: &RouteSpec<'_>) -> Result<RoutePut, Error> {
         let sql = "select towpath.fn_route_put($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, \
                    $11::double precision::numeric, $12, $13, $14)";
-        let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 14] = [
+        let parameters: [Parameter<'_>; 14] = [
             &spec.route_name,
             &spec.target_kind,
             &spec.target,

@@ -7,7 +7,7 @@ use towpath_model::id::{GrantId, SubscriptionId};
 
 use crate::answer::{read, read_field};
 use crate::subscription::SubscriptionPut;
-use crate::{Database, Error};
+use crate::{Database, Error, Parameter};
 
 /// One subscription (R01).
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -116,7 +116,7 @@ impl Database {
         let sql = "select towpath.fn_event_subscription_put($1, $2, $3, $4, $5, $6, $7, $8, $9)";
         let EventSubscriptionSpec { recipient_ref, event_domain, event_type, event_stream, .. } = spec;
         let EventSubscriptionSpec { scope_subject_table, scope_filter, mute, notes, actor, .. } = spec;
-        let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 9] = [
+        let parameters: [Parameter<'_>; 9] = [
             recipient_ref,
             event_domain,
             event_type,

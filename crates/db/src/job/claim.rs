@@ -148,6 +148,7 @@ fn read_claimed(row: &Row, owner: &LeaseOwner) -> Result<ClaimedJob, Error> {
             attempt: Attempt::from(row.get::<_, i32>(1)),
             expires_at: row.get(15),
             entry: row.get::<_, Option<i64>>(17).map(|number| LeaseEntry { number, jobs: 0 }),
+            result: None,
         },
         max_attempts: row.get(2),
         kind: row.get(3),

@@ -64,9 +64,11 @@ pub struct Ended {
     pub ended: usize,
     /// Attempts that another owner holds or that had ended already.
     pub lost: Vec<JobId>,
+    /// Of failed attempts: the jobs that are dead letters now.
+    pub dead_letters: Vec<JobId>,
 }
 
-/// Attempts whose end could not be recorded. The database may or may not have heard, so
+/// Attempts whose end could not be recorded. The database may or may not have recorded it, so
 /// asking again is right: what did end answers as lost.
 #[derive(Debug)]
 pub struct Unfinished<T> {
@@ -79,9 +81,9 @@ pub struct Unfinished<T> {
 impl Lease {
     /// leased | in_progress -> succeeded.
     pub async fn ack(self, database: &Database) -> Result<(), Error> {
-        let sql = "select towpath.fn_job_ack($1, $2, $3)";
-        let parameters = (self.id(), self.owner.as_str(), self.attempt.number());
-        let answer = database.call(sql, &[&parameters.0, &parameters.1, &parameters.2]).await?;
+        let sql = "select towpath.fn_job_ack($1, $2, $3, $4)";
+        let (id, owner, attempt) = (self.id(), self.owner.as_str(), self.attempt.number());
+        let answer = database.call(sql, &[&id, &owner, &attempt, &self.result.as_deref().map(Json)]).await?;
         database.job_numbers().ended(read_field::<JobId>(answer, "job_id")).map(drop)
     }
 
@@ -104,7 +106,7 @@ impl Lease {
     }
 }
 
-/// What is told apart by its job.
+/// What belongs to one job.
 trait OfJob {
     fn job_id(&self) -> JobId;
 }
@@ -160,6 +162,7 @@ impl Database {
                 Ok(more) => {
                     ended.ended += more.ended;
                     ended.lost.extend(more.lost);
+                    ended.dead_letters.extend(more.dead_letters);
                 }
                 Err(Unfinished { error, .. }) if error.is_of_an_item() => {
                     tracing::warn!(%job_id, %error, "{name} failed and was set aside; see: towpath fault list");
@@ -186,8 +189,12 @@ impl Database {
         let attempts = attempts_of(leases.iter());
         let (ids, numbers) = columns(&attempts);
         let entries = entries_of(&leases);
-        let sql = "select towpath.fn_job_ack_many($1, $2, $3, $4)";
-        let answer = self.call(sql, &[&ids, &owner.as_str(), &numbers, &entries]).await;
+        let has_result = leases.iter().any(|lease| lease.result.is_some());
+        let results: Option<Vec<_>> =
+            has_result.then(|| leases.iter().map(|lease| lease.result.as_deref().map(Json)).collect());
+        let sql = "select towpath.fn_job_ack_many($1, $2, $3, $4, $5)";
+        let answer = self.call(sql, &[&ids, &owner.as_str(), &numbers, &entries, &results]).await;
+        drop(results);
         self.ended(answer, attempts.len()).map_err(|error| Unfinished { error, attempts: leases })
     }
 
@@ -250,6 +257,12 @@ fn attempts_of<'a>(leases: impl Iterator<Item = &'a Lease>) -> Vec<(JobId, Attem
 }
 
 fn lost_of(answer: Result<serde_json::Value, Error>, asked: usize) -> Result<Ended, Error> {
-    let lost: Vec<JobId> = read_field(answer?, "lost")?;
-    Ok(Ended { ended: asked - lost.len(), lost })
+    #[derive(Deserialize)]
+    struct Answer {
+        lost: Vec<JobId>,
+        #[serde(default)]
+        dead_letter: Vec<JobId>,
+    }
+    let Answer { lost, dead_letter } = read(answer?)?;
+    Ok(Ended { ended: asked - lost.len(), lost, dead_letters: dead_letter })
 }

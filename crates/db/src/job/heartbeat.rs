@@ -34,22 +34,32 @@ pub struct Heartbeat<'a> {
     pub owner: &'a LeaseOwner,
     /// What else an operator may want to see; no personal data.
     pub metadata: Value,
+    /// The kinds that the process handles, if it says.
+    pub kinds: Option<&'a [String]>,
 }
 
 impl Database {
     /// Records a sign of life; answers how many there were.
-    pub async fn heartbeat(&self, beat: &Heartbeat<'_>) -> Result<i64, Error> {
-        let status = match beat.status {
+    pub async fn heartbeat(&self, heartbeat: &Heartbeat<'_>) -> Result<i64, Error> {
+        let status = match heartbeat.status {
             Status::Ok => "ok",
             Status::Warn => "warn",
             Status::Error => "error",
         };
-        let sql = "select towpath.fn_queue_heartbeat_tick($1, $2, $3, $4, $5, $6)";
-        let (job, metadata) = (beat.current_job.map(JobId::uuid), Json(&beat.metadata));
+        let sql = "select towpath.fn_queue_heartbeat_tick($1, $2, $3, $4, $5, $6, $7)";
+        let (job, metadata) = (heartbeat.current_job.map(JobId::uuid), Json(&heartbeat.metadata));
         let answer = self
             .call(
                 sql,
-                &[&beat.executor_name, &beat.executor_kind, &status, &job, &beat.owner.as_str(), &metadata],
+                &[
+                    &heartbeat.executor_name,
+                    &heartbeat.executor_kind,
+                    &status,
+                    &job,
+                    &heartbeat.owner.as_str(),
+                    &metadata,
+                    &heartbeat.kinds,
+                ],
             )
             .await?;
         read_field(answer, "ticks_total")

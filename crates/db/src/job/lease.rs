@@ -46,6 +46,7 @@ pub struct Lease {
     pub(super) attempt: Attempt,
     pub(super) expires_at: Timestamp,
     pub(super) entry: Option<LeaseEntry>,
+    pub(super) result: Option<Box<RawValue>>,
 }
 
 /// The lease entry of the database that a lease is part of. Acking all its jobs in one call costs the database least.
@@ -81,7 +82,13 @@ impl Lease {
     /// A lease whose holder keeps it outside of this process, as an executor on the other
     /// side of HTTP does. The database still checks that it is held.
     pub fn held_elsewhere(job_id: JobId, owner: LeaseOwner, attempt: Attempt) -> Lease {
-        Lease { job_id, owner, attempt, expires_at: Timestamp::MIN, entry: None }
+        Lease { job_id, owner, attempt, expires_at: Timestamp::MIN, entry: None, result: None }
+    }
+
+    /// The same with its lease entry, if the holder knows it.
+    pub fn in_entry(mut self, number: Option<i64>) -> Lease {
+        self.entry = number.map(|number| LeaseEntry { number, jobs: 0 });
+        self
     }
 
     /// The job.
@@ -102,6 +109,17 @@ impl Lease {
     /// Its lease entry, if it was claimed by this process.
     pub fn entry(&self) -> Option<LeaseEntry> {
         self.entry
+    }
+
+    /// The same, to be acked with this result.
+    pub fn with_result(mut self, result: Box<RawValue>) -> Lease {
+        self.result = Some(result);
+        self
+    }
+
+    /// Takes the result back.
+    pub fn take_result(&mut self) -> Option<Box<RawValue>> {
+        self.result.take()
     }
 
     /// When the reaper may give the job to another worker.

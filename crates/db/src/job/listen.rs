@@ -8,10 +8,10 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_postgres::{AsyncMessage, Client};
 
-use crate::connect::whom;
+use crate::connect::{Address, whom};
 use crate::{Database, Error};
 
-/// Hears of new work until it is dropped or its connection breaks.
+/// Is notified of new work until it is dropped or its connection breaks.
 pub struct Listener {
     woken: Arc<Notify>,
     connection: JoinHandle<()>,
@@ -22,34 +22,32 @@ pub struct Listener {
 impl Listener {
     /// Opens a connection and listens for jobs.
     pub async fn open(database: &Database) -> Result<Listener, Error> {
-        Listener::hear(database, "listen towpath_job").await
+        Listener::listen(database, "listen towpath_job").await
     }
 
     /// Opens a connection and listens for numbered events and for deliveries.
     pub async fn open_for_routing(database: &Database) -> Result<Listener, Error> {
-        Listener::hear(database, "listen towpath_event; listen towpath_delivery").await
+        Listener::listen(database, "listen towpath_event; listen towpath_delivery").await
     }
 
-    async fn hear(database: &Database, listen: &str) -> Result<Listener, Error> {
-        let config = database.config();
-        let (client, mut connection) = config
-            .connect(database.tls())
-            .await
-            .map_err(|error| Error::unreachable(&error, &whom(config)))?;
+    async fn listen(database: &Database, command: &str) -> Result<Listener, Error> {
+        let Address { config, tls } = database.address()?;
+        let (client, mut connection) =
+            config.connect(tls.clone()).await.map_err(|error| Error::unreachable(&error, &whom(config)))?;
         let woken = Arc::new(Notify::new());
-        let hears = woken.clone();
+        let wakes = woken.clone();
         let connection = tokio::spawn(async move {
             // However many come, they are one wake-up: `Notify` keeps a single permit.
             while let Some(Ok(message)) =
                 std::future::poll_fn(|context| connection.poll_message(context)).await
             {
                 if let AsyncMessage::Notification(_) = message {
-                    hears.notify_one();
+                    wakes.notify_one();
                 }
             }
-            hears.notify_one();
+            wakes.notify_one();
         });
-        client.batch_execute(listen).await?;
+        client.batch_execute(command).await?;
         Ok(Listener { woken, connection, _client: client })
     }
 

@@ -13,8 +13,6 @@ mod maintain;
 mod new;
 mod numbers;
 mod schedule;
-#[cfg(feature = "sqlx")]
-pub mod sqlx;
 
 pub use claim::{Armed, Claim, ClaimedJob};
 pub use enqueue::{Enqueued, enqueue, enqueue_many};

@@ -57,18 +57,18 @@ impl Numbers {
         registry.register(
             "job_claims",
             "Claims by this process, by whether they returned jobs (some, nothing)",
-            self.claims.clone(),
+            &self.claims,
         );
-        registry.register("jobs_claimed", "Jobs claimed by this process, by kind", self.claimed.clone());
+        registry.register("jobs_claimed", "Jobs claimed by this process, by kind", &self.claimed);
         registry.register(
             "job_wait_seconds",
             "Time from when a job was due until this process claimed it, by kind",
-            self.wait.clone(),
+            &self.wait,
         );
         registry.register(
             "stale_finish_rejected",
             "Results that this process reported too late, after the lease was lost",
-            self.rejected.clone(),
+            &self.rejected,
         );
     }
 

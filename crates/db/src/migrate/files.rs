@@ -30,19 +30,19 @@ macro_rules! migrations {
         &[$(Migration {
             version: $version,
             name: $file,
-            sql: include_str!(concat!("../../../../sql/migrations/", $file, ".sql")),
+            sql: include_str!(concat!("../../sql/migrations/", $file, ".sql")),
         },)*]
     };
 }
 
 macro_rules! sources {
     ($($path:literal,)*) => {
-        &[$(($path, include_str!(concat!("../../../../sql/", $path))),)*]
+        &[$(($path, include_str!(concat!("../../sql/", $path))),)*]
     };
 }
 
 /// Roles, the schema, default privileges and the schema ledger; idempotent.
-pub const INSTALL: &str = include_str!("../../../../sql/install.sql");
+pub const INSTALL: &str = include_str!("../../sql/install.sql");
 
 /// Every migration, oldest first.
 pub const MIGRATIONS: &[Migration] = migrations! {
@@ -103,6 +103,7 @@ const FILES: &[(&str, &str)] = sources! {
     "functions/job_why.sql",
     "functions/executor_token.sql",
     "functions/event_emit.sql",
+    "functions/executor_token_job.sql",
     "functions/event_subscription.sql",
     "functions/sequencer.sql",
     "functions/recipient.sql",

@@ -10,8 +10,8 @@ mod template;
 use deadpool_postgres::Object;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
-use tokio_postgres::GenericClient;
 use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, GenericClient};
 
 use crate::connect::connect_once;
 use crate::{Database, Error};
@@ -89,7 +89,10 @@ pub fn newest() -> i32 {
 
 /// Migrates the database at `url`.
 pub async fn run(url: &str, mode: Mode) -> Result<Report, Error> {
-    let mut client = connect_once(url).await?;
+    run_on(&mut connect_once(url).await?, mode).await
+}
+
+async fn run_on(client: &mut Client, mode: Mode) -> Result<Report, Error> {
     let transaction = client.transaction().await?;
     transaction.batch_execute(&lock_sql()).await?;
     let before = ledger(&transaction).await?;
@@ -132,6 +135,12 @@ pub async fn status(client: &Object) -> Result<Status, Error> {
 }
 
 impl Database {
+    /// Migrates this database. The login must be a superuser, or the owner of the schema.
+    pub async fn migrate(&self, mode: Mode) -> Result<Report, Error> {
+        let mut client = self.client().await?;
+        run_on(&mut client, mode).await
+    }
+
     /// The installed schema compared with this binary's.
     pub async fn schema_status(&self) -> Result<Status, Error> {
         status(&self.client().await?).await
@@ -285,7 +294,7 @@ end;
 $$;
 ";
 
-/// Replacing a function keeps its grants, so all are revoked first, and the files grant anew. The savepoint gives these
+/// Replacing a function keeps its grants, so all are revoked first, and the files grant again. The savepoint gives these
 /// changes a transaction number of their own, or [`retired_sql`] would take every revoked function for a reinstalled one.
 const REVOKE_GRANTS: &str = "
 savepoint revoked;

@@ -2,9 +2,9 @@
 //! that `towpath process new` writes.
 
 /// `sql/template/channel.sql`: how messages of a channel are stored and kicked off.
-pub(super) const CHANNEL: &str = include_str!("../../../../sql/template/channel.sql");
+pub(super) const CHANNEL: &str = include_str!("../../sql/template/channel.sql");
 /// `sql/template/process.sql`. A line `-- [a b]` begins a part that only the variants a and b have, `-- [end]` ends it.
-pub const PROCESS: &str = include_str!("../../../../sql/template/process.sql");
+pub const PROCESS: &str = include_str!("../../sql/template/process.sql");
 
 /// What is filled in.
 #[derive(Debug, Clone, Copy)]

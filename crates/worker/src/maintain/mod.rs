@@ -1,7 +1,7 @@
 //! Maintenance: what must happen again and again, on any node.
 //!
 //! Every node runs all of it. There is no leader to elect or to lose: each pass is one
-//! transaction that takes an advisory lock of its own and answers `busy` while another
+//! transaction that takes its own advisory lock and answers `busy` while another
 //! node holds it. Such a lock ends with its transaction, so it is safe behind a pooler
 //! and a killed node leaves nothing behind.
 
@@ -115,7 +115,7 @@ pub struct Maintenance {
 /// What one round of everything did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MaintenanceReport {
-    /// Jobs whose lease had run out: taken back or buried.
+    /// Jobs whose lease had run out: requeued, or made dead letters.
     pub reaped: i64,
     /// Ticks of schedules that became jobs here.
     pub fired: usize,

@@ -32,18 +32,14 @@ struct Which {
 impl Numbers {
     pub(super) fn register(&self, to: &mut Register<'_>) {
         let help = "Maintenance passes, by task and outcome (done, busy: another node was running it, gate_closed, failed)";
-        to.register("maintenance_passes", help, self.passes.clone());
+        to.register("maintenance_passes", help, &self.passes);
         let help = "When a maintenance task last ran, here or on another node, in seconds since 1970";
-        to.register("maintenance_last_pass_timestamp_seconds", help, self.last.clone());
+        to.register("maintenance_last_pass_timestamp_seconds", help, &self.last);
         let help = "Jobs reaped because their lease expired";
-        to.register("leases_expired", help, self.leases_expired.clone());
-        to.register(
-            "schedule_ticks",
-            "Schedule ticks that this process enqueued",
-            self.schedule_ticks.clone(),
-        );
+        to.register("leases_expired", help, &self.leases_expired);
+        to.register("schedule_ticks", "Schedule ticks that this process enqueued", &self.schedule_ticks);
         let help = "Processes whose due check ran in this process";
-        to.register("processes_supervised", help, self.processes_supervised.clone());
+        to.register("processes_supervised", help, &self.processes_supervised);
     }
 
     /// Notes how one task went.

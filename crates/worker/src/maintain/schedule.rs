@@ -70,8 +70,8 @@ async fn set_aside(database: &Database, schedule: &DueSchedule, error: &str) -> 
     database.loop_fault_record(LOOP, &schedule.name, error).await
 }
 
-/// The tick the row waits for has come. More may have come since: those were missed while
-/// nobody ran, unless only one has.
+/// The tick that the row waits for is due. If more are due by now, they were missed while no node
+/// ran maintenance.
 fn plan(cron: &Cron, schedule: &DueSchedule, now: Timestamp) -> Plan {
     let first = schedule.next_at;
     match schedule.catch_up {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use tokio_postgres::NoTls;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use towpath_db::job::NewJob;
 use towpath_db::subscription::SubscriptionSpec;
 use towpath_db::{Attribution, Database, GateMove, migrate};
 use towpath_worker::{Job, Maintenance, Worker};
@@ -29,6 +30,10 @@ impl Job for Noop {
 impl Noop {
     fn new(number: u64) -> Noop {
         Noop { number, note: NOTE.to_owned() }
+    }
+
+    fn new_job(number: u64) -> Result<NewJob, towpath_db::Error> {
+        NewJob::new(Noop::KIND).payload(&Noop::new(number))
     }
 }
 
@@ -76,12 +81,12 @@ impl measure::Queue for Queue {
     }
 
     async fn enqueue_one(&self, number: u64) -> Result<()> {
-        self.database.enqueue(&Noop::new(number).new_job()?).await?;
+        self.database.enqueue(&Noop::new_job(number)?).await?;
         Ok(())
     }
 
     async fn enqueue_many(&self, numbers: Range<u64>) -> Result<()> {
-        let jobs = numbers.map(|number| Noop::new(number).new_job()).collect::<Result<Vec<_>, _>>()?;
+        let jobs = numbers.map(Noop::new_job).collect::<Result<Vec<_>, _>>()?;
         for answer in self.database.enqueue_many(&jobs).await? {
             answer?;
         }
@@ -104,7 +109,7 @@ impl measure::Queue for Queue {
     }
 
     async fn all_finished(&self, _jobs: u64) -> Result<bool> {
-        Ok(self.observer.query_opt("select from towpath.job_live limit 1", &[]).await?.is_none())
+        Ok(self.observer.query_opt("select from towpath._job_groups limit 1", &[]).await?.is_none())
     }
 
     async fn stop(worker: Running) -> Result<()> {

@@ -13,10 +13,9 @@ pub(crate) const PICKUP: Duration = Duration::from_secs(600);
 pub(crate) const DEADLINE: Duration = Duration::from_secs(86_400);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
-/// A database, its superuser and its worker.
-pub(crate) struct Place {
+/// A database, its worker and its maintainer.
+pub(crate) struct Processes {
     pub(crate) db: TestDb,
-    pub(crate) admin: Client,
     pub(crate) worker: Client,
     pub(crate) maintainer: Client,
 }
@@ -28,18 +27,26 @@ pub(crate) struct Send {
     pub(crate) process: String,
 }
 
-impl Place {
-    pub(crate) async fn open() -> Place {
+impl std::ops::Deref for Processes {
+    type Target = TestDb;
+
+    fn deref(&self) -> &TestDb {
+        &self.db
+    }
+}
+
+impl Processes {
+    pub(crate) async fn open() -> Processes {
         let db = TestDb::open().await;
         db.freeze("2026-03-01T12:00:00Z".parse().unwrap()).await;
-        let (admin, worker) = (db.client().await, db.client_as("worker_service_user").await);
+        let worker = db.client_as("worker_service_user").await;
         let maintainer = db.client_as("towpath_maintainer").await;
-        Place { db, admin, worker, maintainer }
+        Processes { db, worker, maintainer }
     }
 
-    /// A place with a process kind `test.call` that the ready-made supervisor looks after.
-    pub(crate) async fn with_kind(settings: &Value) -> Place {
-        let place = Place::open().await;
+    /// With a kind `test.call` that the ready-made supervisor supervises.
+    pub(crate) async fn with_kind(settings: &Value) -> Processes {
+        let place = Processes::open().await;
         place.kind("test.call", settings).await;
         place
     }
@@ -56,37 +63,11 @@ impl Place {
         answer["process_id"].as_str().unwrap().to_owned()
     }
 
-    /// The one value of a query, as text, on a connection that stays.
-    pub(crate) async fn text(&self, sql: &str) -> String {
-        let sql = format!("select ({sql})::text");
-        let row = self.admin.query_one(&sql, &[]).await.unwrap_or_else(|e| panic!("{sql}: {e:?}"));
-        row.get::<_, Option<String>>(0).unwrap_or_else(|| "null".to_owned())
-    }
-
-    /// The one jsonb value of a query.
-    pub(crate) async fn json(&self, sql: &str) -> Value {
-        serde_json::from_str(&self.text(sql).await).expect("the query answers jsonb")
-    }
-
-    /// Runs statements as a superuser.
-    pub(crate) async fn execute(&self, sql: &str) {
-        self.admin.batch_execute(sql).await.unwrap_or_else(|e| panic!("{sql}: {e:?}"));
-    }
-
-    /// Moves the clock.
-    pub(crate) async fn advance(&self, by: Duration) {
-        self.execute(&format!(
-            "update testkit.clock set frozen_at = frozen_at + interval '{} s'",
-            by.as_secs()
-        ))
-        .await;
-    }
-
     /// A schema of functions that the owner of processes has, and workers may use.
     pub(crate) async fn functions(&self, sql: &str) {
-        self.execute("create schema biz authorization towpath_owner; set role towpath_owner").await;
-        self.execute("grant usage on schema biz to worker_service_user").await;
-        self.execute(&format!("{sql}; reset role")).await;
+        let schema = "create schema biz authorization towpath_owner; set role towpath_owner; \
+                      grant usage on schema biz to worker_service_user";
+        self.execute(&format!("{schema}; {sql}")).await;
     }
 
     /// Calls a business function as the worker does.
