@@ -189,7 +189,7 @@ async fn enqueue(place: &Place, jobs: usize) -> BTreeSet<String> {
 /// Jobs that have not ended; none while the database does not answer.
 async fn unfinished(place: &Place) -> Option<i64> {
     let client = client(place).await?;
-    let row = client.query_one("select count(*) from towpath.job_live", &[]).await.ok()?;
+    let row = client.query_one("select count(*) from towpath._job_now", &[]).await.ok()?;
     Some(row.get(0))
 }
 

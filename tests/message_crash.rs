@@ -118,7 +118,7 @@ fn kills() -> u64 {
 async fn killed_workers_send_nothing_twice_through_the_apis() {
     let provider = Provider::start().await;
     let url = provider.url();
-    let place = Place::open(&[
+    let place = CrashTest::open(&[
         ("TOWPATH_MAIL_TRANSPORT", "resend"),
         ("TOWPATH_RESEND_API_KEY", RESEND_KEY),
         ("TOWPATH_RESEND_URL", &url),
@@ -167,7 +167,7 @@ async fn killed_workers_send_nothing_twice_through_the_apis() {
 async fn killed_workers_send_mails_under_one_id() {
     let server = MailServer::start().await;
     let (url, ca) = (server.smtps(), server.ca().display().to_string());
-    let place = Place::open(&[
+    let place = CrashTest::open(&[
         ("TOWPATH_MAIL_TRANSPORT", "smtp"),
         ("TOWPATH_SMTP_URL", &url),
         ("TOWPATH_SMTP_CA", &ca),
@@ -196,7 +196,7 @@ async fn killed_workers_send_mails_under_one_id() {
 }
 
 /// A database behind a gate, maintenance that runs throughout, and workers to kill.
-struct Place {
+struct CrashTest {
     db: TestDb,
     admin: Database,
     gate: StatementGate,
@@ -206,8 +206,8 @@ struct Place {
     stops: Mutex<BTreeMap<String, usize>>,
 }
 
-impl Place {
-    async fn open(environment: &[(&str, &str)]) -> Place {
+impl CrashTest {
+    async fn open(environment: &[(&str, &str)]) -> CrashTest {
         let db = TestDb::open().await;
         let admin = db.database().await;
         // A dead worker's attempt is noticed after two seconds, and nothing waits for a backoff.
@@ -217,13 +217,18 @@ impl Place {
         .await;
         db.json("towpath.fn_consumer_put('towpath', 'PG_worker')").await;
         db.json("towpath.fn_job_subscription_put('towpath', 'PG_worker', p_enabled => true)").await;
-        let socket = db.text("select split_part(current_setting('unix_socket_directories'), ',', 1)").await;
-        let port = db.text("select current_setting('port')").await;
-        let gate = StatementGate::start(format!("{socket}/.s.PGSQL.{port}").into(), &STATEMENTS).await;
+        let gate = StatementGate::start(db.socket().await, &STATEMENTS).await;
         let maintenance = CancellationToken::new();
         tokio::spawn(Maintenance::new(admin.clone()).run(maintenance.clone()));
         let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        Place { db, admin, gate, environment: environment.collect(), maintenance, stops: Mutex::default() }
+        CrashTest {
+            db,
+            admin,
+            gate,
+            environment: environment.collect(),
+            maintenance,
+            stops: Mutex::default(),
+        }
     }
 
     /// A worker behind the open gate that is ready to work.

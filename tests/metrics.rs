@@ -137,7 +137,7 @@ fn the_page_of_metrics_is_current() {
 
 /// Every metric that the board and the alerts use exists.
 #[test]
-fn the_board_and_the_alerts_speak_of_metrics_that_exist() {
+fn the_board_and_the_alerts_use_metrics_that_exist() {
     let described = described();
     let known: BTreeSet<&str> = described.iter().filter_map(|it| it["name"].as_str()).collect();
     for file in ["deploy/grafana/towpath.json", "deploy/prometheus/alerts.yml"] {

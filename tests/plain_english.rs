@@ -11,7 +11,7 @@ const COLUMNS_MAX: usize = 110;
 /// Words and phrases that we do not use anywhere, and what to write instead. Forms of one word are separated by `|`.
 ///
 /// They are matched as whole words, in lower or mixed case (`REST` is not `rest`), across line breaks, and
-/// inside `snake_case` names. Inline code is not checked.
+/// inside `snake_case` and `CamelCase` names. Inline code is not checked.
 const UNUSED: &[(&str, &str)] = &[
     ("mend|mends|mended|mending", "fix"),
     ("rests|rested", "is paused, waits, is idle"),
@@ -19,7 +19,8 @@ const UNUSED: &[(&str, &str)] = &[
     ("is made off", "created (off)"),
     ("opens nothing", "gives no access, is revoked"),
     ("is said to be|are said to be", "is, are"),
-    ("told from", "distinguished from"),
+    ("told from|told apart", "distinguished from, different"),
+    ("tells of|told of", "describes, reports, notified"),
     ("in the clear", "unencrypted"),
     ("dial|dials|dialled", "connect, connected"),
     ("stands still", "is paused, is stuck, has stopped"),
@@ -30,23 +31,27 @@ const UNUSED: &[(&str, &str)] = &[
     ("of one's own", "your own, separate"),
     ("turns away|turned away", "refuses, refused"),
     ("takes back|taken back", "revokes, undoes, requeues"),
+    ("whoever", "name who: the caller, the worker, anyone who"),
+    ("beat|beats", "heartbeat, sends heartbeats"),
+    ("way out|ways out", "transport"),
+    ("under way", "running, in flight, in progress"),
+    ("hear|hears|heard|ear|ears", "receives, is notified, gets an error"),
+    ("speak|speaks|spoke|spoken", "uses, sends, means"),
+    ("wish|wishes|wished|guest|guests|twin|twins", "name what it is: a request, a connection, a copy"),
 ];
 
 /// More of them on pages for users and operators. In code they may be names, or plain enough in a comment.
 const UNUSED_ON_PAGES: &[(&str, &str)] = &[
     ("somebody", "name who: a worker, an operator, another process"),
     ("nobody", "no, none, or name who: no worker, no other process"),
-    ("whoever", "name who: the caller, the worker, anyone who"),
-    ("beat|beats", "heartbeat, sends heartbeats"),
     ("spares|spared", "saves, limits"),
-    ("tells of|told of", "describes, reports"),
-    ("told apart", "distinguished"),
-    ("way out|ways out", "transport"),
-    ("under way", "running, in flight, in progress"),
 ];
 
 /// What people read as a page, or type: documentation, deployment, examples, development commands.
-const PAGES: &[&str] = &[".md", ".yml", ".service", "Containerfile", ".ts", "worker.py", "dev"];
+const PAGES: &[&str] = &[".md", ".yml", ".service", "Containerfile", ".ts", "dev"];
+
+/// Code, with its comments, names and strings.
+const CODE: &[&str] = &[".rs", ".sql", ".html", ".js", ".mjs", ".css", ".py", ".toml", "run"];
 
 /// Generated from texts that are checked themselves.
 const GENERATED: &[&str] = &[
@@ -80,6 +85,13 @@ fn texts_are_in_plain_english() {
     assert!(pages.len() > 40, "only {} pages", pages.len());
     let lists = [UNUSED, UNUSED_ON_PAGES].concat();
     complain(pages.iter().flat_map(|(path, text)| at(path, unused_words(text, &lists))));
+}
+
+#[test]
+fn code_is_in_plain_english() {
+    let code = texts(CODE);
+    assert!(code.len() > 700, "only {} files", code.len());
+    complain(code.iter().flat_map(|(path, text)| at(path, unused_words(text, UNUSED))));
 }
 
 #[test]
@@ -131,7 +143,8 @@ fn words(text: &str) -> Vec<(usize, String)> {
     let mut words = vec![];
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.starts_with("<!--")) {
         let line = line.trim_start_matches(|c: char| c.is_whitespace() || "/-#*!>".contains(c));
-        let prose = without_inline_code(line);
+
+        let prose = camel_case_apart(&without_inline_code(line));
         for part in prose.split_inclusive(|c: char| !c.is_alphanumeric() && c != '\'') {
             let word = part.trim_end_matches(|c: char| !c.is_alphanumeric());
             let in_capitals = word.len() > 1 && word.chars().all(|c| c.is_ascii_uppercase());
@@ -144,6 +157,20 @@ fn words(text: &str) -> Vec<(usize, String)> {
         }
     }
     words
+}
+
+/// `CamelCase` as `Camel Case`.
+fn camel_case_apart(line: &str) -> String {
+    let mut apart = String::with_capacity(line.len());
+    let mut after_lower = false;
+    for c in line.chars() {
+        if after_lower && c.is_uppercase() {
+            apart.push(' ');
+        }
+        apart.push(c);
+        after_lower = c.is_lowercase();
+    }
+    apart
 }
 
 /// A line whose backticks each stand for the code that was between two of them.
@@ -192,6 +219,7 @@ fn a_planted_word_is_found() {
     assert_eq!(found("# Pool\n\nSomebody mends it."), [finding(3, "mends"), finding(3, "somebody")]);
     assert_eq!(found("/// It is under\n/// way."), [finding(1, "under way")]);
     assert_eq!(found("fn nobody_reads() {}"), [finding(1, "nobody")]);
+    assert_eq!(found("struct AppendWish;"), [finding(1, "wish")]);
     assert_eq!(found("<!-- says: nobody -->"), []);
     assert_eq!(found("greet-them is made, off"), [finding(1, "is made off")]);
     assert_eq!(

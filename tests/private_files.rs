@@ -57,7 +57,7 @@ fn open_to_others(place: &Place) -> Vec<String> {
 }
 
 /// S06: a server that has been used, killed and started again leaves nothing that others can read, whatever the
-/// mask of whoever starts it.
+/// mask of the user who starts it.
 #[tokio::test]
 async fn what_a_server_writes_is_closed_to_others() {
     for umask in ["000", "022"] {

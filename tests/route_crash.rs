@@ -166,7 +166,7 @@ async fn postgres_killed_during_a_pass_loses_and_repeats_nothing() {
     for table in ["event_position", "route_attempt"] {
         let client = connect(&place).await;
         let holder = connect(&place).await;
-        // Whoever wants to write here waits in the middle of its pass.
+        // A process that writes here waits in the middle of its pass.
         holder.batch_execute(&format!("begin; lock towpath.{table} in share mode")).await.unwrap();
         client.batch_execute(EMIT).await.unwrap();
         events += 100;

@@ -59,10 +59,10 @@ async fn crowd(place: &Place) -> String {
     loop {
         assert!(held.len() < 100, "{} connections are open", held.len());
         let mut one = TcpStream::connect(("127.0.0.1", place.port)).await.unwrap();
-        let mut heard = String::new();
-        // One that is let in hears nothing until it asks.
-        match tokio::time::timeout(Duration::from_millis(200), one.read_to_string(&mut heard)).await {
-            Ok(_) => return heard,
+        let mut answer = String::new();
+        // One that is let in gets nothing until it asks.
+        match tokio::time::timeout(Duration::from_millis(200), one.read_to_string(&mut answer)).await {
+            Ok(_) => return answer,
             Err(_) => held.push(one),
         }
     }

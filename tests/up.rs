@@ -271,7 +271,7 @@ async fn dev_opens_the_gates_and_says_so() {
     up.wait_exit().await;
 }
 
-/// While a request is under way, the first signal lets it finish.
+/// While a request is running, the first signal lets it finish.
 #[tokio::test]
 async fn requests_in_flight_finish_after_the_first_signal() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -293,7 +293,37 @@ async fn requests_in_flight_finish_after_the_first_signal() {
         let mut rest = vec![];
         stream.read_to_end(&mut rest).await.map(|_| rest)
     });
-    assert!(ended.await.is_ok(), "an idle half-request must not hold the drain for ever");
+    assert!(ended.await.is_ok(), "an idle half-request must not hold the drain forever");
     assert_eq!(up.wait_exit().await.code(), Some(0));
     place.until_empty().await;
+}
+
+/// `up --dev` prints a token that registers, enqueues and emits, and keeps it across restarts in a file for its owner.
+#[tokio::test]
+async fn dev_prints_a_token() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    let mut tokens = vec![];
+    for _ in 0..2 {
+        let mut up = towpath_testkit::victim::Victim::spawn(place.command(&["up", "--dev"]));
+        let line = up.wait_for_line("export TOWPATH_URL=").await;
+        let (url, token) =
+            line.trim().split_once("TOWPATH_URL=").unwrap().1.split_once(" TOWPATH_TOKEN=").unwrap();
+        let post = async |path: &str, body: serde_json::Value| {
+            let request = reqwest::Client::new().post(format!("{url}{path}")).bearer_auth(token);
+            request.body(body.to_string()).send().await.unwrap().status().as_u16()
+        };
+        let kinds = serde_json::json!({"kinds": ["resize"]});
+        assert_eq!(post("/api/v1/executors/register", kinds).await, 200);
+        assert_eq!(post("/api/v1/jobs/enqueue", serde_json::json!({"job_kind": "anything"})).await, 201);
+        let event = serde_json::json!({"domain": "shop", "type": "paid"});
+        assert_eq!(post("/api/v1/events", event).await, 201);
+        tokens.push(token.to_owned());
+        up.terminate();
+        assert_eq!(up.wait_exit().await.code(), Some(0));
+    }
+    assert_eq!(tokens[0], tokens[1], "the next start keeps it");
+    let file = place.data().join("dev-token");
+    assert_eq!(std::fs::read_to_string(&file).unwrap().trim(), tokens[0]);
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
 }

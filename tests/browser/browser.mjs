@@ -7,7 +7,7 @@ export const url = environment.TOWPATH_TEST_URL;
 export const pictures = environment.TOWPATH_TEST_PICTURES;
 export const templates = environment.TOWPATH_TEST_TEMPLATES;
 
-// The program, beside the running one, without the variables of whoever runs this.
+// The program, beside the running one, without the variables of the user who runs this.
 const clean = Object.fromEntries(Object.entries(environment).filter(([name]) => !name.startsWith("TOWPATH_")));
 export const towpath = (...words) => execFileSync(environment.TOWPATH_TEST_BIN, words, {
   env: { ...clean, TOWPATH_DATA: environment.TOWPATH_TEST_DATA, TOWPATH_LISTEN: url.replace("http://", ""), TOWPATH_WEBHOOK_LOCAL: "true" },

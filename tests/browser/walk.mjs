@@ -29,7 +29,7 @@ await look(found);
 await typed(found);
 const done = await act();
 
-// A page that is open hears of what happens elsewhere.
+// A page that is open shows what happens elsewhere.
 const page = await open();
 await page.goto(`${url}/ui/jobs?kind=report.weekly`);
 await page.locator(".dot.on").waitFor();
@@ -50,7 +50,7 @@ assert.ok(await page.getByText(evil).first().isVisible());
 await page.goto(`${url}/ui/audit`);
 assert.ok(await page.getByText("a walk").first().isVisible());
 
-// An event says who hears it; a process shows its facts.
+// An event says who receives it; a process shows its facts.
 await page.goto(`${url}/ui/events`);
 await page.locator("table.rows tbody tr a").last().click();
 await page.getByRole("heading", { name: "Recipients" }).waitFor();

@@ -35,7 +35,7 @@ def compare(binary, write):
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)
         elif not file.exists() or file.read_text() != text:
-            failures.append(f"{path} is not what the program says; make it anew with ./dev docs")
+            failures.append(f"{path} is not what the program says; write it again with ./dev docs")
     print(f"{'wrote' if write else 'compared'} {', '.join(made)}")
     return failures
 

@@ -11,10 +11,12 @@ A page is what its readers see; what only this program needs stands in HTML comm
     <!-- until: TEXT -->         it runs on and is ended when it has printed this
     <!-- skip: WHY -->           the block that follows does not run
     <!-- from: FILE -->          the fence that follows stands in that file of the repository
+    <!-- file: FILE -->          the fence that follows is written to that file, beside the instance
 
 Indented blocks and fences marked `sh` or `sql` run, if they look like commands or SQL; a comment behind a
-command (`# …`) is the reader's. `towpath up`, `serve` and `route` do not: the instance runs already. What follows `until`, `says`
-and `says not` may end before the line does. Each page has an instance of its own.
+command (`# …`) is the reader's. A block that only exports settings of Towpath counts for the rest of the page.
+`towpath up`, `serve` and `route` do not run: the instance runs already. What follows `until`, `says` and `says not`
+may end before the line does. Each page has an instance of its own.
 """
 
 import re
@@ -24,15 +26,18 @@ from instance import Instance
 
 # At a time; each is a PostgreSQL and a towpath.
 PAGES_AT_ONCE = 2
-COMMANDS = ("towpath ", "DATABASE_URL=$(", "curl ", "psql ", "pg_dump ", "pg_restore ", "echo ", "export ", "python3 ", "node ", "npm ", "TOWPATH_URL=", "TOKEN=", "cat ")
+COMMANDS = ("towpath ", "DATABASE_URL=$(", "curl ", "psql ", "pg_dump ", "pg_restore ", "echo ", "export ", "python3 ", "python ", "pip ", "node ", "npm ", "npx ", "TOWPATH_URL=", "TOKEN=", "cat ")
 QUERIES = ("select ", "begin;", "insert ", "create ", "grant ", "update ")
+# These run only when they are named: tests/clients names them, with nothing but the built packages on the path.
+OF_CLIENTS = ("jobs-in-python.md", "jobs-in-typescript.md")
 RUNS_ALREADY = re.compile(r"towpath (up|serve|route)( |$)|DATABASE_URL=\S+ towpath route")
 
 
 def run(binary, root, words):
     """Runs the pages whose path contains one of these words, or all; answers what went wrong."""
     pages = sorted([*(root / "docs/guides").glob("*.md"), *(root / "docs/runbooks").glob("*.md")])
-    pages = [page for page in pages if not words or any(word in str(page) for word in words)]
+    pages = [page for page in pages if any(word in str(page) for word in words or [""])]
+    pages = [page for page in pages if words or page.name not in OF_CLIENTS]
     with ThreadPoolExecutor(PAGES_AT_ONCE) as pool:
         done = list(pool.map(lambda page: run_page(binary, root, page), pages))
     return [failure for failures in done for failure in failures]
@@ -60,13 +65,15 @@ def run_page(binary, root, page):
 
 def walk(instance, name, steps):
     """Until the first failure: what follows would fail because of it."""
-    names = {}
+    names, exports = {}, ""
     for step in steps:
         step.name_all(names)
         script = step.script()
         if not script:
             continue
-        code, printed = instance.shell(script, step.until)
+        if all(line.startswith("export TOWPATH_") for line in step.lines):
+            exports += script + "\n"
+        code, printed = instance.shell(exports + script, step.until)
         problems = step.problems(code, printed)
         if step.kind == "name":
             names[step.name] = printed.strip()
@@ -138,6 +145,11 @@ def read(text):
                 fence = next(n for n in range(end + 1, len(lines)) if lines[n].startswith("```"))
                 close = next(n for n in range(fence + 1, len(lines)) if lines[n].startswith("```"))
                 steps.append(Step("from", fence + 1, lines[fence + 1:close], rest))
+            elif word == "file":
+                fence = next(n for n in range(end + 1, len(lines)) if lines[n].startswith("```"))
+                close = next(n for n in range(fence + 1, len(lines)) if lines[n].startswith("```"))
+                body = ["cat > " + rest + " <<'WRITTEN'", *lines[fence + 1:close], "WRITTEN"]
+                steps.append(Step("run", fence + 1, [f'mkdir -p "$(dirname {rest})"', *body]))
             elif word == "says":
                 last.says.append(rest)
             elif word == "says not":

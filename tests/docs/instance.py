@@ -33,7 +33,11 @@ class Instance:
         with open(f"{self.dir}/bin/field", "w") as field:
             field.write(FIELD)
         os.chmod(f"{self.dir}/bin/field", 0o755)
-        # Pages speak of files of the repository as a reader in a clone does.
+        # Programs in Rust are built in the clone, where `run` has built them already.
+        with open(f"{self.dir}/bin/cargo", "w") as cargo:
+            cargo.write(f'#!/bin/sh\ncd "{root}" && exec "{shutil.which("cargo")}" "$@"\n')
+        os.chmod(f"{self.dir}/bin/cargo", 0o755)
+        # Pages name files of the repository as a reader in a clone sees them.
         made = shutil.ignore_patterns("node_modules", "build")
         shutil.copytree(f"{root}/examples", f"{self.dir}/examples", ignore=made)
         clean = {name: value for name, value in os.environ.items() if not name.startswith("TOWPATH_")}
@@ -41,6 +45,7 @@ class Instance:
             "PATH": f"{self.dir}/bin:{os.environ['PATH']}",
             "TOWPATH_LISTEN": f"127.0.0.1:{self.port}",
             "NO_COLOR": "1",
+            "CARGO_TARGET_DIR": os.environ.get("CARGO_TARGET_DIR", f"{root}/target"),
         }
         self.log = open(f"{self.dir}/up.log", "w")
         self.server = subprocess.Popen(

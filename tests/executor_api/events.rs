@@ -1,26 +1,20 @@
 //! Reading events over HTTP: what the token's consumer subscribed, and nothing else (R05).
 
 use serde_json::{Value, json};
-use towpath_db::event::{EventActorSpec, EventSubscriptionSpec, NewEvent};
+use towpath_db::event::{EventActorSpec, NewEvent};
 use towpath_db::{Attribution, GateMove};
 use towpath_model::id::SubscriptionId;
+use towpath_testkit::event::subscription;
 
 use super::{Api, Said};
 
 impl Api {
     /// A read of events with a query.
     async fn events(&self, token: &str, query: &str) -> Said {
-        let url = self.server.url(&format!("/api/v1/events?{query}"));
-        let request = self.http.get(url).header("authorization", format!("Bearer {token}"));
-        let response = request.send().await.unwrap();
-        let status = response.status().as_u16();
-        let retry_after = response.headers().get("retry-after").map(|v| v.to_str().unwrap().to_owned());
-        let text = response.text().await.unwrap();
-        let body = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{query}: {status} {text:?}"));
-        Said { status, retry_after, body }
+        self.get(token, &format!("/api/v1/events?{query}")).await
     }
 
-    /// Lets the tokens of an executor read as a recipient that hears a domain.
+    /// Lets the tokens of an executor read as a recipient that is subscribed to a domain.
     async fn reader(&self, executor: &str, recipient_ref: &str, event_domain: &str) -> SubscriptionId {
         let spec = EventActorSpec {
             recipient_ref,
@@ -29,18 +23,11 @@ impl Api {
             ..Default::default()
         };
         self.database.event_actor_put(&spec).await.unwrap();
-        let spec = EventSubscriptionSpec {
-            recipient_ref,
-            event_domain,
-            event_type: None,
-            event_stream: None,
-            scope_subject_table: None,
-            scope_filter: json!({}),
-            mute: false,
-            notes: None,
-            actor: "tester",
-        };
-        self.database.event_subscription_put(&spec).await.unwrap().subscription_id
+        self.database
+            .event_subscription_put(&subscription(recipient_ref, event_domain))
+            .await
+            .unwrap()
+            .subscription_id
     }
 
     async fn emit(&self, domain: &str) {
@@ -54,7 +41,7 @@ fn domains(said: &Said) -> Vec<&str> {
     said.body["events"].as_array().unwrap().iter().map(|e| e["event_domain"].as_str().unwrap()).collect()
 }
 
-/// R05: page by page, everything of one's own and nothing foreign, whatever is broadcast.
+/// R05: page by page, a recipient reads all of its own events and no others, whatever is broadcast.
 #[tokio::test]
 async fn a_token_reads_its_own_events_only() {
     let api = Api::start().await;
@@ -77,7 +64,7 @@ async fn a_token_reads_its_own_events_only() {
     assert_eq!((domains(&end).len(), &end.body["position"]), (0, &json!(5)), "no position is the end");
 }
 
-/// R05: whose token, as whom: everything else is refused, and a look that waits is checked anew.
+/// R05: whose token, as whom: everything else is refused, and a read that waits is checked again.
 #[tokio::test]
 async fn a_token_reads_as_its_own_consumers_only() {
     let api = Api::start().await;
@@ -121,7 +108,7 @@ async fn a_read_waits_for_events() {
     assert_eq!((domains(&nothing).len(), &nothing.body["position"]), (0, &json!(3)));
 }
 
-/// One token's reads do not take every place: the 33rd that waits is turned away, the others get theirs.
+/// One token's reads do not take every place: the 33rd that waits is refused, the others get theirs.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_has_so_many_places() {
     let api = std::sync::Arc::new(Api::start().await);
@@ -172,8 +159,8 @@ async fn bad_reads_are_refused() {
         assert!(said.body["detail"].is_string());
     }
     let url = api.server.url("/api/v1/events");
-    let said = api.http.post(url).send().await.unwrap();
-    assert_eq!((said.status().as_u16(), said.headers()["allow"].to_str().unwrap()), (405, "GET, HEAD"));
+    let said = api.http.put(url).send().await.unwrap();
+    assert_eq!((said.status().as_u16(), said.headers()["allow"].to_str().unwrap()), (405, "GET,HEAD,POST"));
     let body: Value = said.json().await.unwrap();
     assert_eq!(body["error"], "method_not_allowed");
     api.db.execute("update towpath.event_retention set kept_from = 7").await;

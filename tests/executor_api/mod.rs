@@ -1,10 +1,14 @@
 //! The executor API: work over HTTP without a database login, and nothing beyond a token.
 
+mod emit;
 mod events;
-mod example;
-mod meddler;
+mod many;
 mod payload;
+mod producer;
 mod refusal;
+mod register;
+mod status;
+mod stream;
 mod work;
 
 use serde_json::{Value, json};
@@ -78,16 +82,19 @@ impl Api {
     }
 
     pub(crate) async fn send(&self, verb: &str, authorization: Option<String>, body: String) -> Said {
-        let mut request = self.http.post(self.server.url(&format!("/api/v1/jobs/{verb}"))).body(body);
+        self.post_to(&format!("/api/v1/jobs/{verb}"), authorization, body).await
+    }
+
+    pub(crate) async fn post_to(&self, path: &str, authorization: Option<String>, body: String) -> Said {
+        let mut request = self.http.post(self.server.url(path)).body(body);
         if let Some(authorization) = authorization {
             request = request.header("authorization", authorization);
         }
-        let response = request.send().await.unwrap();
-        let status = response.status().as_u16();
-        let retry_after = response.headers().get("retry-after").map(|v| v.to_str().unwrap().to_owned());
-        let text = response.text().await.unwrap();
-        let body = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{verb}: {status} {text:?}"));
-        Said { status, retry_after, body }
+        Said::of(path, request).await
+    }
+
+    pub(crate) async fn get(&self, token: &str, path: &str) -> Said {
+        Said::of(path, self.http.get(self.server.url(path)).bearer_auth(token)).await
     }
 
     /// Claims one job, which must be there: its id and attempt, as later calls take them.
@@ -114,6 +121,15 @@ pub(crate) fn with(held: &Value, more: &Value) -> Value {
 }
 
 impl Said {
+    async fn of(what: &str, request: reqwest::RequestBuilder) -> Said {
+        let response = request.send().await.unwrap();
+        let status = response.status().as_u16();
+        let retry_after = response.headers().get("retry-after").map(|v| v.to_str().unwrap().to_owned());
+        let text = response.text().await.unwrap();
+        let body = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{what}: {status} {text:?}"));
+        Said { status, retry_after, body }
+    }
+
     /// The status and the word of refusal.
     pub(crate) fn word(&self) -> (u16, &str) {
         assert!(self.body["detail"].as_str().is_some_and(|detail| !detail.is_empty()), "{self:?}");

@@ -1,4 +1,4 @@
-//! Stored payloads over HTTP: stored by whoever may enqueue, read by whoever holds the job (Q25).
+//! Stored payloads over HTTP: stored by an executor that may enqueue, read by the one that holds the job (Q25).
 
 use serde_json::{Value, json};
 use towpath_db::executor_token::TokenSpec;
@@ -58,7 +58,7 @@ async fn the_holder_of_a_job_gets_what_it_names() {
     assert_eq!(api.fetch(&token, "payload:no", &held).await.0, 422);
     let unnamed =
         api.http.get(api.server.url(&format!("/api/v1/payloads/{payload_ref}"))).bearer_auth(&token);
-    assert_eq!(answered(unnamed).await.0, 422, "a reference alone opens nothing");
+    assert_eq!(answered(unnamed).await.0, 422, "a reference alone gives no access");
     assert_eq!(api.post(&token, "ack", held.clone()).await.status, 200);
     assert_eq!(api.fetch(&token, &payload_ref, &held).await.0, 409, "and nothing after the end");
 }

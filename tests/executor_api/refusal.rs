@@ -19,6 +19,7 @@ fn calls(held: &Value) -> Vec<(&'static str, Value)> {
         ("progress", with(held, &json!({"percent": 99}))),
         ("ack", held.clone()),
         ("fail", with(held, &json!({"error": "sabotage", "permanent": true}))),
+        ("snooze", with(held, &json!({"seconds": 600}))),
     ]
 }
 
@@ -39,8 +40,14 @@ async fn no_other_token_touches_a_lease() {
         for (verb, body) in calls(&held) {
             assert_eq!(api.post(&stranger, verb, body).await.word(), (409, "lease_lost"), "{verb}");
         }
-        for verb in ["ack_many", "release"] {
-            let said = api.post(&stranger, verb, json!({"jobs": [held]})).await;
+        let failed = json!({"jobs": [with(&held, &json!({"error": "sabotage", "permanent": true}))]});
+        for (verb, body) in [
+            ("ack_many", json!({"jobs": [held]})),
+            ("extend_many", json!({"jobs": [held], "seconds": 600})),
+            ("fail_many", failed),
+            ("release", json!({"jobs": [held]})),
+        ] {
+            let said = api.post(&stranger, verb, body).await;
             assert_eq!(said.body["lost"], json!([job_id]), "{verb}");
         }
         assert_eq!(row().await, before, "and nothing changed");
@@ -77,7 +84,7 @@ async fn a_token_claims_its_own_kinds_only() {
     // ts has no subscription for resize: asking for it finds nothing.
     let ts = api.token("ts", &[]).await;
     assert_eq!(api.post(&ts, "claim", json!({"kinds": ["resize"]})).await.body, json!({"jobs": []}));
-    // A token for a kind that its executor has not subscribed opens nothing either.
+    // A token for a kind that its executor has not subscribed gives no access either.
     let wide = api.token("ts", &["resize", "crop"]).await;
     assert_eq!(api.post(&wide, "claim", json!({"limit": 9})).await.body, json!({"jobs": []}));
     assert_eq!(api.db.text("select state from towpath.job_queue").await, "queued");
@@ -101,12 +108,16 @@ async fn without_a_token_nothing_opens() {
             "claim",
             "start",
             "extend",
+            "extend_many",
             "progress",
             "ack",
             "ack_many",
             "fail",
+            "fail_many",
+            "snooze",
             "release",
             "heartbeat",
+            "0190f5a4-5c2e-7bb0-9f33-0123456789ab/cancel",
         ] {
             let said = api.send(verb, authorization.clone(), "not even JSON".into()).await;
             assert_eq!(said.word(), (401, "unauthenticated"), "{verb} {authorization:?}");
@@ -114,7 +125,7 @@ async fn without_a_token_nothing_opens() {
     }
     let get = reqwest::get(api.server.url("/api/v1/jobs/claim")).await.unwrap();
     assert_eq!((get.status().as_u16(), get.headers()["allow"].to_str().unwrap()), (405, "POST"));
-    let nowhere = api.post(&token, "nonsense", json!({})).await;
+    let nowhere = api.post(&token, "non/sense", json!({})).await;
     assert_eq!(nowhere.word(), (404, "not_found"));
 }
 

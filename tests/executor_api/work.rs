@@ -172,7 +172,7 @@ async fn a_waiting_claim_ends_with_its_time_and_with_the_server() {
 
 /// A client that hangs up while it waits takes no job with it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_hangs_up_strands_no_job() {
+async fn a_client_that_disconnects_leaves_no_job_stuck() {
     let api = Api::start().await;
     let token = api.token("py", &[]).await;
     for _ in 0..5 {

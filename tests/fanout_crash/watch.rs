@@ -22,9 +22,9 @@ const QUIET_MAX: Duration = Duration::from_secs(120);
 /// reconnected.
 pub(super) async fn follow(http: Client, url: String, pace: Pace, total: u64) -> (Vec<u64>, usize) {
     let (mut seen, mut next, mut connections) = (vec![], "-1".to_owned(), 0);
-    let mut heard = Instant::now();
+    let mut received_at = Instant::now();
     while (seen.len() as u64) < total {
-        assert!(heard.elapsed() < QUIET_MAX, "{url} is quiet after {} messages", seen.len());
+        assert!(received_at.elapsed() < QUIET_MAX, "{url} is quiet after {} messages", seen.len());
         let request = http.get(format!("{url}?offset={next}&live=sse"));
         let Ok(mut response) = request.send().await else {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -41,7 +41,7 @@ pub(super) async fn follow(http: Client, url: String, pace: Pace, total: u64) ->
                     Event::Data(mut numbers) => unsure.append(&mut numbers),
                     Event::Control(offset) => {
                         seen.append(&mut unsure);
-                        (next, heard) = (offset, Instant::now());
+                        (next, received_at) = (offset, Instant::now());
                     }
                 }
                 text = rest.to_owned();

@@ -85,7 +85,7 @@ async fn tokens_are_made_listed_and_revoked() {
         "token",
         "create",
         "w",
-        "--job-kind",
+        "--kind",
         "mail",
         "--may-enqueue",
         "--expires",
@@ -95,7 +95,7 @@ async fn tokens_are_made_listed_and_revoked() {
     let scope = shell.database.executor_token_check(&TokenHash::of(word)).await.unwrap();
     assert_eq!((scope.kinds.as_deref(), scope.may_enqueue), (Some(&["mail".to_owned()][..]), true));
     let listed = shell.ok(&["executor", "token", "list", "w"]);
-    says(&listed, &[id, "mail", "active", "yes"]);
+    says(&listed, &[id, "claim mail, enqueue", "active"]);
     assert!(!listed.contains(word));
     says(&shell.ok(&["executor", "token", "revoke", id]), &["revoked token"]);
     says(&shell.ok(&["executor", "token", "revoke", id]), &["is already revoked"]);
@@ -125,4 +125,26 @@ async fn grants_are_made_listed_and_revoked() {
     shell.ok(&["executor", "grant", "revoke", &grant]);
     says(&shell.fails(&["executor", "grant", "revoke", &grant]), &["there is no grant"]);
     says(&shell.ok(&["executor", "grant", "list", "shop"]), &["no grants"]);
+}
+
+/// R09: a producer's token is made, listed with what it may do, and revoked.
+#[tokio::test]
+async fn producers_get_tokens_too() {
+    let shell = Shell::open().await;
+    shell.code(2, &["token", "create"]);
+    let made =
+        shell.json(&["token", "create", "--produce", "resize", "crop", "--emit", "images", "--notes", "web"]);
+    let (word, id) = (made["token"].as_str().unwrap(), made["token_id"].as_str().unwrap());
+    assert!(word.starts_with("tpp_"), "{made}");
+    let worker =
+        shell.json(&["executor", "token", "create", "w", "--register", "--produce", "*", "--emit", "*"]);
+    let scope =
+        shell.database.executor_token_check(&TokenHash::of(worker["token"].as_str().unwrap())).await.unwrap();
+    assert_eq!(scope.executor_id.as_deref(), Some("w"));
+    let listed = shell.ok(&["token", "list"]);
+    says(&listed, &[id, "(producer)", "produce crop resize, emit images", "active"]);
+    says(&listed, &["claim all subscribed, register, produce *, emit *"]);
+    assert!(!listed.contains(word));
+    says(&shell.ok(&["token", "revoke", id]), &["revoked token"]);
+    assert!(shell.database.executor_token_check(&TokenHash::of(word)).await.is_err());
 }

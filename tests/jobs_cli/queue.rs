@@ -35,15 +35,16 @@ async fn health_shows_counts_gates_and_heartbeats() {
     shell.enqueue("mail").await;
     shell.claim().await.lease.ack(&shell.database).await.unwrap();
     let owner = LeaseOwner::new("w-1");
-    let beat = Heartbeat {
+    let heartbeat = Heartbeat {
         executor_name: "w",
         executor_kind: Some("PG_worker"),
         status: Status::Ok,
         current_job: None,
         owner: &owner,
         metadata: json!({}),
+        kinds: None,
     };
-    shell.database.heartbeat(&beat).await.unwrap();
+    shell.database.heartbeat(&heartbeat).await.unwrap();
     says(
         &shell.ok(&["queue", "health", "--check"]),
         &["1 queued", "1 succeeded", "1 of 1 subscriptions enabled", "jobs open", "w", "fresh"],

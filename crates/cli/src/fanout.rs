@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, value_parser};
 use towpath_model::circuit;
 use towpath_model::fanout::Limits;
 use towpath_model::token::Bearer;
@@ -16,63 +16,54 @@ use crate::bearer;
 #[derive(Args, Debug, Clone)]
 pub(crate) struct FanOutArgs {
     /// Who needs a token: clients of registered projects, or everybody; always everybody on a public address
-    #[arg(long, global = true, env = "TOWPATH_AUTH", value_name = "WHO", default_value = "registered")]
+    #[arg(long, value_name = "WHO", default_value = "registered")]
     pub(crate) auth: Who,
     /// Token that commands send to the server
-    #[arg(long, global = true, env = "TOWPATH_TOKEN", value_name = "TOKEN", hide_env_values = true)]
+    #[arg(long, value_name = "TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
     /// File with that token, or with one PROJECT TOKEN pair per line; read again when it changes
-    #[arg(long, global = true, env = "TOWPATH_TOKEN_FILE", value_name = "FILE", conflicts_with = "token")]
+    #[arg(long, value_name = "FILE", conflicts_with = "token")]
     pub(crate) token_file: Option<PathBuf>,
     /// How long an unused session lives
-    #[arg(long, global = true, env = "TOWPATH_SESSION_TTL_SECONDS", value_name = "SECONDS",
-          default_value_t = 1800, value_parser = clap::value_parser!(u32).range(1..=31_536_000))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 1800,
+          value_parser = value_parser!(u32).range(1..=31_536_000))]
     session_ttl_seconds: u32,
     /// How often to log expired sessions
-    #[arg(long, global = true, env = "TOWPATH_SESSION_CLEAN_SECONDS", value_name = "SECONDS",
-          default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 300,
+          value_parser = value_parser!(u32).range(1..=86_400))]
     session_clean_seconds: u32,
     /// Server that hosts session streams, if not this one
-    #[arg(long, global = true, env = "TOWPATH_SESSIONS_URL", value_name = "URL")]
+    #[arg(long, value_name = "URL")]
     sessions_url: Option<String>,
     /// Token for that server
-    #[arg(long, global = true, env = "TOWPATH_SESSIONS_TOKEN", value_name = "TOKEN", hide_env_values = true)]
+    #[arg(long, value_name = "TOKEN", hide_env_values = true)]
     sessions_token: Option<String>,
     /// File with that token, or with one PROJECT TOKEN pair per line; read again when it changes
-    #[arg(
-        long,
-        global = true,
-        env = "TOWPATH_SESSIONS_TOKEN_FILE",
-        value_name = "FILE",
-        conflicts_with = "sessions_token"
-    )]
+    #[arg(long, value_name = "FILE", conflicts_with = "sessions_token")]
     sessions_token_file: Option<PathBuf>,
     /// Queue deliveries to many sessions; when false, sessions above max_inline_fanout are skipped
-    #[arg(long, global = true, env = "TOWPATH_FANOUT_QUEUE", value_name = "BOOL", num_args = 0..=1,
-          require_equals = true, default_value_t = true, default_missing_value = "true",
-          action = clap::ArgAction::Set)]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true,
+          default_missing_value = "true", action = clap::ArgAction::Set)]
     fanout_queue: bool,
     /// Above this number of sessions, deliveries are queued (default: no limit; 200 with sessions_url)
-    #[arg(long, global = true, env = "TOWPATH_FANOUT_QUEUE_THRESHOLD", value_name = "N")]
+    #[arg(long, value_name = "N")]
     fanout_queue_threshold: Option<u32>,
     /// With fanout_queue off, sessions above this number are skipped (default: no limit; 1000 with sessions_url)
-    #[arg(long, global = true, env = "TOWPATH_MAX_INLINE_FANOUT", value_name = "N")]
+    #[arg(long, value_name = "N")]
     max_inline_fanout: Option<u32>,
     /// Concurrent deliveries per source to another server
-    #[arg(long, global = true, env = "TOWPATH_FANOUT_BATCH_SIZE", value_name = "N", default_value_t = 50,
-          value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = value_parser!(u16).range(1..=1000))]
     fanout_batch_size: u16,
     /// Timeout of one delivery to another server
-    #[arg(long, global = true, env = "TOWPATH_FANOUT_RPC_TIMEOUT_MS", value_name = "MS",
-          default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=600_000))]
+    #[arg(long, value_name = "MS", default_value_t = 10_000,
+          value_parser = value_parser!(u32).range(1..=600_000))]
     fanout_rpc_timeout_ms: u32,
     /// Consecutive failed batches that open a source's circuit
-    #[arg(long, global = true, env = "TOWPATH_CIRCUIT_BREAKER_FAILURE_THRESHOLD", value_name = "N",
-          default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = value_parser!(u32).range(1..))]
     circuit_breaker_failure_threshold: u32,
     /// How long a circuit stays open before it is tried again
-    #[arg(long, global = true, env = "TOWPATH_CIRCUIT_BREAKER_RECOVERY_MS", value_name = "MS",
-          default_value_t = 60_000, value_parser = clap::value_parser!(u32).range(1..=86_400_000))]
+    #[arg(long, value_name = "MS", default_value_t = 60_000,
+          value_parser = value_parser!(u32).range(1..=86_400_000))]
     circuit_breaker_recovery_ms: u32,
 }
 

@@ -95,7 +95,7 @@ fn parse() -> anyhow::Result<(ArgMatches, Cli, settings::Origins)> {
 
 /// The whole command line. `-h` hides the sixty settings; `--help` lists them.
 fn command_line() -> clap::Command {
-    watch::add(Cli::command()).mut_args(|argument| {
+    watch::add(settings::with_variables(Cli::command())).mut_args(|argument| {
         let is_setting = argument.get_env().is_some();
         argument.hide_short_help(is_setting)
     })

@@ -4,66 +4,48 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::Args;
+use clap::{Args, value_parser};
 use towpath_message::{MailTransport, Settings, SmsTransport, Transports};
 use towpath_model::redact::Secret;
 
 #[derive(Args, Debug, Clone)]
 pub(crate) struct MessageSettings {
     /// E-mail transport: smtp, resend or log; without it this process runs no e-mail tasks
-    #[arg(long, global = true, env = "TOWPATH_MAIL_TRANSPORT", value_name = "NAME")]
+    #[arg(long, value_name = "NAME")]
     mail_transport: Option<MailTransport>,
     /// Default sender of e-mails
-    #[arg(long, global = true, env = "TOWPATH_MAIL_FROM", value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS")]
     mail_from: Option<String>,
     /// SMTP server: smtps://user:password@host for TLS, smtp://… for STARTTLS
-    #[arg(long, global = true, env = "TOWPATH_SMTP_URL", value_name = "URL", hide_env_values = true)]
+    #[arg(long, value_name = "URL", hide_env_values = true)]
     smtp_url: Option<Secret>,
     /// Additional CA certificates to trust, in PEM
-    #[arg(long, global = true, env = "TOWPATH_SMTP_CA", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     smtp_ca: Option<PathBuf>,
     /// Resend API key
-    #[arg(long, global = true, env = "TOWPATH_RESEND_API_KEY", value_name = "KEY", hide_env_values = true)]
+    #[arg(long, value_name = "KEY", hide_env_values = true)]
     resend_api_key: Option<Secret>,
     /// Resend API address
-    #[arg(
-        long,
-        global = true,
-        env = "TOWPATH_RESEND_URL",
-        value_name = "URL",
-        default_value = "https://api.resend.com"
-    )]
+    #[arg(long, value_name = "URL", default_value = "https://api.resend.com")]
     resend_url: String,
     /// SMS transport: twilio or log; without it this process runs no SMS tasks
-    #[arg(long, global = true, env = "TOWPATH_SMS_TRANSPORT", value_name = "NAME")]
+    #[arg(long, value_name = "NAME")]
     sms_transport: Option<SmsTransport>,
     /// Default sender of SMS
-    #[arg(long, global = true, env = "TOWPATH_SMS_FROM", value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER")]
     sms_from: Option<String>,
     /// Twilio account SID
-    #[arg(long, global = true, env = "TOWPATH_TWILIO_ACCOUNT", value_name = "SID")]
+    #[arg(long, value_name = "SID")]
     twilio_account: Option<String>,
     /// Twilio auth token
-    #[arg(
-        long,
-        global = true,
-        env = "TOWPATH_TWILIO_AUTH_TOKEN",
-        value_name = "TOKEN",
-        hide_env_values = true
-    )]
+    #[arg(long, value_name = "TOKEN", hide_env_values = true)]
     twilio_auth_token: Option<Secret>,
     /// Twilio API address
-    #[arg(
-        long,
-        global = true,
-        env = "TOWPATH_TWILIO_URL",
-        value_name = "URL",
-        default_value = "https://api.twilio.com"
-    )]
+    #[arg(long, value_name = "URL", default_value = "https://api.twilio.com")]
     twilio_url: String,
     /// Timeout of one send; must be shorter than an attempt's lease of 120 seconds
-    #[arg(long, global = true, env = "TOWPATH_MESSAGE_TIMEOUT_SECONDS", value_name = "SECONDS",
-          default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 30,
+          value_parser = value_parser!(u32).range(1..=100))]
     message_timeout_seconds: u32,
 }
 

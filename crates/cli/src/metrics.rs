@@ -17,10 +17,10 @@ use crate::settings::Settings;
 #[derive(Args, Debug, Clone)]
 pub(crate) struct MetricsSettings {
     /// Separate address that serves only /metrics, also for roles without the HTTP server (default: none)
-    #[arg(long, global = true, env = "TOWPATH_METRICS_LISTEN", value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR")]
     metrics_listen: Option<SocketAddr>,
     /// Bearer token required by /metrics (default: none, open on loopback)
-    #[arg(long, global = true, env = "TOWPATH_METRICS_TOKEN", value_name = "TOKEN", hide_env_values = true)]
+    #[arg(long, value_name = "TOKEN", hide_env_values = true)]
     metrics_token: Option<String>,
 }
 

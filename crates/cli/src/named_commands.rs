@@ -66,7 +66,7 @@ fn a_command_that_does_not_exist_is_found() {
     }
 }
 
-/// O03: a command that a page shows beside a button or in an empty state can be run as it stands there.
+/// O03: a command that a page shows beside a button or in an empty state can be run as it is shown.
 #[test]
 fn commands_on_pages_can_be_run() {
     let pages = Path::new(env!("CARGO_MANIFEST_DIR")).join("../dashboard");
@@ -110,8 +110,11 @@ fn mentions(text: &str) -> impl Iterator<Item = (usize, &str)> {
         let is_word = before.ends_with(|c: char| c.is_alphanumeric() || "_-.".contains(c));
         let is_command =
             rest.trim_start_matches([' ', '\\', '\n']).starts_with(|c: char| c.is_ascii_lowercase());
-        let is_schema = before.ends_with("schema ") || before.ends_with("domain ");
-        (is_command && !is_word && !is_schema).then(|| (1 + before.matches('\n').count(), rest))
+        // The schema, the event domain, and the packages of the same name.
+        let others =
+            ["schema ", "domain ", "crate ", "package ", "from ", "import ", "add ", "crates/", "-m "];
+        let is_other = others.iter().any(|end| before.ends_with(end));
+        (is_command && !is_word && !is_other).then(|| (1 + before.matches('\n').count(), rest))
     })
 }
 
@@ -150,7 +153,7 @@ fn check(program: &Command, rest: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// What stands in `<code class="cli">` or in a string of its own, with ids for what is filled in.
+/// The commands in `<code class="cli">` and in strings, with ids for placeholders.
 fn on_page(text: &str) -> Vec<String> {
     let text = text.split("#[cfg(test)]").next().unwrap_or_default();
     let ends = [(r#"class="cli">towpath "#, "</code>"), (r#""towpath "#, "\"")];
@@ -171,7 +174,7 @@ fn filled_in(template: &str) -> String {
     text
 }
 
-/// As a shell would: what stands in single quotes is one word.
+/// As a shell does: text in single quotes is one word.
 fn words(command: &str) -> Vec<String> {
     let mut words = vec![];
     for (at, part) in command.split('\'').enumerate() {

@@ -15,6 +15,14 @@ pub(crate) const EXIT_TO_DO: u8 = 3;
 /// Failures found.
 pub(crate) const EXIT_FAILURES: u8 = 4;
 
+/// How a command ends: with an exit code, or with an error to print.
+pub(crate) type Exit = anyhow::Result<ExitCode>;
+
+/// The command succeeded.
+pub(crate) fn done() -> Exit {
+    Ok(ExitCode::SUCCESS)
+}
+
 /// Where a command's data goes, and in which format.
 pub(crate) struct Output {
     json: bool,
@@ -120,9 +128,8 @@ fn json(text: serde_json::Result<String>) -> String {
 }
 
 /// Columns as wide as their widest cell, two spaces apart.
-pub(crate) fn table<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
-    let rows: Vec<[Cow<'_, str>; N]> =
-        rows.iter().map(|row| row.each_ref().map(|cell| one_line(cell))).collect();
+pub(crate) fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
+    let rows: Vec<_> = rows.into_iter().map(|row| row.map(|cell| one_line(&cell).into_owned())).collect();
     let mut widths = head.map(|cell| cell.chars().count());
     for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
@@ -133,8 +140,26 @@ pub(crate) fn table<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> St
         let padded = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
         padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
-    let rows = rows.iter().map(|row| line(row.each_ref().map(AsRef::as_ref)));
+    let rows = rows.iter().map(|row| line(row.each_ref().map(String::as_str)));
     std::iter::once(line(head)).chain(rows).collect::<Vec<_>>().join("\n")
+}
+
+/// A table, or a note if it has no rows.
+pub(crate) fn table_or<const N: usize>(
+    note: &str,
+    head: [&str; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> String {
+    let mut rows = rows.into_iter().peekable();
+    if rows.peek().is_none() { note.to_owned() } else { table(head, rows) }
+}
+
+/// A list, and where the next page begins, if there is one.
+pub(crate) fn paged(list: String, cursor: Option<impl std::fmt::Display>) -> String {
+    match cursor {
+        Some(cursor) => format!("{list}\nmore: --after {cursor}"),
+        None => list,
+    }
 }
 
 #[cfg(test)]
@@ -144,7 +169,7 @@ mod tests {
     #[test]
     fn columns_line_up() {
         let rows = [["a".to_owned(), "1".to_owned()], ["long name".to_owned(), "2".to_owned()]];
-        assert_eq!(table(["NAME", "N"], &rows), "NAME       N\na          1\nlong name  2");
+        assert_eq!(table(["NAME", "N"], rows), "NAME       N\na          1\nlong name  2");
     }
 
     /// Q22: stored text cannot draw on a terminal, neither with C0 nor with C1 characters.
@@ -153,7 +178,7 @@ mod tests {
         let evil = "a\u{1b}]0;x\u{7}\r\u{9b}31mb\tc";
         assert_eq!(plain(evil), r"a\u{1b}]0;x\u{7}\r\u{9b}31mb\tc");
         assert_eq!((plain("a\nb").as_ref(), one_line("a\nb").as_ref()), ("a\nb", r"a\nb"));
-        assert_eq!(table(["NAME"], &[["x\n\u{1b}[2J".to_owned()]]), "NAME\nx\\n\\u{1b}[2J");
+        assert_eq!(table(["NAME"], [["x\n\u{1b}[2J".to_owned()]]), "NAME\nx\\n\\u{1b}[2J");
         let printed = json(serde_json::to_string(&[evil]));
         assert!(!printed.contains(char::is_control), "{printed}");
         assert_eq!(serde_json::from_str::<[String; 1]>(&printed).unwrap(), [evil], "it means the same");

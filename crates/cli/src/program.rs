@@ -13,13 +13,13 @@ use crate::settings::Settings;
 #[derive(Args, Debug, Clone)]
 pub(crate) struct RoleSettings {
     /// Role the worker switches to after connecting, such as worker_service_user (default: the login's own)
-    #[arg(long, global = true, env = "TOWPATH_WORKER_ROLE", value_name = "ROLE")]
+    #[arg(long, value_name = "ROLE")]
     worker_role: Option<String>,
     /// Role the router switches to after connecting, such as towpath_router (default: the login's own)
-    #[arg(long, global = true, env = "TOWPATH_ROUTER_ROLE", value_name = "ROLE")]
+    #[arg(long, value_name = "ROLE")]
     router_role: Option<String>,
     /// Role maintenance switches to after connecting, such as towpath_maintainer (default: the login's own)
-    #[arg(long, global = true, env = "TOWPATH_MAINTAINER_ROLE", value_name = "ROLE")]
+    #[arg(long, value_name = "ROLE")]
     maintainer_role: Option<String>,
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, value_parser};
 use ipnet::IpNet;
 use towpath_route::Config;
 use towpath_route::webhook::Reach;
@@ -13,20 +13,16 @@ use crate::settings::Settings;
 #[derive(Args, Debug, Clone)]
 pub(crate) struct RouteSettings {
     /// Longest interval between polls for events without a position
-    #[arg(long, global = true, env = "TOWPATH_ROUTE_POLL_MS", value_name = "MS",
-          default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "MS", default_value_t = 10, value_parser = value_parser!(u32).range(1..=10_000))]
     route_poll_ms: u32,
     /// Concurrent routing passes; more than the total slices of all route workers has no effect
-    #[arg(long, global = true, env = "TOWPATH_ROUTE_PASSES", value_name = "N",
-          default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = value_parser!(u32).range(1..=64))]
     route_passes: u32,
     /// Concurrent route webhooks
-    #[arg(long, global = true, env = "TOWPATH_WEBHOOK_CONCURRENCY", value_name = "N",
-          default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = value_parser!(u32).range(1..=10_000))]
     webhook_concurrency: u32,
     /// Private networks that route webhooks may reach, also over http, as in 10.1.0.0/16,fd00::/8
-    #[arg(long, global = true, env = "TOWPATH_WEBHOOK_NETWORKS", value_name = "NETWORKS",
-          default_value = "", value_parser = parse_networks)]
+    #[arg(long, value_name = "NETWORKS", default_value = "", value_parser = parse_networks)]
     webhook_networks: Networks,
 }
 

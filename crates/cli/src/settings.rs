@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use clap::parser::ValueSource;
-use clap::{ArgMatches, Args, ValueEnum};
+use clap::{ArgMatches, Args, ValueEnum, value_parser};
 use serde::Serialize;
 use towpath_model::nearest::nearest;
 
@@ -27,87 +27,59 @@ use crate::trace::TraceSettings;
 #[command(next_help_heading = "Settings")]
 pub(crate) struct Settings {
     /// TOML file with settings (default: ./towpath.toml if there is one)
-    #[arg(long, global = true, env = "TOWPATH_CONFIG", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Directory for data on this machine
-    #[arg(long, global = true, env = "TOWPATH_DATA", value_name = "DIR", default_value = "./.towpath")]
+    #[arg(long, value_name = "DIR", default_value = "./.towpath")]
     pub(crate) data: PathBuf,
     /// PostgreSQL to use; without it a private one runs in the data directory
-    #[arg(long, global = true, env = "DATABASE_URL", value_name = "URL", hide_env_values = true)]
+    #[arg(long, value_name = "URL", hide_env_values = true)]
     pub(crate) database_url: Option<String>,
     /// Address the HTTP server listens on
-    #[arg(
-        long,
-        global = true,
-        env = "TOWPATH_LISTEN",
-        value_name = "ADDR",
-        default_value = "127.0.0.1:4437",
-        value_parser = address
-    )]
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4437", value_parser = address)]
     pub(crate) listen: SocketAddr,
     /// Log level: error, warn, info, debug, trace, or per module as in info,towpath_db=debug
-    #[arg(long, global = true, env = "TOWPATH_LOG_LEVEL", value_name = "LEVEL", default_value = "info",
-          value_parser = crate::logging::parse_level)]
+    #[arg(long, value_name = "LEVEL", default_value = "info", value_parser = crate::logging::parse_level)]
     pub(crate) log_level: tracing_subscriber::filter::Targets,
     /// Log format
-    #[arg(long, global = true, env = "TOWPATH_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(crate) log_format: LogFormat,
     /// Directory with the PostgreSQL programs for the private PostgreSQL (default: searched for)
-    #[arg(long, global = true, env = "TOWPATH_POSTGRES_BIN", value_name = "DIR")]
+    #[arg(long, value_name = "DIR")]
     pub(crate) postgres_bin: Option<PathBuf>,
     /// Loopback port for the private PostgreSQL (default: none, socket only)
-    #[arg(long, global = true, env = "TOWPATH_POSTGRES_PORT", value_name = "PORT",
-          value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "PORT", value_parser = value_parser!(u16).range(1..))]
     pub(crate) postgres_port: Option<u16>,
     /// User the private PostgreSQL runs as when towpath is root (default: postgres)
-    #[arg(long, global = true, env = "TOWPATH_POSTGRES_USER", value_name = "USER")]
+    #[arg(long, value_name = "USER")]
     pub(crate) postgres_user: Option<String>,
     /// Comma-separated host names, besides localhost, that a server on a loopback address accepts; the host in
     /// public_url is always accepted
-    #[arg(long, global = true, env = "TOWPATH_HOSTS", value_name = "NAMES")]
+    #[arg(long, value_name = "NAMES")]
     pub(crate) hosts: Option<String>,
     /// Maximum open connections; more are refused with 503
-    #[arg(long, global = true, env = "TOWPATH_CONNECTIONS_MAX", value_name = "N", default_value_t = 20_000)]
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
     pub(crate) connections_max: u32,
     /// Maximum connections per remote address; 0 means no separate limit
-    #[arg(
-        long,
-        global = true,
-        env = "TOWPATH_CONNECTIONS_PER_ADDRESS_MAX",
-        value_name = "N",
-        default_value_t = 2_000
-    )]
+    #[arg(long, value_name = "N", default_value_t = 2_000)]
     pub(crate) connections_per_address_max: u32,
     /// TLS certificate chain in PEM, the server's own first; turns on TLS
-    #[arg(long, global = true, env = "TOWPATH_TLS_CERT", value_name = "FILE", requires = "tls_key")]
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub(crate) tls_cert: Option<PathBuf>,
     /// TLS private key in PEM
-    #[arg(long, global = true, env = "TOWPATH_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
     /// Server that `towpath stream` and `towpath route` talk to (default: http://LISTEN)
-    #[arg(long, global = true, env = "TOWPATH_URL", value_name = "URL")]
+    #[arg(long, value_name = "URL")]
     pub(crate) url: Option<String>,
     /// Dashboard password with full access (default: none, open on loopback)
-    #[arg(
-        long,
-        global = true,
-        env = "TOWPATH_ADMIN_PASSWORD",
-        value_name = "PASSWORD",
-        hide_env_values = true
-    )]
+    #[arg(long, value_name = "PASSWORD", hide_env_values = true)]
     pub(crate) admin_password: Option<String>,
     /// Dashboard password with read-only access
-    #[arg(
-        long,
-        global = true,
-        env = "TOWPATH_VIEWER_PASSWORD",
-        value_name = "PASSWORD",
-        hide_env_values = true,
-        requires = "admin_password"
-    )]
+    #[arg(long, value_name = "PASSWORD", hide_env_values = true, requires = "admin_password")]
     pub(crate) viewer_password: Option<String>,
     /// File with the master key of encrypted payloads, mode 0600 (default: none)
-    #[arg(long, global = true, env = "TOWPATH_PAYLOAD_MASTER_KEY_FILE", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     pub(crate) payload_master_key_file: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) roles: RoleSettings,
@@ -149,14 +121,24 @@ const SECRETS: [&str; 7] = [
     "sessions_token",
 ];
 
-/// The settings as clap knows them: key and environment variable.
+/// The settings: key, and environment variable, which is the key in capitals.
 fn known() -> Vec<(String, String)> {
     let command = Settings::augment_args(clap::Command::new("towpath"));
-    let settings = command.get_arguments().filter_map(|argument| {
-        let variable = argument.get_env()?.to_str()?.to_owned();
-        Some((argument.get_id().to_string(), variable))
-    });
-    settings.collect()
+    let keys = command.get_arguments().map(|argument| argument.get_id().to_string());
+    let with_variable = |key: String| match key.as_str() {
+        "database_url" => (key, "DATABASE_URL".to_owned()),
+        _ => (key.clone(), format!("TOWPATH_{}", key.to_uppercase())),
+    };
+    keys.map(with_variable).collect()
+}
+
+/// Every setting can be given to every command, and as a variable.
+pub(crate) fn with_variables(command: clap::Command) -> clap::Command {
+    known().into_iter().fold(command, |command, (key, variable)| {
+        // Names live as long as the command, which is as long as the process.
+        let variable: &'static str = variable.leak();
+        command.mut_arg(key, |argument| argument.global(true).env(variable))
+    })
 }
 
 /// Refuses an unknown `TOWPATH_*` variable, which would otherwise be a silent typo.
@@ -209,7 +191,7 @@ impl File {
     }
 }
 
-/// `--config FILE` or `--config=FILE`, wherever it stands.
+/// `--config FILE` or `--config=FILE`, anywhere on the line.
 fn named_file(arguments: impl Iterator<Item = OsString>) -> Option<PathBuf> {
     let mut arguments = arguments.skip(1);
     while let Some(argument) = arguments.next() {
@@ -304,8 +286,6 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
@@ -335,7 +315,7 @@ mod tests {
 
     #[test]
     fn the_command_line_is_well_formed() {
-        crate::Cli::command().debug_assert();
+        crate::command_line().debug_assert();
     }
 
     /// An argument with a setting's name would be read as the setting.
@@ -348,18 +328,6 @@ mod tests {
             }
             command.get_subcommands().for_each(|command| walk(command, settings));
         }
-        walk(&crate::Cli::command(), &known());
-    }
-
-    /// One name everywhere: the variable is the key in capitals.
-    #[test]
-    fn each_setting_has_one_name() {
-        for (key, variable) in known() {
-            let expected = format!("TOWPATH_{}", key.to_uppercase());
-            assert!(
-                variable == expected || (key == "database_url" && variable == "DATABASE_URL"),
-                "{variable}"
-            );
-        }
+        walk(&crate::command_line(), &known());
     }
 }

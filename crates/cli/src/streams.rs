@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use clap::Args;
+use clap::{Args, value_parser};
 use towpath_db::cluster::private_dir;
 use towpath_model::address::host_name;
 use towpath_server::ReaderLimits;
@@ -20,57 +20,45 @@ use crate::settings::Settings;
 #[derive(Args, Debug, Clone)]
 pub(crate) struct StreamSettings {
     /// Maximum request body
-    #[arg(long, global = true, env = "TOWPATH_STREAM_BODY_BYTES_MAX", value_name = "BYTES",
-          default_value_t = 8 << 20, value_parser = clap::value_parser!(u32).range(1..=256 << 20))]
+    #[arg(long, value_name = "BYTES", default_value_t = 8 << 20,
+          value_parser = value_parser!(u32).range(1..=256 << 20))]
     stream_body_bytes_max: u32,
     /// Approximate maximum size of one read
-    #[arg(long, global = true, env = "TOWPATH_STREAM_PAGE_BYTES_MAX", value_name = "BYTES",
-          default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(1024..=256 << 20))]
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 20,
+          value_parser = value_parser!(u32).range(1024..=256 << 20))]
     stream_page_bytes_max: u32,
     /// How long a long poll waits for data
-    #[arg(long, global = true, env = "TOWPATH_STREAM_LONG_POLL_MS", value_name = "MS",
-          default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=600_000))]
+    #[arg(long, value_name = "MS", default_value_t = 20_000,
+          value_parser = value_parser!(u32).range(1..=600_000))]
     stream_long_poll_ms: u32,
     /// How long one server-sent-events connection lasts before the client reconnects
-    #[arg(long, global = true, env = "TOWPATH_STREAM_SSE_SECONDS", value_name = "SECONDS",
-          default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60,
+          value_parser = value_parser!(u32).range(1..=86_400))]
     stream_sse_seconds: u32,
     /// Memory for data waiting on slow readers, in total; beyond it readers wait or reconnect
-    #[arg(long, global = true, env = "TOWPATH_READER_BYTES_MAX", value_name = "BYTES",
-          default_value_t = 128 << 20, value_parser = clap::value_parser!(u32).range(1 << 20..=2 << 30))]
+    #[arg(long, value_name = "BYTES", default_value_t = 128 << 20,
+          value_parser = value_parser!(u32).range(1 << 20..=2 << 30))]
     reader_bytes_max: u32,
     /// Of that, maximum for the readers of one project
-    #[arg(long, global = true, env = "TOWPATH_READER_PROJECT_BYTES_MAX", value_name = "BYTES",
-          default_value_t = 64 << 20, value_parser = clap::value_parser!(u32).range(1 << 20..=2 << 30))]
+    #[arg(long, value_name = "BYTES", default_value_t = 64 << 20,
+          value_parser = value_parser!(u32).range(1 << 20..=2 << 30))]
     reader_project_bytes_max: u32,
     /// Of that, maximum for one connection; also the largest read
-    #[arg(long, global = true, env = "TOWPATH_READER_CONNECTION_BYTES_MAX", value_name = "BYTES",
-          default_value_t = 8 << 20, value_parser = clap::value_parser!(u32).range(4 << 20..=256 << 20))]
+    #[arg(long, value_name = "BYTES", default_value_t = 8 << 20,
+          value_parser = value_parser!(u32).range(4 << 20..=256 << 20))]
     reader_connection_bytes_max: u32,
     /// Maximum live readers per project
-    #[arg(
-        long,
-        global = true,
-        env = "TOWPATH_STREAM_READERS_MAX",
-        value_name = "N",
-        default_value_t = 10_000
-    )]
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
     stream_readers_max: u32,
     /// Maximum streams per project
-    #[arg(
-        long,
-        global = true,
-        env = "TOWPATH_STREAM_COUNT_MAX",
-        value_name = "N",
-        default_value_t = 1_000_000
-    )]
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     stream_count_max: u32,
     /// URL at which clients and webhook receivers reach this server (default: http://LISTEN)
-    #[arg(long, global = true, env = "TOWPATH_PUBLIC_URL", value_name = "URL")]
+    #[arg(long, value_name = "URL")]
     public_url: Option<String>,
     /// Allow webhooks to this machine over http, for development
-    #[arg(long, global = true, env = "TOWPATH_WEBHOOK_LOCAL", value_name = "BOOL", num_args = 0..=1,
-          require_equals = true, default_value_t = false, default_missing_value = "true")]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = false,
+          default_missing_value = "true")]
     webhook_local: bool,
 }
 

@@ -12,7 +12,7 @@ const VARIABLES: [&str; 2] = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP
 #[derive(Args, Debug, Clone)]
 pub(crate) struct TraceSettings {
     /// OTLP/HTTP collector for traces, as in http://127.0.0.1:4318 (default: none)
-    #[arg(long, global = true, env = "TOWPATH_OTLP_ENDPOINT", value_name = "URL")]
+    #[arg(long, value_name = "URL")]
     otlp_endpoint: Option<String>,
 }
 

@@ -4,13 +4,12 @@
 //! themselves do not know about it.
 
 use std::io::{IsTerminal, Write};
-use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Arg, ArgMatches, Command, FromArgMatches};
 use jiff::Timestamp;
 
-use crate::output::{Output, plain};
+use crate::output::{Exit, Output, done, plain};
 use crate::session::Session;
 use crate::settings::{Origins, Settings};
 use crate::{Cli, command, shutdown};
@@ -85,7 +84,7 @@ pub(crate) async fn run(
     settings: &Settings,
     origins: &Origins,
     json: bool,
-) -> anyhow::Result<ExitCode> {
+) -> Exit {
     let shutdown = shutdown::on_signal()?;
     // Opened once, not for each refresh.
     let needs_database = !matches.subcommand_name().is_some_and(|name| WITHOUT_DATABASE.contains(&name));
@@ -111,7 +110,7 @@ async fn looks(
     origins: &Origins,
     json: bool,
     shutdown: &tokio_util::sync::CancellationToken,
-) -> anyhow::Result<ExitCode> {
+) -> Exit {
     let terminal = std::io::stdout().is_terminal() && !json;
     let mut first = true;
     while !shutdown.is_cancelled() {
@@ -143,7 +142,7 @@ async fn looks(
         first = false;
         let _ = tokio::time::timeout(every, shutdown.cancelled()).await;
     }
-    Ok(ExitCode::SUCCESS)
+    done()
 }
 
 fn print(text: &str) -> std::io::Result<()> {

@@ -12,7 +12,7 @@ use towpath_db::audit::Audit;
 
 use crate::App;
 use crate::access::{Viewer, address_of, is_from_our_page};
-use crate::fault::{Fault, Refused};
+use crate::fault::{Answer, Fault, Refused};
 
 /// Guards every request that changes something: only administrators pass, and only from pages of this dashboard.
 /// Refusals of known users are recorded.
@@ -116,7 +116,7 @@ impl Action {
         what: (&str, &str),
         work: impl FnOnce(towpath_db::Database, String, String) -> F,
         said: impl FnOnce(T) -> String,
-    ) -> Result<Response, Fault>
+    ) -> Answer
     where
         F: Future<Output = Result<T, towpath_db::Error>>,
     {
@@ -144,7 +144,7 @@ impl Action {
         what: (&str, &str),
         to: Option<&str>,
         work: impl Future<Output = Result<String, E>>,
-    ) -> Result<Response, Fault> {
+    ) -> Answer {
         let (verb, target) = what;
         app.database.ping().await?;
         let result = work.await;

@@ -6,6 +6,9 @@ use axum::response::{Html, IntoResponse, Response};
 
 use crate::shell;
 
+/// What a handler answers.
+pub(crate) type Answer = Result<Response, Fault>;
+
 /// One variant per response.
 #[derive(Debug)]
 pub(crate) enum Fault {

@@ -1,17 +1,19 @@
 //! The frame of every page: navigation, assets, the notice after an action, headers.
 
 use askama::Template;
-use axum::extract::{Path, Request};
+use axum::extract::{FromRequestParts, Path, Request};
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, SET_COOKIE,
     X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{Html, IntoResponse, Response};
 
+use crate::App;
 use crate::access::{Viewer, cookie};
-use crate::fault::Fault;
+use crate::fault::{Answer, Fault};
 use crate::limits::PAGE_WAIT_MAX;
 
 const CSS: &str = include_str!("../assets/towpath.css");
@@ -85,18 +87,18 @@ pub(crate) struct Shell {
 }
 
 impl Shell {
-    /// The frame of one page.
-    pub(crate) fn new(
-        here: &'static str,
-        title: impl Into<String>,
-        viewer: Viewer,
-        headers: &HeaderMap,
-    ) -> Shell {
+    /// The frame of the next page that a viewer sees.
+    pub(crate) fn new(viewer: Viewer, headers: &HeaderMap) -> Shell {
         let notice = cookie(headers, NOTICE).and_then(|notice| {
             let text = crate::filters::unpercent(notice.get(1..)?);
             Some((notice.starts_with('+'), text))
         });
-        Shell { assets: ASSETS, places: &PLACES, here, title: title.into(), viewer, notice, topics: "" }
+        Shell { assets: ASSETS, places: &PLACES, here: "", title: String::new(), viewer, notice, topics: "" }
+    }
+
+    /// Names the page and its place in the navigation.
+    pub(crate) fn at(self, here: &'static str, title: impl Into<String>) -> Shell {
+        Shell { here, title: title.into(), ..self }
     }
 
     /// Shows what is wrong with the filter, if anything. Such a page is not live.
@@ -115,8 +117,17 @@ impl Shell {
     }
 }
 
+impl FromRequestParts<App> for Shell {
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Shell, Fault> {
+        let viewer = Viewer::from_request_parts(parts, app).await?;
+        Ok(Shell::new(viewer, &parts.headers))
+    }
+}
+
 /// A list. One with an invalid filter is a bad request and shows what was typed.
-pub(crate) fn render_list(page: &impl Template, problem: bool) -> Result<Response, Fault> {
+pub(crate) fn render_list(page: &impl Template, problem: bool) -> Answer {
     let mut response = render(page)?;
     if problem {
         *response.status_mut() = StatusCode::BAD_REQUEST;
@@ -125,7 +136,7 @@ pub(crate) fn render_list(page: &impl Template, problem: bool) -> Result<Respons
 }
 
 /// A page. Clears the notice once it is shown.
-pub(crate) fn render(page: &impl Template) -> Result<Response, Fault> {
+pub(crate) fn render(page: &impl Template) -> Answer {
     let mut response = Html(page.render()?).into_response();
     let forget = format!("{NOTICE}=; Path=/ui; Max-Age=0; HttpOnly; SameSite=Strict");
     response.headers_mut().insert(SET_COOKIE, HeaderValue::from_str(&forget).expect("a plain text"));
@@ -133,7 +144,7 @@ pub(crate) fn render(page: &impl Template) -> Result<Response, Fault> {
 }
 
 /// A stylesheet, a script or the icon.
-pub(crate) async fn asset(Path(name): Path<String>) -> Result<Response, Fault> {
+pub(crate) async fn asset(Path(name): Path<String>) -> Answer {
     let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
     let (kind, text) = match ending {
         "css" => ("text/css; charset=utf-8", CSS),
@@ -147,7 +158,7 @@ pub(crate) async fn asset(Path(name): Path<String>) -> Result<Response, Fault> {
 
 /// Limits how long a page may take: behind a lock or on an overloaded database, it shows an error instead. Actions
 /// have no limit.
-pub(crate) async fn patience(request: Request, next: Next) -> Result<Response, Fault> {
+pub(crate) async fn patience(request: Request, next: Next) -> Answer {
     // No name can contain it, and the database rejects it.
     if request.uri().path().contains("%00") {
         return Err(Fault::NotFound("a path cannot contain a NUL character".into()));

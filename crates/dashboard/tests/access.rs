@@ -11,7 +11,7 @@ use towpath_dashboard::{Access, Cookies, Secret};
 use towpath_model::job_state::JobState;
 use uuid::Uuid;
 
-use crate::place::{PAGES, Place, csrf};
+use crate::kit::{PAGES, TestDashboard, csrf};
 
 /// Signing in and out changes nothing but a cookie.
 const OPEN: [&str; 2] = ["/ui/login", "/ui/logout"];
@@ -33,11 +33,11 @@ struct Sender<'a> {
     what: &'static str,
     fields: Vec<(&'static str, &'a str)>,
     token: Option<&'a str>,
-    /// What it must hear wherever there is something to be done.
+    /// What it must be told wherever there is something to be done.
     status: u16,
 }
 
-impl Place {
+impl TestDashboard {
     /// A form that would do something wherever it is taken.
     fn form(&self, method: &Method, path: &str, sender: &Sender<'_>) -> RequestBuilder {
         let mut fields = vec![
@@ -69,7 +69,7 @@ impl Place {
 /// path and method of the router is tried, so that a new one cannot be forgotten.
 #[tokio::test]
 async fn nobody_else_changes_anything_anywhere() {
-    let place = Place::guarded().await;
+    let place = TestDashboard::guarded().await;
     let origin = place.origin();
     let (viewer, ann) = (place.sign_in("look").await, place.sign_in("act").await);
     let bob = place.sign_in_as("bob", "act").await;
@@ -135,7 +135,7 @@ async fn nobody_else_changes_anything_anywhere() {
 /// O03: what somebody was refused is in the audit, with who and why, and no flood of it fills it.
 #[tokio::test]
 async fn refusals_are_written_down() {
-    let place = Place::guarded().await;
+    let place = TestDashboard::guarded().await;
     let (viewer, ann) = (place.sign_in_as("eve", "look").await, place.sign_in("act").await);
     let origin = place.origin();
     let own = ("origin", origin.as_str());
@@ -164,7 +164,7 @@ async fn refusals_are_written_down() {
 /// O03: an action that cannot be written down is not done, and one that is done is written down with it.
 #[tokio::test]
 async fn an_action_and_its_row_are_one() {
-    let place = Place::open().await;
+    let place = TestDashboard::open().await;
     let gate = "queue.worker.enabled";
     let form = [("do", "close"), ("target", gate), ("reason", "a test")];
     let is_open = async || {
@@ -191,7 +191,7 @@ async fn an_action_and_its_row_are_one() {
 #[tokio::test]
 async fn cookies_are_secure_under_tls() {
     let access = Access::Guarded { admin: Secret::new("act"), viewer: None };
-    let place = Place::sending(access, Cookies::Secure).await;
+    let place = TestDashboard::sending(access, Cookies::Secure).await;
     let form = [("name", "ann"), ("password", "act")];
     let post = |path: &str| place.client.post(place.server.url(path)).header(ORIGIN, place.origin());
     let signed = post("/ui/login").form(&form).send().await.unwrap();
@@ -211,7 +211,7 @@ async fn cookies_are_secure_under_tls() {
 /// Somebody with the viewer's password sees every page, and none of them offers a form.
 #[tokio::test]
 async fn a_viewer_sees_everything() {
-    let place = Place::guarded().await;
+    let place = TestDashboard::guarded().await;
     let job = place.enqueue("mail", json!({})).await.job_id;
     let viewer = place.sign_in("look").await;
     let job_page = format!("/ui/jobs/{job}");
@@ -226,7 +226,7 @@ async fn a_viewer_sees_everything() {
 /// Without a password nobody sees anything; guessing ends; a cookie cannot be changed.
 #[tokio::test]
 async fn nobody_gets_in_without_a_password() {
-    let place = Place::guarded().await;
+    let place = TestDashboard::guarded().await;
     for path in PAGES.into_iter().chain(["/ui/live", "/ui/stream?id=x"]) {
         let response = place.get(path).send().await.unwrap();
         assert_eq!(
@@ -250,7 +250,7 @@ async fn nobody_gets_in_without_a_password() {
 /// A form from another site, without the token of the page, or by another host name is refused.
 #[tokio::test]
 async fn a_page_elsewhere_cannot_act() {
-    let place = Place::open().await;
+    let place = TestDashboard::open().await;
     let form = [("do", "pause"), ("target", "mail")];
     let post = || place.client.post(place.server.url("/ui/executors"));
     assert_eq!(post().form(&form).send().await.unwrap().status(), 403);
@@ -270,7 +270,7 @@ async fn a_page_elsewhere_cannot_act() {
 /// S06: a login form whose body does not arrive is refused after a time limit, and its connection is closed.
 #[tokio::test]
 async fn a_login_that_does_not_arrive_is_refused() {
-    let place = Place::guarded().await;
+    let place = TestDashboard::guarded().await;
     let mut slow = TcpStream::connect(place.server.address()).await.unwrap();
     let head = "POST /ui/login HTTP/1.1\r\nhost: localhost\r\n\
         content-type: application/x-www-form-urlencoded\r\ncontent-length: 100\r\n\r\n";

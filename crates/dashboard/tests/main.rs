@@ -3,8 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 mod access;
+mod kit;
 mod markup;
 mod pages;
-mod place;
 mod routes;
 mod sessions;

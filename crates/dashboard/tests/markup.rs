@@ -10,7 +10,7 @@ use towpath_db::subscription::SubscriptionSpec;
 use towpath_model::stream::producer::Producer;
 use towpath_streams::{Append, Messages};
 
-use crate::place::{PAGES, Place};
+use crate::kit::{PAGES, TestDashboard};
 
 /// Leaves an attribute, opens a script, and has every character that means something.
 const EVIL: &str = r#"x'"><script>alert(1)</script><img src=x onerror=alert(2)>&amp;"#;
@@ -26,7 +26,7 @@ fn is_inert(path: &str, page: &str) {
 /// processes, schedules, executors, streams and producers are inert on every page.
 #[tokio::test]
 async fn markup_is_inert() {
-    let place = Place::open().await;
+    let place = TestDashboard::open().await;
     let by = Attribution { actor: EVIL, reason: EVIL };
     let job = NewJob::new(EVIL).payload(&json!({ EVIL: EVIL })).unwrap().actor(EVIL).idempotency_key(EVIL);
     let job = place.database.enqueue(&job).await.unwrap().job_id;

@@ -8,12 +8,12 @@ use towpath_db::job_read::JobFilter;
 use towpath_model::job_state::JobState;
 use towpath_testkit::wait::{self, within};
 
-use crate::place::{PAGES, Place};
+use crate::kit::{PAGES, TestDashboard};
 
 /// Every page answers on an empty database, says what to do, and takes nothing from elsewhere.
 #[tokio::test]
 async fn every_page_of_a_fresh_instance_answers() {
-    let place = Place::open().await;
+    let place = TestDashboard::open().await;
     for path in PAGES {
         let response = place.get(path).send().await.unwrap();
         assert_eq!(response.status(), 200, "{path}");
@@ -30,7 +30,7 @@ async fn every_page_of_a_fresh_instance_answers() {
 /// The filter finds by kind, state, payload field and error text, and stands in the URL.
 #[tokio::test]
 async fn jobs_are_found_by_what_is_in_them() {
-    let place = Place::open().await;
+    let place = TestDashboard::open().await;
     for order in 0..120 {
         place
             .enqueue("order.ship", json!({ "order": order, "customer": { "id": format!("c{order}") } }))
@@ -55,7 +55,7 @@ async fn jobs_are_found_by_what_is_in_them() {
 /// Q20: an actor that is not the login stands beside it, on the page of a job and on that of an event.
 #[tokio::test]
 async fn a_claimed_actor_stands_beside_the_login() {
-    let place = Place::open().await;
+    let place = TestDashboard::open().await;
     let job = place.db.text("select towpath.enqueue('mail', actor => 'alice')").await;
     let event = place.db.text("select towpath.emit('orders', 'paid', actor => 'alice')").await;
     let login = place.db.text("select session_user").await;
@@ -68,7 +68,7 @@ async fn a_claimed_actor_stands_beside_the_login() {
 /// A filter that does not fit is said on its own page, beside what was typed.
 #[tokio::test]
 async fn a_bad_filter_is_a_bad_request_on_its_own_page() {
-    let place = Place::open().await;
+    let place = TestDashboard::open().await;
     for (path, title, kept) in [
         ("/ui/jobs?kind=a%00b&executor=typed", "Jobs", "a"),
         ("/ui/jobs?state=nonsense&kind=typed", "Jobs", "typed"),
@@ -108,7 +108,7 @@ async fn a_bad_filter_is_a_bad_request_on_its_own_page() {
 /// An action does what the command line does, and leaves a row in the audit, also when refused.
 #[tokio::test]
 async fn an_action_is_done_and_written_down() {
-    let place = Place::open().await;
+    let place = TestDashboard::open().await;
     let job = place.enqueue("mail", json!({})).await.job_id;
     let path = format!("/ui/jobs/{job}");
     let done = place.post(&path, &[("do", "cancel"), ("reason", "a test")]).await;
@@ -130,7 +130,7 @@ async fn an_action_is_done_and_written_down() {
 /// A bulk action counts first, refuses to mean everything, and then does all that matches.
 #[tokio::test]
 async fn a_bulk_action_is_previewed_and_then_done() {
-    let place = Place::open().await;
+    let place = TestDashboard::open().await;
     for order in 0..450 {
         place.enqueue(if order % 3 == 0 { "keep" } else { "drop" }, json!({ "order": order })).await;
     }
@@ -150,10 +150,10 @@ async fn a_bulk_action_is_previewed_and_then_done() {
     assert_eq!(place.database.job_list(&left, 1000, None).await.unwrap().jobs.len(), 150);
 }
 
-/// An event's page says who hears it and what routes decided; a route is switched from its page.
+/// An event's page says who receives it and what routes decided; a route is switched from its page.
 #[tokio::test]
 async fn an_event_is_explained_and_a_route_is_switched() {
-    let place = Place::open().await;
+    let place = TestDashboard::open().await;
     let event = NewEvent::new("sales", "order.placed").payload(&json!({ "order": 7 })).unwrap();
     let event = place.database.event_emit(&event).await.unwrap().event_id;
     place.database.event_sequence(100).await.unwrap();
@@ -185,7 +185,7 @@ async fn an_event_is_explained_and_a_route_is_switched() {
 /// A process shows its facts, what its supervisor does next, and can be cancelled.
 #[tokio::test]
 async fn a_process_shows_its_facts() {
-    let place = Place::open().await;
+    let place = TestDashboard::open().await;
     place.db.execute("select comms.send_email('{\"to\": \"ann@example.com\", \"subject\": \"Hello\", \"text\": \"Hi\"}')").await;
     let list = place.text("/ui/processes").await;
     let id = list.split("/ui/processes/").nth(1).expect("a process").split('"').next().unwrap();
@@ -196,21 +196,21 @@ async fn a_process_shows_its_facts() {
     assert!(place.text(&path).await.contains("cancelled"));
 }
 
-/// An open page hears of a change by our own stream.
+/// An open page gets changes through our own stream.
 #[tokio::test]
-async fn an_open_page_hears_of_changes() {
-    let place = Place::open().await;
+async fn an_open_page_gets_changes() {
+    let place = TestDashboard::open().await;
     let mut live = place.get("/ui/live").send().await.unwrap();
     assert_eq!(live.status(), 200);
-    let mut heard = String::new();
-    let read = async |live: &mut Response, heard: &mut String, topic: &str| {
-        while !heard.contains(topic) {
-            heard.push_str(&String::from_utf8_lossy(&live.chunk().await.unwrap().expect("it goes on")));
+    let mut received = String::new();
+    let read = async |live: &mut Response, received: &mut String, topic: &str| {
+        while !received.contains(topic) {
+            received.push_str(&String::from_utf8_lossy(&live.chunk().await.unwrap().expect("it goes on")));
         }
     };
-    within("news of gates", read(&mut live, &mut heard, "gates")).await;
-    heard.clear();
+    within("news of gates", read(&mut live, &mut received, "gates")).await;
+    received.clear();
     place.enqueue("mail", json!({})).await;
-    within("news of jobs", read(&mut live, &mut heard, "jobs")).await;
-    assert!(!heard.contains("gates"), "{heard}");
+    within("news of jobs", read(&mut live, &mut received, "jobs")).await;
+    assert!(!received.contains("gates"), "{received}");
 }

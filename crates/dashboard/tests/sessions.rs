@@ -11,11 +11,11 @@ use towpath_model::stream::producer::Producer;
 use towpath_model::stream::state::Shape;
 use towpath_streams::{Append, Beyond, Create, FanOut, Messages, Retention, Subscribe};
 
-use crate::place::Place;
+use crate::kit::TestDashboard;
 
 const SESSION: &str = "0190f5a4-5c2e-7bb0-9f33-ba9876543210";
 
-impl Place {
+impl TestDashboard {
     pub(crate) async fn stream(&self, id: &str) -> StreamName {
         let name = StreamName::new("default", id).unwrap();
         let content_type = ContentType::parse("text/plain");
@@ -28,8 +28,8 @@ impl Place {
     async fn subscribe(&self, session: &str, source: &StreamName) -> StreamName {
         let session = StreamName::session("default", session).unwrap();
         let source = source.clone();
-        let wish = Subscribe { session: session.clone(), source, ttl_seconds: 600, envelope: false };
-        self.store.subscribe(wish).await.unwrap();
+        let subscribe = Subscribe { session: session.clone(), source, ttl_seconds: 600, envelope: false };
+        self.store.subscribe(subscribe).await.unwrap();
         session
     }
 
@@ -43,7 +43,7 @@ impl Place {
 /// O03: the list says what each session follows and when it ends, and how far sources are behind.
 #[tokio::test]
 async fn sessions_and_their_sources_are_listed() {
-    let place = Place::open().await;
+    let place = TestDashboard::open().await;
     assert!(place.text("/ui/sessions").await.contains("towpath subscribe"));
     let source = place.stream("orders").await;
     place.subscribe(SESSION, &source).await;
@@ -63,7 +63,7 @@ async fn sessions_and_their_sources_are_listed() {
 /// O03: a session's page shows its stream to who asks, and an administrator touches and deletes it.
 #[tokio::test]
 async fn a_session_is_shown_touched_and_deleted() {
-    let place = Place::open().await;
+    let place = TestDashboard::open().await;
     let source = place.stream("orders").await;
     let session = place.subscribe(SESSION, &source).await;
     place.publish(&source, "hello there", 10).await;
@@ -89,7 +89,7 @@ async fn a_session_is_shown_touched_and_deleted() {
 /// O03: a stream's page names its producers, with epoch and number.
 #[tokio::test]
 async fn a_stream_names_its_producers() {
-    let place = Place::open().await;
+    let place = TestDashboard::open().await;
     let name = place.stream("orders").await;
     for seq in 0..3 {
         let producer = Some(Producer { id: Arc::from("till-7"), epoch: 4, seq });

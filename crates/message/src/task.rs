@@ -69,7 +69,7 @@ impl<M: DeserializeOwned + Send + Sync + 'static> Task<M> {
         };
         match self.transport.send(&message).await {
             Ok(receipt) => {
-                tracing::debug!(job_id = %self.context.job_id(), transport = receipt.transport, "accepted");
+                tracing::debug!(job_id = %self.context.id(), transport = receipt.transport, "accepted");
                 let Some(handler) = self.handler("success_handler") else { return Ok(()) };
                 let report = json!({ "original_payload": self.payload, "worker_payload": receipt });
                 self.tell(handler, report).await
@@ -119,7 +119,7 @@ impl<M: DeserializeOwned + Send + Sync + 'static> Task<M> {
     fn key(&self) -> Value {
         match &self.payload["process_id"] {
             Value::String(process) => process.clone().into(),
-            _ => self.context.job_id().to_string().into(),
+            _ => self.context.id().to_string().into(),
         }
     }
 

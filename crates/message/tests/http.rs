@@ -41,7 +41,7 @@ async fn resend_takes_an_email_once_per_key() {
     assert_eq!(not_sent.code.as_deref(), Some("invalid_idempotent_request"));
 }
 
-/// P09: Resend's errors, told apart; a throttled one says when to come back.
+/// P09: each of Resend's errors gets its outcome; a throttled one says when to come back.
 #[tokio::test]
 async fn resends_answers_decide_the_outcome() {
     let provider = Provider::start().await;
@@ -77,7 +77,7 @@ async fn twilio_takes_an_sms() {
     assert_eq!(provider.delivered("+31600000002")[0].body["MessagingServiceSid"], "MG0123");
 }
 
-/// P08, P09: Twilio's errors, told apart. A 500 may hide an SMS that was sent, and Twilio promises
+/// P08, P09: each of Twilio's errors gets its outcome. A 500 may hide an SMS that was sent, and Twilio promises
 /// nothing about keys: uncertain.
 #[tokio::test]
 async fn twilios_answers_decide_the_outcome() {

@@ -48,7 +48,7 @@ impl Messaging {
     /// Does everything that is due: supervision and tasks.
     pub(crate) async fn work(&self) -> usize {
         self.queue.admin.process_scan(100).await.unwrap();
-        run_until_drained(&self.worker()).await.unwrap()
+        run_until_drained(&self.worker()).await.unwrap().len()
     }
 
     /// Moves the clock, then does everything that is due.

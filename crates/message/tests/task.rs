@@ -65,7 +65,7 @@ impl Shop {
     }
 
     async fn run(&self) -> usize {
-        run_until_drained(&self.messaging.worker()).await.unwrap()
+        run_until_drained(&self.messaging.worker()).await.unwrap().len()
     }
 
     /// What handlers were given, in order.

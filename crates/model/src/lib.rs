@@ -1,4 +1,4 @@
-//! The logic of Towpath without I/O.
+//! The logic of Towpath without I/O. An internal part: applications depend on the crate `towpath`.
 //!
 //! Parsing, formats and decisions as pure functions. This crate knows no SQL, no HTTP and no runtime, so that
 //! everything in it can be property-tested and compared with the SQL.
@@ -7,6 +7,7 @@ pub mod actor;
 pub mod address;
 pub mod circuit;
 pub mod config;
+#[cfg(feature = "cron")]
 pub mod cron;
 pub mod doctor;
 pub mod event;
@@ -29,5 +30,6 @@ pub mod redact;
 pub mod refusal;
 pub mod session;
 pub mod stream;
+#[cfg(feature = "token")]
 pub mod token;
 pub mod trace;

@@ -26,9 +26,9 @@ pub struct Register<'a> {
 
 impl Register<'_> {
     /// Adds a metric.
-    pub fn register(&mut self, name: &'static str, help: &'static str, metric: impl Metric) {
+    pub fn register(&mut self, name: &'static str, help: &'static str, metric: &(impl Metric + Clone)) {
         self.described.push(Described { name, kind: word(metric.metric_type()), help });
-        self.registry.register(name, help, metric);
+        self.registry.register(name, help, metric.clone());
     }
 }
 

@@ -46,18 +46,18 @@ impl Default for Numbers {
 
 impl Numbers {
     pub(crate) fn register(&self, to: &mut Register<'_>) {
-        to.register("events_routed", "Events routed by this process", self.events.clone());
+        to.register("events_routed", "Events routed by this process", &self.events);
         let help =
             "Routing decisions by this process, by decision (sent, dry_run, disabled, skipped, failed)";
-        to.register("route_decisions", help, self.decisions.clone());
+        to.register("route_decisions", help, &self.decisions);
         let help = "Webhook attempts by this process, by outcome (delivered, failed)";
-        to.register("webhooks", help, self.webhooks.clone());
+        to.register("webhooks", help, &self.webhooks);
         let help = "Response time of webhook receivers";
-        to.register("webhook_seconds", help, self.webhook_seconds.clone());
+        to.register("webhook_seconds", help, &self.webhook_seconds);
         let help = "Deliveries whose sender lost its lease; they are retried";
-        to.register("delivery_leases_lost", help, self.leases_lost.clone());
+        to.register("delivery_leases_lost", help, &self.leases_lost);
         let help = "Stream appends of routes by this process, by outcome (appended, failed)";
-        to.register("route_stream_appends", help, self.stream_appends.clone());
+        to.register("route_stream_appends", help, &self.stream_appends);
     }
 
     pub(crate) fn pass(&self, pass: &RoutePass) {

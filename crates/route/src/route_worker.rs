@@ -33,11 +33,11 @@ enum Found {
 impl RouteWorker<'_> {
     pub(crate) async fn run(&self, shutdown: &CancellationToken) {
         let mut retry = Retry::of("routing events");
-        let mut heard = self.wake.hear_events();
+        let mut woken = self.wake.watch_events();
         let mut workers = Workers::default();
         while !shutdown.is_cancelled() {
             // Notifications from here on belong to the next round.
-            heard.mark_unchanged();
+            woken.mark_unchanged();
             let wait = match self.round(&mut workers).await {
                 Ok(found) => {
                     retry.succeeded();
@@ -59,7 +59,7 @@ impl RouteWorker<'_> {
             };
             tokio::select! {
                 () = shutdown.cancelled() => {}
-                _ = heard.changed() => {}
+                _ = woken.changed() => {}
                 () = tokio::time::sleep(wait) => {}
             }
         }

@@ -43,12 +43,12 @@ impl Wake {
     }
 
     /// Is notified of deliveries to streams from now on.
-    pub(crate) fn hear_streams(&self) -> watch::Receiver<u64> {
+    pub(crate) fn watch_streams(&self) -> watch::Receiver<u64> {
         self.streams.subscribe()
     }
 
     /// Is notified of events from now on.
-    pub(crate) fn hear_events(&self) -> watch::Receiver<u64> {
+    pub(crate) fn watch_events(&self) -> watch::Receiver<u64> {
         self.events.subscribe()
     }
 

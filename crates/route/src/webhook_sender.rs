@@ -33,16 +33,16 @@ pub(crate) struct WebhookSender {
 }
 
 impl WebhookSender {
-    /// Delivers until `shutdown`, then waits for what is under way, for at most `drain`.
+    /// Delivers until `shutdown`, then waits for the deliveries in flight, for at most `drain`.
     pub(crate) async fn run(self: Arc<Self>, shutdown: &CancellationToken, drain: Duration) {
         let mut retry = Retry::of("delivering webhooks");
-        let under_way = TaskTracker::new();
+        let in_flight = TaskTracker::new();
         let give_up = CancellationToken::new();
         while !shutdown.is_cancelled() {
             // A claim is not cancelled half-way, or its leases would have to expire; but a database that does not respond must
             // not block the shutdown.
             let round = tokio::select! {
-                round = self.round(&under_way, &give_up) => round,
+                round = self.round(&in_flight, &give_up) => round,
                 () = grace_over(shutdown, limits::LAST_PASS_WAIT_MAX) => break,
             };
             let wait = match round {
@@ -61,21 +61,21 @@ impl WebhookSender {
                 () = self.wake.delivery_within(wait) => {}
             }
         }
-        under_way.close();
-        if tokio::time::timeout(drain, under_way.wait()).await.is_err() {
+        in_flight.close();
+        if tokio::time::timeout(drain, in_flight.wait()).await.is_err() {
             tracing::warn!(
-                deliveries = under_way.len(),
+                deliveries = in_flight.len(),
                 "webhooks are still in flight; they are retried when their leases expire"
             );
             give_up.cancel();
-            under_way.wait().await;
+            in_flight.wait().await;
         }
     }
 
     /// Claims once and starts sending; returns how long to sleep, or none to continue at once.
     async fn round(
         self: &Arc<Self>,
-        under_way: &TaskTracker,
+        in_flight: &TaskTracker,
         give_up: &CancellationToken,
     ) -> Result<Option<Duration>, Error> {
         let wanted = self.room.available_permits().min(limits::CLAIM_MAX);
@@ -100,7 +100,7 @@ impl WebhookSender {
             fail_point::hit("delivery.after_claim");
             let permit = self.room.clone().try_acquire_owned();
             let (this, give_up) = (self.clone(), give_up.clone());
-            under_way.spawn(async move {
+            in_flight.spawn(async move {
                 tokio::select! {
                     () = this.deliver(delivery, claimed.lease) => {}
                     () = give_up.cancelled() => {}

@@ -132,7 +132,7 @@ async fn a_stream_that_cannot_end_is_set_aside() {
     role.stop().await;
 }
 
-/// Q22, E08: a route that is switched off before its first append leaves its stream due since for ever; the other
+/// Q22, E08: a route that is switched off before its first append leaves its stream due at `-infinity`; the other
 /// streams go on, and it does once its route is live again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_of_a_route_that_is_off_stops_nobody() {

@@ -166,7 +166,7 @@ async fn a_rate_holds_for_all_senders_together() {
     let roles = [start_role(&db).await, start_role(&db).await, start_role(&db).await];
     emit(&db, 20).await;
     db.until("select count(*) from towpath.delivery_attempt where outcome = 'delivered'", "5").await;
-    // Time stands still, so no token comes and none of the three may send.
+    // The clock is stopped, so no token comes and none of the three may send.
     let waiting = "select count(*) || ' ' || bool_and(lease_owner is null) from towpath.delivery";
     db.until(waiting, "15 true").await;
     for second in 2..=4 {
@@ -233,9 +233,9 @@ async fn webhooks_of_a_key_keep_their_order() {
     }
 }
 
-/// A stop lets a webhook under way finish: nothing is sent a second time.
+/// A stop lets a webhook in flight finish: nothing is sent a second time.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stop_waits_for_what_is_under_way() {
+async fn a_stop_waits_for_what_is_in_flight() {
     let db = TestDb::open().await;
     let (hold, held) = std::sync::mpsc::channel::<()>();
     let held = std::sync::Mutex::new(held);

@@ -35,7 +35,7 @@ fn guarded(reach: Reach, script: &Arc<Script>) -> Client {
     Client::with_lookup(reach, &(script.clone() as Arc<dyn Lookup>)).unwrap()
 }
 
-/// Answers one list of addresses after the other; the last one for ever.
+/// Answers one list of addresses after the other; the last one again and again.
 struct Script {
     answers: Mutex<Vec<Vec<IpAddr>>>,
     looks: AtomicUsize,
@@ -61,9 +61,9 @@ impl Lookup for Script {
 }
 
 /// E08: every way to write an address that is not public, and every scheme but https, is
-/// refused before anything is dialled.
+/// refused before a connection is opened.
 #[tokio::test]
-async fn no_form_of_a_private_address_is_dialled() {
+async fn no_form_of_a_private_address_is_connected_to() {
     let client = Client::new(Reach::default()).unwrap();
     let forms = [
         // This machine, however it is written.
@@ -179,7 +179,7 @@ async fn names_that_lead_inside_are_refused() {
 }
 
 /// E08: a name that was fine at the first look-up and leads inside at the second is refused at
-/// the second: what is checked is what is dialled.
+/// the second: the address that is checked is the one that is connected to.
 #[tokio::test]
 async fn a_name_that_changes_its_mind_is_refused() {
     let close = |_: usize, _: &_| ([("connection", "close")], StatusCode::OK).into_response();
@@ -192,16 +192,20 @@ async fn a_name_that_changes_its_mind_is_refused() {
     let url = format!("http://rebinding.example:{}/", allowed.address.port());
     let first = send(&client, &url).await;
     assert_eq!(first.failure, None);
-    assert_eq!(first.outcome.address, Some(allowed.address.to_string()), "the address dialled is reported");
+    assert_eq!(
+        first.outcome.address,
+        Some(allowed.address.to_string()),
+        "the address it connected to is reported"
+    );
     let second = send(&client, &url).await;
     assert_eq!(second.failure.unwrap().class, FailureClass::Forbidden);
     assert_eq!(script.looks.load(Ordering::Relaxed), 2);
     assert_eq!((allowed.arrived().len(), inside.arrived().len()), (1, 0));
 }
 
-/// E08: of a name with several addresses only the allowed ones are dialled.
+/// E08: of a name with several addresses only the allowed ones are used.
 #[tokio::test]
-async fn only_the_allowed_addresses_of_a_name_are_dialled() {
+async fn only_the_allowed_addresses_of_a_name_are_used() {
     let ok = |_: usize, _: &_| StatusCode::OK.into_response();
     let allowed = Receiver::at("127.0.0.2:0".parse().unwrap(), ok).await;
     let inside = Receiver::at(([127, 0, 0, 1], allowed.address.port()).into(), ok).await;
@@ -243,9 +247,9 @@ async fn development_opens_this_machine_and_nothing_else() {
     }
 }
 
-/// E08: failures of a connection are told apart, because the database treats them differently.
+/// E08: each failure of a connection has its own code, because the database treats them differently.
 #[tokio::test]
-async fn failures_of_a_connection_are_told_apart() {
+async fn each_failure_of_a_connection_has_its_code() {
     let client = Client::new(Reach { local: true, networks: vec![] }).unwrap();
     let plain = Receiver::content().await;
     let tls = send(&client, &plain.url().replace("http:", "https:")).await.failure.unwrap();

@@ -31,7 +31,7 @@ fn the_checker_sees_disorder() {
     }
 }
 
-/// E09: three roles of two passes each share four slices, which are cut anew in the middle. The jobs of
+/// E09: three roles of two passes each share four slices, which are cut again in the middle. The jobs of
 /// every key are made in the order of its events, and claimed in it.
 #[tokio::test(flavor = "multi_thread")]
 async fn events_of_one_key_become_jobs_in_order() {

@@ -55,7 +55,7 @@ async fn dry_run_then_live_then_a_reset_cursor() {
     db.call("fn_route_mode_set('jobs', 'live', 'tester', 'looks good')").await;
     db.call("fn_route_worker_put('default', 1, 0)").await;
     db.until(JOBS, "50").await;
-    // Back to the start and cut anew, again and again, while events come in.
+    // The cursor goes back to the start and the slices are cut again, many times, while events come in.
     for slices in [1, 4, 3, 2] {
         emit(&db, 10).await;
         db.call(&format!("fn_route_worker_put('default', {slices}, 0)")).await;

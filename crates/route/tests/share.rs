@@ -68,7 +68,7 @@ async fn the_lease_of_a_webhook_is_the_configured_one() {
     hook(&db, &receiver.url(), "").await;
     let role = start_role(&db).await;
     for (seconds, look) in [
-        // Far longer than a lease of 15 s, and not for ever.
+        // Far longer than a lease of 15 s, and not forever.
         (
             300,
             "select (lease_until - towpath.fn_now() between '200 s' and '300 s')::text from towpath.delivery",

@@ -37,7 +37,7 @@ async fn the_independent_library_verifies_through_a_rotation() {
     role.stop().await;
 }
 
-/// E08: every attempt carries the same id and the same bytes, signed anew.
+/// E08: every attempt carries the same id and the same bytes, and a new signature.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repeated_webhook_is_the_same_webhook() {
     let db = TestDb::open().await;

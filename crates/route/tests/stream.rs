@@ -87,14 +87,14 @@ async fn a_stream_gets_every_event_once_and_in_order() {
     }
 }
 
-/// E08: a sender that died after appending, before it could say so: the next one appends nothing
-/// twice. Its lease is given back to it as if it had never ended.
+/// E08: a sender dies after it appended and before it reported: the next sender appends nothing twice.
+/// The test restores the dead sender's lease.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_append_that_nobody_recorded_is_not_repeated() {
     let db = TestDb::open().await;
     route(&db).await;
     let (_dir, store) = store();
-    // What a killed sender leaves: rows that the stream has already.
+    // A killed sender leaves rows that the stream already has.
     db.execute("create table kept as select * from towpath.stream_delivery").await;
     db.execute(
         "create function keep() returns trigger language plpgsql security definer as \
@@ -117,8 +117,8 @@ async fn an_append_that_nobody_recorded_is_not_repeated() {
     role.stop().await;
 }
 
-/// E08: a database that was set back knows lower numbers than the stream. The route goes on as a new
-/// producer, so that new events are not taken for old ones, and a warning event says so.
+/// E08: a database that was restored from a backup has lower numbers than the stream. The route continues
+/// as a new producer, so that new events are not rejected as duplicates, and emits a warning event.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restored_database_does_not_lose_events_to_old_numbers() {
     let db = TestDb::open().await;
@@ -136,7 +136,7 @@ async fn a_restored_database_does_not_lose_events_to_old_numbers() {
     role.stop().await;
 }
 
-/// E06, E08: a stream that has ended takes nothing more: dead letters, and nobody else waits.
+/// E06, E08: a closed stream takes no more events: they become dead letters, and other streams do not wait.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_that_has_ended_makes_dead_letters() {
     let db = TestDb::open().await;

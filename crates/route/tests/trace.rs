@@ -1,4 +1,4 @@
-//! The trace of an event on its way out (O05).
+//! The trace of an event that is delivered (O05).
 
 use axum::http::StatusCode;
 use axum::response::IntoResponse;

@@ -173,8 +173,8 @@ async fn serve_http1(connection: Connection, context: ConnectionContext) {
     }
 }
 
-/// Sends events, then answers the next request. A task of its own, and boxed, to keep it small: there are many
-/// followers, and they stay.
+/// Sends events, then answers the next request. A separate, boxed task, to keep it small: there are many
+/// followers, and they stay connected.
 async fn follow(mut both: Box<(Following, ConnectionContext)>) {
     if both.0.run().await.is_ok() {
         serve_http1_again(both).await;

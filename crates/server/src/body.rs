@@ -18,7 +18,7 @@ pub(crate) enum Body {
     Piece(Bytes),
     /// A JSON page: `[`, the values, `]`.
     Array(Array),
-    /// A page of a stream, which can be let go and read again.
+    /// A page of a stream, which can be dropped and read again.
     Page(Box<Unsent>),
     /// Events until the stream, the client or the server ends, and what hyper has not taken of the last one.
     Events(Box<Events>, Option<Box<Unsent>>),

@@ -4,7 +4,7 @@
 //! the project's. A read that finds no room in them waits, and holds nothing meanwhile. Answers of a few kilobytes are
 //! not counted: they are part of the cost of a connection.
 //!
-//! A connection that carries many requests has a limit of its own. Nothing waits for it, because answers that are not
+//! A connection with many concurrent requests has its own limit. Nothing waits for it, because answers that are not
 //! read would block the one that is: half of it is for pages and larger pieces, as many as fit, and half for two
 //! small pieces of every answer.
 
@@ -497,7 +497,7 @@ mod tests {
         assert!(share.keep(hold(20 * KIB)).is_ok());
     }
 
-    /// S08: a read that finds no room waits for it, and is told when there is none in time.
+    /// S08: a read that finds no room waits for it, and is refused when there is none in time.
     #[tokio::test(start_paused = true)]
     async fn a_read_without_room_waits() {
         let budget = budget();

@@ -1,7 +1,7 @@
 //! I/O objects: a time limit on writes, and filters for reads.
 //!
 //! hyper has a time limit for the head of a request, but none for writes: a reader that stops
-//! reading would hold its page for ever.
+//! reading would hold its page forever.
 
 use std::io;
 use std::pin::Pin;

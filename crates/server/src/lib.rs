@@ -28,6 +28,7 @@ pub mod tls;
 mod trace;
 mod unsent;
 mod upload;
+mod waiting;
 
 use std::sync::Arc;
 
@@ -138,9 +139,12 @@ async fn open(
 fn router(config: Config, projects: Option<Projects>, shutdown: CancellationToken) -> Router {
     let pages = config.pages.clone().unwrap_or_default();
     let metrics = metrics::router(config.metrics.clone(), config.metrics_access.clone());
-    let admin = projects.zip(config.admin_token.clone());
+    let admin = projects.clone().zip(config.admin_token.clone());
     let api = config.database.clone().map(|database| {
-        let jobs = jobs::router(database.clone(), config.tracer.clone(), shutdown.clone());
+        let store = config.streams.as_ref().zip(projects);
+        let store =
+            store.map(|((store, settings), projects)| (store.clone(), projects, settings.streams_max));
+        let jobs = jobs::router(database.clone(), store, config.tracer.clone(), shutdown.clone());
         jobs.nest("/events", events::router(database, shutdown))
     });
     let router = Router::new()

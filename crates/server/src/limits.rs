@@ -138,6 +138,25 @@ pub(crate) const CLAIM_SECOND_LOOK: Duration = Duration::from_millis(10);
 pub(crate) const CLAIMS_WAITING_MAX: usize = 256;
 /// The same for one token, so that one faulty executor does not block the others.
 pub(crate) const CLAIMS_WAITING_PER_TOKEN_MAX: usize = 32;
+/// A request for the end of a job waits at most this long; proxies close idle connections after a minute.
+pub(crate) const JOB_WAIT_MAX: Duration = Duration::from_secs(60);
+/// The stream of a job expires this long after it was last written or read: a day.
+pub(crate) const JOB_STREAM_SECONDS: u64 = 86_400;
+/// The lifetime of a token for one job: by default an hour, at most a week.
+pub(crate) const JOB_TOKEN_SECONDS: u64 = 3_600;
+pub(crate) const JOB_TOKEN_SECONDS_MAX: u64 = 7 * 86_400;
+/// The longest delay of a retry, a year; the database's own limit.
+pub(crate) const RETRY_DELAY_MAX: Duration = Duration::from_secs(31_536_000);
+/// The length of a reason; the database's own limit.
+pub(crate) const REASON_CHARS_MAX: usize = 8_000;
+/// How soon and how seldom the server asks whether a job that is waited for has ended.
+pub(crate) const JOB_LOOK_MIN: Duration = Duration::from_millis(25);
+pub(crate) const JOB_LOOK_MAX: Duration = Duration::from_secs(1);
+/// Concurrent requests for the end of a job, of all tokens and of one. One query looks at all of their jobs.
+pub(crate) const JOBS_WAITED_FOR_MAX: usize = 512;
+pub(crate) const JOBS_WAITED_FOR_PER_TOKEN_MAX: usize = 128;
+/// Events in one call; the database's own limit for HTTP.
+pub(crate) const EVENTS_PER_CALL_MAX: usize = 1_000;
 /// Events in one page; the database's own limit.
 pub(crate) const EVENTS_PER_PAGE_MAX: i32 = 1_000;
 /// A read of events waits at most this long; proxies close idle connections after a minute.

@@ -95,7 +95,8 @@ mod tests {
     fn filled(path: &str) -> String {
         let id = "0190f5a4-5c2e-7bb0-9f33-0123456789ab";
         let path = path.replace("{project}", "p").replace("{sessionId}", id);
-        path.replace("{stream}", "s").replace("{streamId}", "s").replace("{subscriptionId}", "w")
+        let path = path.replace("{stream}", "s").replace("{streamId}", "s").replace("{subscriptionId}", "w");
+        path.replace("{job_id}", id)
     }
 
     /// O05: every route of the server is in the document, with its methods, and nothing else is.

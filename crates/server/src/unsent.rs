@@ -1,8 +1,8 @@
 //! What a reader has not taken yet: the rest of a page or of an event.
 //!
-//! As long as the reader takes bytes, they are sent as they were read. When it stops and others need the room, the
-//! bytes are let go, and read again when the reader goes on: what lies at an offset never changes. So a reader that
-//! does not read holds nothing but its position.
+//! While the reader takes bytes, they are sent from memory. When it stops and others need the memory, the bytes are
+//! dropped, and read again when the reader continues: the bytes at an offset never change. So a reader that does not
+//! read holds only its position.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(crate) struct Unsent {
     content: Content,
     /// Bytes of the content that are still to be sent.
     left: usize,
-    /// The first of them, if they are in memory. Without a [`Held`] they are few, and never let go.
+    /// The first of them, if they are in memory. Without a [`Held`] they are few, and never dropped.
     loaded: Option<(Bytes, Option<Held>)>,
     loading: Option<Loading>,
     before: &'static [u8],
@@ -32,7 +32,7 @@ pub(crate) struct Unsent {
     outstanding: Outstanding,
 }
 
-/// Which stream, and whose budget pays. The id tells its life from a later one of the same name.
+/// The stream, and the budget that pays. The id distinguishes it from a later stream of the same name.
 #[derive(Clone)]
 pub(crate) struct Source {
     pub(crate) store: Arc<dyn Store>,
@@ -51,7 +51,7 @@ enum Content {
 
 type Loading = Pin<Box<dyn Future<Output = Result<(Bytes, Held), Lost>> + Send>>;
 
-/// The rest cannot be had: its stream is gone, or there was no room for it.
+/// The rest cannot be read: its stream was deleted, or there was no room for it.
 #[derive(Debug)]
 pub(crate) struct Lost;
 
@@ -144,7 +144,7 @@ impl Unsent {
         Ok(())
     }
 
-    /// The reader has stopped: waits until others need the room, then keeps nothing.
+    /// The reader has stopped: waits until others need the memory, then drops the bytes.
     pub(crate) async fn let_go_when_tight(&mut self) {
         match &self.loaded {
             Some((_, Some(_))) => {

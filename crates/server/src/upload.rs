@@ -23,7 +23,7 @@ pub(crate) enum Upload {
 #[error("the body did not arrive in time")]
 pub(crate) struct Late;
 
-/// A body with a time limit, whoever reads it.
+/// A body with a time limit, whatever reads it.
 pub(crate) struct Timely {
     body: Incoming,
     ends_at: Instant,

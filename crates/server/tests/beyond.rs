@@ -216,7 +216,7 @@ async fn retention_is_changed_later() {
 }
 
 #[tokio::test]
-async fn http2_is_spoken_where_it_is_begun() {
+async fn a_connection_that_begins_with_http2_is_served() {
     let server = Server::start().await;
     let http2 = reqwest::Client::builder().no_proxy().http2_prior_knowledge().build().unwrap();
     let url = server.url("/v1/stream/a");

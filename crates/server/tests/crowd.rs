@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 
 use crate::server::{Server, settings};
 
-/// S06: when every connection is taken, a probe still hears that the server lives; others hear 503.
+/// S06: when every connection is taken, a probe is still answered 200; others get 503.
 #[tokio::test]
 async fn health_answers_when_every_connection_is_taken() {
     let server = Server::configured(settings(), Some(2)).await;

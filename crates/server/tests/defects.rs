@@ -98,9 +98,9 @@ async fn defect_4_deleting_a_session_removes_its_subscriptions() {
     server.stop().await;
 }
 
-/// 5: messages of two sources in one session could not be told apart.
+/// 5: messages of two sources in one session could not be distinguished.
 #[tokio::test]
-async fn defect_5_sources_can_be_told_apart() {
+async fn defect_5_sources_can_be_distinguished() {
     let server = Server::start().await;
     for stream in ["a", "b"] {
         server.put(&format!("/v1/app/stream/{stream}"), "application/json", "").await;

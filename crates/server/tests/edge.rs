@@ -26,7 +26,7 @@ async fn raw(server: &Server, request: &str) -> String {
     answer
 }
 
-/// A request by our own loop, and by hyper, which takes whoever wants to close.
+/// A request by our own loop, and by hyper, which serves requests that ask to close the connection.
 fn both_ways(method: &str, path: &str, host: &str, more: &str) -> [String; 2] {
     ["", "connection: close\r\n"].map(|close| {
         format!("{method} {path} HTTP/1.1\r\n{host}{close}content-type: text/html\r\n{more}content-length: 2\r\n\r\nhi")

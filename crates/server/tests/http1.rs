@@ -1,4 +1,4 @@
-//! The loop that speaks HTTP/1.1 to streams: plain requests are its own, the others it hands
+//! The loop that serves streams over HTTP/1.1: plain requests are its own, the others it hands
 //! on, and a client cannot tell.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -140,7 +140,7 @@ async fn a_conversation_goes_on_behind_events() {
     }
 }
 
-/// A stop ends a connection that followed and rests now: whoever rang for it before rings for it still.
+/// A stop ends a connection that followed a stream and is idle now.
 #[tokio::test]
 async fn a_stop_ends_connections_that_have_followed() {
     let server = Server::start().await;
@@ -148,7 +148,7 @@ async fn a_stop_ends_connections_that_have_followed() {
     let close = server.request(reqwest::Method::POST, "/v1/stream/b").header("stream-closed", "true");
     close.send().await.unwrap();
     let mut resting = TcpStream::connect(server.address).await.unwrap();
-    // Rests before and behind.
+    // Idle before and after.
     resting.write_all(GET.as_bytes()).await.unwrap();
     let mut first = [0; 12];
     resting.read_exact(&mut first).await.unwrap();

@@ -85,18 +85,18 @@ async fn live_readers_of_a_project_are_counted() {
 }
 
 #[tokio::test]
-async fn too_many_connections_hear_503() {
+async fn too_many_connections_get_503() {
     let server = Server::configured(settings(), Some(2)).await;
     let _held = [
         TcpStream::connect(server.address).await.unwrap(),
         TcpStream::connect(server.address).await.unwrap(),
     ];
-    // Whoever comes before the two are counted is let in, and leaves again.
+    // A connection made before the two are counted is let in, and leaves again.
     let mut answer = String::new();
     while answer.is_empty() {
         let mut third = TcpStream::connect(server.address).await.unwrap();
-        let heard = third.read_to_string(&mut answer);
-        let _ = tokio::time::timeout(std::time::Duration::from_secs(1), heard).await;
+        let read = third.read_to_string(&mut answer);
+        let _ = tokio::time::timeout(std::time::Duration::from_secs(1), read).await;
     }
     assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
     assert!(answer.contains("too many connections"));
@@ -125,8 +125,9 @@ async fn streams_of_a_project_are_counted() {
 async fn what_a_server_keeps_for_itself_is_not_counted() {
     let server = Server::with(Settings { streams_max: 4, ..settings() }).await;
     assert_eq!(server.put("/v1/stream/wake", "application/json", "").await.status(), 201);
-    let wish = json!({ "type": "pull-wake", "pattern": "a/*", "wake_stream": "wake", "lease_ttl_ms": 1000 });
-    assert_eq!(server.json(Method::PUT, "/v1/stream/__ds/subscriptions/s", wish).await.0, 201);
+    let subscription =
+        json!({ "type": "pull-wake", "pattern": "a/*", "wake_stream": "wake", "lease_ttl_ms": 1000 });
+    assert_eq!(server.json(Method::PUT, "/v1/stream/__ds/subscriptions/s", subscription).await.0, 201);
     let pair = json!({ "sessionId": session(1), "streamId": "wake", "envelope": true });
     assert_eq!(server.json(Method::POST, "/v1/default/subscribe", pair).await.0, 200, "the second stream");
     assert_eq!(server.put("/v1/stream/third", "text/plain", "").await.status(), 201);
@@ -206,7 +207,7 @@ async fn more_than_the_disk_takes_is_503() {
     let body = "x".repeat(30_000);
     let appends = (0..12).map(|_| server.post("/v1/stream/a", "text/plain", &body));
     let mut appends: FuturesUnordered<_> = appends.collect();
-    // Nothing can be acknowledged, so whoever is answered is refused.
+    // Nothing can be acknowledged, so every answer is a refusal.
     let first = appends.next().await.unwrap();
     assert_eq!((first.status().as_u16(), header(&first, "retry-after").as_str()), (503, "1"));
     assert!(first.text().await.unwrap().contains("busy"));
@@ -244,7 +245,7 @@ async fn a_head_that_does_not_come_ends_the_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_rests_is_ended() {
+async fn an_idle_connection_is_ended() {
     let (answer, seconds) = silence_after("GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert!((60..=90).contains(&seconds), "{seconds}");
@@ -258,7 +259,7 @@ async fn a_body_that_does_not_come_is_408() {
     assert!((50..=150).contains(&seconds), "{seconds}");
 }
 
-/// S06: no form and no call waits for its body for ever, whoever reads it.
+/// S06: no form and no call waits for its body forever, whatever reads it.
 #[tokio::test(start_paused = true)]
 async fn a_body_for_anybody_else_has_its_time_too() {
     let head = "POST /admin/v1/projects/app HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer admin\r\ncontent-type: application/json\r\ncontent-length: 10\r\n\r\nhalf";

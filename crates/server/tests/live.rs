@@ -1,4 +1,4 @@
-//! S05: whoever follows live sees what whoever catches up sees.
+//! S05: a reader that follows live gets what a reader that catches up gets.
 
 use std::time::Duration;
 

@@ -96,7 +96,7 @@ async fn the_registry_is_closed_to_others() {
     assert!(shown.contains(r#""kid":"k1""#), "{shown}");
     assert!(!shown.contains(&keys.secret.reveal()) && !shown.contains("reader"), "{shown}");
     let request = server.get_with("/v1/app/streams", ADMIN).await;
-    assert_eq!(request.status(), 401, "the registry's token opens nothing else");
+    assert_eq!(request.status(), 401, "the registry's token gives no other access");
     server.stop().await;
 }
 

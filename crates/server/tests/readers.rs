@@ -1,4 +1,4 @@
-//! S08: readers that ask and do not read. What is held for them is bounded, and whoever reads on misses nothing.
+//! S08: readers that ask and do not read. What is held for them is bounded, and a reader that reads on misses nothing.
 
 use reqwest::Method;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

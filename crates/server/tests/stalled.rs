@@ -121,7 +121,7 @@ async fn read_fast(mut response: Response) -> (Seen, Response) {
     }
 }
 
-/// Reads a little at a time, with rests.
+/// Reads a little at a time, with pauses.
 async fn read_slowly(mut connection: TcpStream) -> (Seen, TcpStream) {
     let (mut bytes, mut piece, mut came) = (vec![], vec![0; 64 << 10], false);
     loop {

@@ -15,9 +15,9 @@ const SUB: &str = "/v1/stream/__ds/subscriptions/s";
 async fn subscribed() -> Server {
     let server = Server::start().await;
     server.put("/v1/stream/wake", "application/json", "").await;
-    let wish =
+    let subscription =
         json!({ "type": "pull-wake", "pattern": "events/*", "wake_stream": "wake", "lease_ttl_ms": 1000 });
-    assert_eq!(server.json(Method::PUT, SUB, wish).await.0, 201);
+    assert_eq!(server.json(Method::PUT, SUB, subscription).await.0, 201);
     server
 }
 
@@ -98,8 +98,8 @@ async fn growth_is_found_by_looking() {
 #[tokio::test]
 async fn a_wake_cannot_be_written_into_what_the_server_keeps() {
     let server = Server::start().await;
-    let wish = json!({ "type": "pull-wake", "pattern": "x/*", "wake_stream": "__ds/keys" });
-    assert_eq!(server.json(Method::PUT, SUB, wish).await.0, 400);
+    let subscription = json!({ "type": "pull-wake", "pattern": "x/*", "wake_stream": "__ds/keys" });
+    assert_eq!(server.json(Method::PUT, SUB, subscription).await.0, 400);
 }
 
 #[tokio::test]
@@ -121,17 +121,17 @@ async fn projects_have_their_own_subscriptions() {
     assert_eq!(claim(&server).await.0, 409);
 }
 
-/// What grows by another way than a request is heard too: here a delivery to a session and an
-/// append of the process itself.
+/// A stream that grows other than by a request wakes too: here by a delivery to a session and by
+/// an append of the process itself.
 #[tokio::test]
-async fn deliveries_to_sessions_are_heard() {
+async fn deliveries_to_sessions_wake() {
     let directory = tempfile::tempdir().unwrap();
     let store = Embedded::open(embedded::Config::new(directory.path())).unwrap();
     let server = Server::of(store.clone()).await;
     server.put("/v1/stream/wake", "application/json", "").await;
     server.put("/v1/stream/room", "application/json", "").await;
-    let wish = json!({ "type": "pull-wake", "pattern": "*", "wake_stream": "wake" });
-    assert_eq!(server.json(Method::PUT, SUB, wish).await.0, 201);
+    let subscription = json!({ "type": "pull-wake", "pattern": "*", "wake_stream": "wake" });
+    assert_eq!(server.json(Method::PUT, SUB, subscription).await.0, 201);
     let (session, source) =
         (StreamName::session("default", "a").unwrap(), StreamName::new("default", "room").unwrap());
     let subscribe = Subscribe { session, source: source.clone(), ttl_seconds: 60, envelope: false };

@@ -221,7 +221,7 @@ async fn private_pages_are_cached_only_where_nobody_finds_them() {
     server.stop().await;
 }
 
-/// S09: pages of listed origins only; an open project speaks to those that this machine serves.
+/// S09: pages of listed origins only; an open project answers those that this machine serves.
 #[tokio::test]
 async fn origins_are_the_projects_own() {
     let server = Server::start().await;

@@ -155,7 +155,7 @@ pub struct SessionCounts {
     pub pulls: u64,
 }
 
-/// Is told of every change after it is durable. The committer calls it, so it must not block.
+/// Is notified of every change after it is durable. The committer calls it, so it must not block.
 pub trait Watch: Send + Sync + 'static {
     /// A stream was created, grew, was closed or deleted.
     fn changed(&self, name: &StreamName, tail: Offset, closed: bool);

@@ -39,7 +39,7 @@ pub struct Follower {
     offset: Offset,
     pages: Arc<dyn Pages>,
     live: Arc<Live>,
-    /// Its slot among those who wait.
+    /// Its slot in the list of waiting followers.
     slot: usize,
     /// A page that is being read from the store.
     reading: Option<Answer<'static, Page>>,
@@ -127,7 +127,7 @@ impl Drop for Follower {
     }
 }
 
-/// Where a followed stream stands.
+/// The state of a followed stream.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LiveState {
     pub(crate) tail: Offset,
@@ -135,7 +135,7 @@ pub(crate) struct LiveState {
     pub(crate) gone: bool,
 }
 
-/// One followed stream, kept as long as somebody follows it.
+/// One followed stream, kept while it has followers.
 pub(crate) struct Live {
     inner: Mutex<LiveInner>,
     total: Arc<AtomicUsize>,

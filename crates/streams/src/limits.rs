@@ -89,8 +89,8 @@ pub const FEED_ENTRIES_MIN: usize = 16;
 pub const FEED_ENTRIES_MAX: usize = 4_096;
 /// What one step of a fan-out reads of its source to make envelopes of it.
 pub const FAN_OUT_BYTES: usize = 256 << 10;
-/// How often a change waits for deliveries that do not fit into one commit, before its caller is
-/// told that the store is busy: publishers may be faster than envelopes are made.
+/// How often a change waits for deliveries that do not fit into one commit, before its caller gets
+/// the error that the store is busy: publishers may be faster than envelopes are made.
 pub const DELIVER_TRIES_MAX: usize = 16;
 /// Envelopes that one commit makes; more is left to the fan-out worker.
 pub const ENVELOPE_BYTES_MAX: usize = 1 << 20;

@@ -125,7 +125,7 @@ pub trait Store: Send + Sync + 'static {
     /// All values of a namespace in the order of their keys.
     fn list_meta(&self, namespace: &str) -> Vec<(String, Bytes)>;
 
-    /// Has `watcher` told of every change from now on, as long as it lives. Only the first call
+    /// Notifies `watcher` of every change from now on, as long as it lives. Only the first call
     /// counts.
     fn watch(&self, watcher: Weak<dyn Watch>);
 }
@@ -259,7 +259,7 @@ pub struct Head {
     pub closed: bool,
     /// Its life.
     pub expiry: Expiry,
-    /// When it expires if nobody uses it.
+    /// When it expires if it is not used.
     pub ends_at: Option<Timestamp>,
     /// When it was created.
     pub created_at: Timestamp,

@@ -1,11 +1,9 @@
 //! `towpath audit`: actions taken on the dashboard, newest first.
 
-use std::process::ExitCode;
-
 use clap::Subcommand;
 use towpath_db::audit::Audited;
 
-use crate::output::{Output, table};
+use crate::output::{Exit, Output, done, table};
 use crate::settings::Settings;
 
 #[derive(Subcommand)]
@@ -21,11 +19,11 @@ pub(crate) enum Audit {
     },
 }
 
-pub(crate) async fn run(audit: Audit, settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(audit: Audit, settings: &Settings, output: &Output) -> Exit {
     let Audit::List { limit, before } = audit;
     super::with_database(settings, async |database| {
         output.show(&database.audit_list(limit, before).await?, |rows| in_words(rows));
-        Ok(ExitCode::SUCCESS)
+        done()
     })
     .await
 }
@@ -42,7 +40,7 @@ fn in_words(rows: &[Audited]) -> String {
             row.detail.clone().unwrap_or_default(),
         ]
     };
-    let lines: Vec<_> = rows.iter().map(line).collect();
-    let actions = table(["WHEN", "WHO", "WHAT", "ON", "OUTCOME", "WHY"], &lines);
+    let lines = rows.iter().map(line);
+    let actions = table(["WHEN", "WHO", "WHAT", "ON", "OUTCOME", "WHY"], lines);
     format!("{actions}\nolder: --before {}", last.audit_id)
 }

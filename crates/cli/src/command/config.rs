@@ -1,11 +1,10 @@
 //! `towpath config list | set | history`.
 
-use std::process::ExitCode;
-
 use clap::Subcommand;
 use towpath_db::{Attribution, ConfigChange, ConfigEntry};
 
-use crate::output::{Output, table};
+use crate::command::Actor;
+use crate::output::{Exit, Output, done, table};
 use crate::settings::Settings;
 
 #[derive(Subcommand)]
@@ -37,15 +36,14 @@ pub(crate) struct By {
     /// Reason to record
     #[arg(long, value_name = "REASON")]
     why: String,
-    /// Actor to record (default: user@host)
-    #[arg(long, value_name = "ACTOR")]
-    by: Option<String>,
+    #[command(flatten)]
+    by: Actor,
 }
 
 impl By {
     /// The actor to record.
     pub(crate) fn actor(&self) -> String {
-        self.by.clone().unwrap_or_else(super::actor)
+        self.by.name()
     }
 
     pub(crate) fn attribution<'a>(&'a self, actor: &'a str) -> Attribution<'a> {
@@ -53,7 +51,7 @@ impl By {
     }
 }
 
-pub(crate) async fn run(config: Config, settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(config: Config, settings: &Settings, output: &Output) -> Exit {
     super::with_database(settings, async |database| {
         match config {
             Config::List => output.show(&database.config_list().await?, |entries| list(entries)),
@@ -69,36 +67,30 @@ pub(crate) async fn run(config: Config, settings: &Settings, output: &Output) ->
                 });
             }
         }
-        Ok(ExitCode::SUCCESS)
+        done()
     })
     .await
 }
 
 fn list(entries: &[ConfigEntry]) -> String {
-    let rows: Vec<_> = entries
-        .iter()
-        .map(|entry| {
-            let value = match &entry.value_error {
-                Some(problem) => {
-                    format!("{} (invalid: {problem}; treated as {})", entry.value, entry.effective_value)
-                }
-                None => entry.value.clone(),
-            };
-            [entry.key.clone(), value, entry.default_value.clone(), entry.description.clone()]
-        })
-        .collect();
-    table(["KEY", "VALUE", "DEFAULT", "DESCRIPTION"], &rows)
+    let rows = entries.iter().map(|entry| {
+        let value = match &entry.value_error {
+            Some(problem) => {
+                format!("{} (invalid: {problem}; treated as {})", entry.value, entry.effective_value)
+            }
+            None => entry.value.clone(),
+        };
+        [entry.key.clone(), value, entry.default_value.clone(), entry.description.clone()]
+    });
+    table(["KEY", "VALUE", "DEFAULT", "DESCRIPTION"], rows)
 }
 
 fn history(changes: &[ConfigChange]) -> String {
     let shown = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".into());
-    let rows: Vec<_> = changes
-        .iter()
-        .map(|change| {
-            let moved = format!("{} -> {}", shown(&change.old_value), shown(&change.new_value));
-            let at = format!("{:.0}", change.changed_at);
-            [at, change.key.clone(), moved, change.changed_by.clone(), change.reason.clone()]
-        })
-        .collect();
-    table(["WHEN", "KEY", "CHANGE", "WHO", "WHY"], &rows)
+    let rows = changes.iter().map(|change| {
+        let moved = format!("{} -> {}", shown(&change.old_value), shown(&change.new_value));
+        let at = format!("{:.0}", change.changed_at);
+        [at, change.key.clone(), moved, change.changed_by.clone(), change.reason.clone()]
+    });
+    table(["WHEN", "KEY", "CHANGE", "WHO", "WHY"], rows)
 }

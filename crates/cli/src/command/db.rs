@@ -8,7 +8,7 @@ use clap::Subcommand;
 use serde_json::json;
 use towpath_db::cluster::{self, Binaries};
 
-use crate::output::Output;
+use crate::output::{Exit, Output, done};
 use crate::progress;
 use crate::session::{Session, cluster_config};
 use crate::settings::Settings;
@@ -28,7 +28,7 @@ pub(crate) enum Db {
     Stop,
 }
 
-pub(crate) async fn run(db: Db, settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(db: Db, settings: &Settings, output: &Output) -> Exit {
     match db {
         Db::Url => url(settings, output),
         Db::Psql { arguments } => psql(settings, arguments).await,
@@ -36,7 +36,7 @@ pub(crate) async fn run(db: Db, settings: &Settings, output: &Output) -> anyhow:
     }
 }
 
-fn url(settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
+fn url(settings: &Settings, output: &Output) -> Exit {
     let url = match &settings.database_url {
         Some(url) => url.clone(),
         None => cluster::owner(&settings.data).and_then(|(_, url)| url).with_context(|| {
@@ -47,10 +47,10 @@ fn url(settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
         })?,
     };
     output.show(&json!({ "url": url }), |_| url.clone());
-    Ok(ExitCode::SUCCESS)
+    done()
 }
 
-async fn psql(settings: &Settings, arguments: Vec<OsString>) -> anyhow::Result<ExitCode> {
+async fn psql(settings: &Settings, arguments: Vec<OsString>) -> Exit {
     let session = Session::open(settings).await?;
     // Ctrl-C in psql cancels a query. It must not end this process, which may own the server.
     let _ignored = shutdown::signals()?;
@@ -66,7 +66,7 @@ async fn psql(settings: &Settings, arguments: Vec<OsString>) -> anyhow::Result<E
     Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
 }
 
-async fn stop(settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
+async fn stop(settings: &Settings, output: &Output) -> Exit {
     let stopped = match settings.data.exists() {
         true => progress::patience("stopping", cluster::stop(&cluster_config(settings))).await?,
         false => None,
@@ -75,5 +75,5 @@ async fn stop(settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> 
         Some(what) => format!("stopped {what}"),
         None => format!("nothing is running in {}", settings.data.display()),
     });
-    Ok(ExitCode::SUCCESS)
+    done()
 }

@@ -14,8 +14,9 @@ use uuid::Uuid;
 
 use super::config::By;
 use super::job::first_line;
+use crate::command::Actor;
 use crate::moment;
-use crate::output::{EXIT_TO_DO, Output, table};
+use crate::output::{EXIT_TO_DO, Exit, Output, done, paged, table, table_or};
 use crate::progress;
 use crate::settings::Settings;
 
@@ -59,9 +60,8 @@ pub(crate) enum Dlq {
         /// Replay them; without this a replay by filter only counts and exits with code 3
         #[arg(long)]
         yes: bool,
-        /// Actor to record (default: user@host)
-        #[arg(long, value_name = "ACTOR")]
-        by: Option<String>,
+        #[command(flatten)]
+        by: Actor,
     },
 }
 
@@ -110,7 +110,7 @@ impl Status {
     }
 }
 
-pub(crate) async fn run(dlq: Dlq, settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(dlq: Dlq, settings: &Settings, output: &Output) -> Exit {
     super::with_database(settings, async |database| {
         match dlq {
             Dlq::List { filter, limit, after } => {
@@ -124,7 +124,7 @@ pub(crate) async fn run(dlq: Dlq, settings: &Settings, output: &Output) -> anyho
                 output.show(&answer, |_| format!("dead letter {letter} is {}", status.name()));
             }
             Dlq::Replay { letters, filter, yes, by } => {
-                let actor = by.unwrap_or_else(super::actor);
+                let actor = by.name();
                 let filter = filter.read();
                 return match (letters.is_empty(), filter.is_empty(), yes) {
                     (false, ..) => replay_some(&letters, &actor, &database, output).await,
@@ -137,7 +137,7 @@ pub(crate) async fn run(dlq: Dlq, settings: &Settings, output: &Output) -> anyho
                 };
             }
         }
-        Ok(ExitCode::SUCCESS)
+        done()
     })
     .await
 }
@@ -158,46 +158,37 @@ impl Filter {
     }
 }
 
-async fn replay_some(
-    letters: &[DeadLetterId],
-    actor: &str,
-    database: &Database,
-    output: &Output,
-) -> anyhow::Result<ExitCode> {
-    let mut done = ReplayedMany::default();
+async fn replay_some(letters: &[DeadLetterId], actor: &str, database: &Database, output: &Output) -> Exit {
+    let mut replayed = ReplayedMany::default();
     let bar = progress::bar(letters.len() as u64, "replayed");
     for letter in letters {
         let letter = database.dead_letter_show(*letter).await?.dead_letter_id;
-        done.replayed.push(database.dead_letter_replay(letter, actor).await?);
+        replayed.replayed.push(database.dead_letter_replay(letter, actor).await?);
         bar.inc(1);
     }
     bar.finish_and_clear();
-    output.show(&done, |done| {
-        let lines = done
+    output.show(&replayed, |replayed| {
+        let lines = replayed
             .replayed
             .iter()
             .map(|one| format!("job {} replays dead letter {}", one.job_id, one.dead_letter_id));
         lines.collect::<Vec<_>>().join("\n")
     });
-    Ok(ExitCode::SUCCESS)
+    done()
 }
 
 /// Counts them by kind without changing any.
-async fn preview(
-    filter: &DeadLetterFilter,
-    database: &Database,
-    output: &Output,
-) -> anyhow::Result<ExitCode> {
+async fn preview(filter: &DeadLetterFilter, database: &Database, output: &Output) -> Exit {
     let kinds = count(filter, database).await?;
     let total: u64 = kinds.values().sum();
     output.show(&json!({ "would_replay": total, "kinds": kinds }), |_| {
         if total == 0 {
             return "no dead letters to replay: none match, or all matches were replayed".into();
         }
-        let rows: Vec<_> = kinds.iter().map(|(kind, n)| [kind.clone(), n.to_string()]).collect();
+        let rows = kinds.iter().map(|(kind, n)| [kind.clone(), n.to_string()]);
         format!(
             "{}\n{total} dead letters match; replay them with --yes",
-            table(["KIND", "DEAD LETTERS"], &rows)
+            table(["KIND", "DEAD LETTERS"], rows)
         )
     });
     Ok(if total == 0 { ExitCode::SUCCESS } else { ExitCode::from(EXIT_TO_DO) })
@@ -210,12 +201,7 @@ async fn count(filter: &DeadLetterFilter, database: &Database) -> anyhow::Result
 
 /// Replays batch by batch, skipping conflicts. Jobs that die again meanwhile are newer than the start and are
 /// left out.
-async fn replay_many(
-    filter: DeadLetterFilter,
-    actor: &str,
-    database: &Database,
-    output: &Output,
-) -> anyhow::Result<ExitCode> {
+async fn replay_many(filter: DeadLetterFilter, actor: &str, database: &Database, output: &Output) -> Exit {
     let until = database.schedule_due(1).await?.now;
     let before = filter.moved_before.map_or(until, |before| before.min(until));
     let filter = DeadLetterFilter { moved_before: Some(before), ..filter };
@@ -248,28 +234,18 @@ async fn replay_many(
 }
 
 fn list(page: &DeadLetterPage) -> String {
-    if page.dead_letters.is_empty() {
-        return "no dead letters".into();
-    }
-    let rows: Vec<_> = page
-        .dead_letters
-        .iter()
-        .map(|letter| {
-            [
-                letter.dead_letter_id.to_string(),
-                letter.job_kind.clone(),
-                letter.triage_status.clone(),
-                letter.attempts.to_string(),
-                format!("{:.0}", letter.moved_at),
-                first_line(&letter.final_error),
-            ]
-        })
-        .collect();
-    let letters = table(["DEAD LETTER", "KIND", "STATUS", "ATTEMPTS", "MOVED", "ERROR"], &rows);
-    match page.cursor {
-        Some(cursor) => format!("{letters}\nmore: --after {cursor}"),
-        None => letters,
-    }
+    let rows = page.dead_letters.iter().map(|letter| {
+        [
+            letter.dead_letter_id.to_string(),
+            letter.job_kind.clone(),
+            letter.triage_status.clone(),
+            letter.attempts.to_string(),
+            format!("{:.0}", letter.moved_at),
+            first_line(&letter.final_error),
+        ]
+    });
+    let head = ["DEAD LETTER", "KIND", "STATUS", "ATTEMPTS", "MOVED", "ERROR"];
+    paged(table_or("no dead letters", head, rows), page.cursor)
 }
 
 fn show(letter: &DeadLetter) -> String {

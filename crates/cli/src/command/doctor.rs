@@ -5,12 +5,12 @@ use std::process::ExitCode;
 use towpath_db::Error;
 use towpath_model::doctor::{DiskFact, Finding, Level, diagnose};
 
-use crate::output::{EXIT_FAILURES, EXIT_TO_DO, Output};
+use crate::output::{EXIT_FAILURES, EXIT_TO_DO, Exit, Output};
 use crate::session::Session;
 use crate::settings::Settings;
 use crate::{program, progress};
 
-pub(crate) async fn run(settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(settings: &Settings, output: &Output) -> Exit {
     let findings = progress::patience("checking", examine(settings)).await;
     output.show(&findings, |findings| in_words(findings));
     Ok(match findings.iter().map(|finding| finding.level).max() {

@@ -1,14 +1,13 @@
 //! `towpath fault list | retry | drop`.
 
-use std::process::ExitCode;
-
 use clap::Subcommand;
 use serde_json::json;
 use towpath_db::loop_fault::LoopFault;
 
 use super::config::By;
 use super::job::first_line;
-use crate::output::{Output, table};
+use crate::command::Actor;
+use crate::output::{Exit, Output, done, table_or};
 use crate::settings::Settings;
 
 #[derive(Subcommand)]
@@ -29,9 +28,8 @@ pub(crate) enum Fault {
         name: String,
         /// The item, as `fault list` shows it
         item: String,
-        /// Actor to record (default: user@host)
-        #[arg(long, value_name = "ACTOR")]
-        by: Option<String>,
+        #[command(flatten)]
+        by: Actor,
     },
     /// Never retry an item
     Drop {
@@ -45,14 +43,14 @@ pub(crate) enum Fault {
     },
 }
 
-pub(crate) async fn run(fault: Fault, settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(fault: Fault, settings: &Settings, output: &Output) -> Exit {
     super::with_database(settings, async |database| {
         match fault {
             Fault::List { name, limit } => {
                 output.show(&database.loop_fault_list(name.as_deref(), limit).await?, |faults| list(faults));
             }
             Fault::Retry { name, item, by } => {
-                database.loop_fault_retry(&name, &item, &by.unwrap_or_else(super::actor)).await?;
+                database.loop_fault_retry(&name, &item, &by.name()).await?;
                 let answer = json!({ "loop": name, "item": item, "state": "waiting" });
                 output.show(&answer, |_| format!("{name} will retry {item} in its next pass"));
             }
@@ -62,15 +60,12 @@ pub(crate) async fn run(fault: Fault, settings: &Settings, output: &Output) -> a
                 output.show(&answer, |_| format!("{name} will not retry {item}"));
             }
         }
-        Ok(ExitCode::SUCCESS)
+        done()
     })
     .await
 }
 
 fn list(faults: &[LoopFault]) -> String {
-    if faults.is_empty() {
-        return "no faults: no loop has set anything aside".into();
-    }
     let row = |fault: &LoopFault| {
         let next = match (fault.state.as_str(), &fault.changed_by, &fault.reason) {
             ("dropped", Some(by), Some(why)) => format!("never: {by}: {}", first_line(why)),
@@ -86,6 +81,7 @@ fn list(faults: &[LoopFault]) -> String {
             first_line(&fault.error),
         ]
     };
-    let rows: Vec<_> = faults.iter().map(row).collect();
-    table(["LOOP", "ITEM", "TRIES", "LAST", "NEXT RETRY", "WAIT BEHIND IT", "ERROR"], &rows)
+    let rows = faults.iter().map(row);
+    let head = ["LOOP", "ITEM", "TRIES", "LAST", "NEXT RETRY", "WAIT BEHIND IT", "ERROR"];
+    table_or("no faults: no loop has set anything aside", head, rows)
 }

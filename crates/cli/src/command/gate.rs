@@ -1,14 +1,12 @@
 //! `towpath gate list | open | close`.
 
-use std::process::ExitCode;
-
 use anyhow::bail;
 use clap::Subcommand;
 use towpath_db::{ConfigEntry, Database, Error, GateMove};
 use towpath_model::nearest::nearest;
 
 use super::config::By;
-use crate::output::{Output, table};
+use crate::output::{Exit, Output, done, table};
 use crate::settings::Settings;
 
 #[derive(Subcommand)]
@@ -31,14 +29,14 @@ pub(crate) enum Gate {
     },
 }
 
-pub(crate) async fn run(gate: Gate, settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(gate: Gate, settings: &Settings, output: &Output) -> Exit {
     super::with_database(settings, async |database| {
         match gate {
             Gate::List => output.show(&gates(&database).await?, |gates| list(gates)),
             Gate::Open { gate, by } => move_gate(&database, &gate, GateMove::Open, &by, output).await?,
             Gate::Close { gate, by } => move_gate(&database, &gate, GateMove::Close, &by, output).await?,
         }
-        Ok(ExitCode::SUCCESS)
+        done()
     })
     .await
 }
@@ -49,15 +47,12 @@ pub(crate) async fn gates(database: &Database) -> Result<Vec<ConfigEntry>, Error
 }
 
 fn list(gates: &[ConfigEntry]) -> String {
-    let rows: Vec<_> = gates
-        .iter()
-        .map(|gate| {
-            let state = if gate.is_open() { "open" } else { "closed" };
-            let last = format!("{} at {:.0}: {}", gate.changed_by, gate.changed_at, gate.reason);
-            [gate.key.clone(), state.to_owned(), last, gate.description.clone()]
-        })
-        .collect();
-    table(["GATE", "STATE", "LAST CHANGED BY", "WHAT IT ENABLES"], &rows)
+    let rows = gates.iter().map(|gate| {
+        let state = if gate.is_open() { "open" } else { "closed" };
+        let last = format!("{} at {:.0}: {}", gate.changed_by, gate.changed_at, gate.reason);
+        [gate.key.clone(), state.to_owned(), last, gate.description.clone()]
+    });
+    table(["GATE", "STATE", "LAST CHANGED BY", "WHAT IT ENABLES"], rows)
 }
 
 async fn move_gate(

@@ -1,14 +1,12 @@
 //! `towpath maintain`: expired leases, floors, counters, partitions, retention, schedules.
 
-use std::process::ExitCode;
-
 use clap::Args;
 use serde_json::json;
 use towpath_db::cluster::Login;
 use towpath_server::metrics::Metrics;
 use towpath_worker::{Maintenance, MaintenanceReport};
 
-use crate::output::Output;
+use crate::output::{Exit, Output, done};
 use crate::progress;
 use crate::settings::Settings;
 use crate::{metrics, program, shutdown};
@@ -20,11 +18,7 @@ pub(crate) struct Maintain {
     once: bool,
 }
 
-pub(crate) async fn run(
-    maintain: Maintain,
-    settings: &Settings,
-    output: &Output,
-) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(maintain: Maintain, settings: &Settings, output: &Output) -> Exit {
     let shutdown = shutdown::on_signal()?;
     let listener = metrics::listen(settings).await?;
     super::with_database(settings, async |database| {
@@ -55,7 +49,7 @@ pub(crate) async fn run(
             published.await?;
             survey.await?;
         }
-        Ok(ExitCode::SUCCESS)
+        done()
     })
     .await
 }

@@ -1,13 +1,11 @@
 //! `towpath man`: manual pages, generated from the same definitions as `--help`.
 
-use std::path::PathBuf;
-use std::process::ExitCode;
-
 use anyhow::Context;
 use clap::Args;
 use serde_json::json;
+use std::path::PathBuf;
 
-use crate::output::Output;
+use crate::output::{Exit, Output, done};
 
 #[derive(Args)]
 pub(crate) struct Man {
@@ -16,7 +14,7 @@ pub(crate) struct Man {
     out: PathBuf,
 }
 
-pub(crate) fn run(man: &Man, output: &Output) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(man: &Man, output: &Output) -> Exit {
     let pages = write(man).with_context(|| format!("cannot write to {}", man.out.display()))?;
     output.show(&json!({ "pages": pages, "out": man.out }), |_| {
         format!(
@@ -25,7 +23,7 @@ pub(crate) fn run(man: &Man, output: &Output) -> anyhow::Result<ExitCode> {
             man.out.display()
         )
     });
-    Ok(ExitCode::SUCCESS)
+    done()
 }
 
 /// One page per command. Only the first lists the settings of the process: fifty flags on every page would

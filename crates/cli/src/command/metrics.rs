@@ -21,7 +21,7 @@ pub(crate) fn run(args: &Metrics, output: &Output) -> ExitCode {
         false => {
             let rows: Vec<_> =
                 all.iter().map(|it| [it.name.clone(), it.kind.to_owned(), it.help.to_owned()]).collect();
-            table(["METRIC", "TYPE", "MEANING"], &rows)
+            table(["METRIC", "TYPE", "MEANING"], rows)
         }
     });
     ExitCode::SUCCESS

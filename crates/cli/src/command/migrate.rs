@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use towpath_db::migrate::{self, Mode, Report, Status};
 
-use crate::output::{EXIT_TO_DO, Output};
+use crate::output::{EXIT_TO_DO, Exit, Output, done};
 use crate::progress;
 use crate::session::Session;
 use crate::settings::Settings;
@@ -31,10 +31,10 @@ pub(crate) struct Migrate {
     from: i32,
 }
 
-pub(crate) async fn run(migrate: Migrate, settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(migrate: Migrate, settings: &Settings, output: &Output) -> Exit {
     if migrate.dump_sql {
         output.line(migrate::script(migrate.from).trim_end());
-        return Ok(ExitCode::SUCCESS);
+        return done();
     }
     let session = Session::open(settings).await?;
     let result = run_on(&session, &migrate, output).await;
@@ -42,7 +42,7 @@ pub(crate) async fn run(migrate: Migrate, settings: &Settings, output: &Output) 
     result
 }
 
-async fn run_on(session: &Session, migrate: &Migrate, output: &Output) -> anyhow::Result<ExitCode> {
+async fn run_on(session: &Session, migrate: &Migrate, output: &Output) -> Exit {
     if migrate.check {
         let status = session.database().await?.schema_status().await?;
         output.show(&status, status_in_words);
@@ -56,7 +56,7 @@ async fn run_on(session: &Session, migrate: &Migrate, output: &Output) -> anyhow
     };
     let report = progress::patience("migrating", migrate::run(&session.url, mode)).await?;
     output.show(&report, |report| report_in_words(report, mode));
-    Ok(ExitCode::SUCCESS)
+    done()
 }
 
 fn status_in_words(status: &Status) -> String {

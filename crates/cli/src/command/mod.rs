@@ -4,6 +4,7 @@ mod audit;
 mod config;
 mod db;
 mod demo;
+mod dev_token;
 mod dlq;
 mod doctor;
 mod events;
@@ -27,18 +28,17 @@ mod serve;
 mod session;
 mod stream;
 mod subscriptions;
+mod token;
 mod top;
 mod up;
 mod work;
 
-use std::process::ExitCode;
-
 use anyhow::bail;
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use towpath_db::Database;
 
 use crate::master_key;
-use crate::output::{Output, table};
+use crate::output::{Exit, Output, done, table};
 use crate::session::Session;
 use crate::settings::{Origins, Settings};
 
@@ -109,6 +109,9 @@ pub(crate) enum Command {
     /// Manage executors, their tokens, and who may enqueue
     #[command(subcommand)]
     Executor(executor::Executor),
+    /// Manage tokens for programs that enqueue and emit over HTTP
+    #[command(subcommand)]
+    Token(token::Token),
     /// Manage events: emit, tail, explain, replay, verify
     #[command(subcommand)]
     Events(events::Events),
@@ -138,12 +141,7 @@ pub(crate) enum Command {
 }
 
 /// Runs one command to its exit code.
-pub(crate) async fn run(
-    command: Command,
-    settings: &Settings,
-    origins: &Origins,
-    output: &Output,
-) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(command: Command, settings: &Settings, origins: &Origins, output: &Output) -> Exit {
     match command {
         Command::Up(up) => up::run(up, settings, origins, output).await,
         Command::Demo(demo) => demo::run(demo, settings, origins, output).await,
@@ -171,6 +169,7 @@ pub(crate) async fn run(
         Command::Fault(fault) => fault::run(fault, settings, output).await,
         Command::Schedule(schedule) => schedule::run(schedule, settings, output).await,
         Command::Executor(executor) => executor::run(executor, settings, output).await,
+        Command::Token(token) => token::run(token, settings, output).await,
         Command::Events(events) => events::run(events, settings, output).await,
         Command::Routes(routes) => routes::run(*routes, settings, output).await,
         Command::Subscriptions(which) => subscriptions::run(which, settings, output).await,
@@ -180,17 +179,16 @@ pub(crate) async fn run(
         Command::Man(man) => man::run(&man, output),
         Command::Settings => {
             output.show(&origins.0, |origins| {
-                let rows: Vec<_> = origins
+                let rows = origins
                     .iter()
-                    .map(|o| [o.key.clone(), o.value.clone().unwrap_or_else(|| "-".into()), o.from.clone()])
-                    .collect();
-                table(["SETTING", "VALUE", "FROM"], &rows)
+                    .map(|o| [o.key.clone(), o.value.clone().unwrap_or_else(|| "-".into()), o.from.clone()]);
+                table(["SETTING", "VALUE", "FROM"], rows)
             });
-            Ok(ExitCode::SUCCESS)
+            done()
         }
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut crate::command_line(), "towpath", &mut std::io::stdout());
-            Ok(ExitCode::SUCCESS)
+            done()
         }
     }
 }
@@ -220,7 +218,21 @@ async fn with_database<T>(
     result
 }
 
-/// The user who runs this command, for the audit log.
+/// Who is recorded in the audit log.
+#[derive(Args)]
+pub(crate) struct Actor {
+    /// Actor to record (default: user@host)
+    #[arg(long, value_name = "ACTOR")]
+    by: Option<String>,
+}
+
+impl Actor {
+    fn name(&self) -> String {
+        self.by.clone().unwrap_or_else(actor)
+    }
+}
+
+/// The user who runs this command.
 fn actor() -> String {
     let user = nix::unistd::User::from_uid(nix::unistd::Uid::current()).ok().flatten();
     let name = user.map_or_else(|| nix::unistd::Uid::current().to_string(), |user| user.name);

@@ -1,19 +1,17 @@
 //! `towpath payload put | get | delete | key …`: data that jobs name instead of carrying it.
 
-use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
-
 use anyhow::{Context, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use clap::Subcommand;
 use serde_json::json;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
 use towpath_db::Database;
 use towpath_db::payload::{NewPayload, PayloadKey};
 use towpath_model::payload::{BYTES_MAX, PayloadRef};
 
-use crate::output::{Output, table};
+use crate::output::{Exit, Output, done, table};
 use crate::settings::Settings;
 
 #[derive(Subcommand)]
@@ -66,7 +64,7 @@ pub(crate) enum Key {
     },
 }
 
-pub(crate) async fn run(payload: Payload, settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(payload: Payload, settings: &Settings, output: &Output) -> Exit {
     super::with_database(settings, async |database| {
         match payload {
             Payload::Put { file, project, content_type } => {
@@ -85,7 +83,7 @@ pub(crate) async fn run(payload: Payload, settings: &Settings, output: &Output) 
             }
             Payload::Key(key) => run_key(key, &database, output).await?,
         }
-        Ok(ExitCode::SUCCESS)
+        done()
     })
     .await
 }
@@ -170,5 +168,5 @@ fn in_words(keys: &[PayloadKey]) -> String {
             erased,
         ]
     };
-    table(["PROJECT", "KEY", "CREATED", "BY", "ERASED"], &keys.iter().map(line).collect::<Vec<_>>())
+    table(["PROJECT", "KEY", "CREATED", "BY", "ERASED"], keys.iter().map(line))
 }

@@ -11,7 +11,8 @@ use towpath_db::{Database, Error};
 use towpath_model::nearest::nearest;
 
 use super::config::By;
-use crate::output::{EXIT_TO_DO, Output, table};
+use crate::command::Actor;
+use crate::output::{EXIT_TO_DO, Exit, Output, done, table, table_or};
 use crate::settings::Settings;
 
 #[derive(Subcommand)]
@@ -38,9 +39,8 @@ pub(crate) enum Queue {
     Resume {
         /// The kind
         kind: String,
-        /// Actor to record (default: user@host)
-        #[arg(long, value_name = "ACTOR")]
-        by: Option<String>,
+        #[command(flatten)]
+        by: Actor,
     },
     /// Show the history of pauses, newest first
     Pauses {
@@ -54,7 +54,7 @@ pub(crate) enum Queue {
     },
 }
 
-pub(crate) async fn run(queue: Queue, settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(queue: Queue, settings: &Settings, output: &Output) -> Exit {
     super::with_database(settings, async |database| {
         match queue {
             Queue::Health { check } => return health(check, &database, output).await,
@@ -79,7 +79,7 @@ pub(crate) async fn run(queue: Queue, settings: &Settings, output: &Output) -> a
             }
             Queue::Forget { executor } => forget(&executor, &database, output).await?,
             Queue::Resume { kind, by } => {
-                let set = database.queue_resume(&kind, &by.unwrap_or_else(super::actor)).await?;
+                let set = database.queue_resume(&kind, &by.name()).await?;
                 let paused = database.queue_paused().await?;
                 output.show(&set, |set| match set.changed {
                     true => format!("{} is resumed", set.job_kind),
@@ -90,15 +90,12 @@ pub(crate) async fn run(queue: Queue, settings: &Settings, output: &Output) -> a
                 });
             }
         }
-        Ok(ExitCode::SUCCESS)
+        done()
     })
     .await
 }
 
 fn pauses_in_words(history: &[PauseMove]) -> String {
-    if history.is_empty() {
-        return "no job kind has been paused".into();
-    }
     let row = |moved: &PauseMove| {
         let reason = moved.reason.clone().unwrap_or_default();
         [
@@ -109,7 +106,7 @@ fn pauses_in_words(history: &[PauseMove]) -> String {
             reason,
         ]
     };
-    table(["AT", "WHAT", "KIND", "BY", "WHY"], &history.iter().map(row).collect::<Vec<_>>())
+    table_or("no job kind has been paused", ["AT", "WHAT", "KIND", "BY", "WHY"], history.iter().map(row))
 }
 
 async fn forget(executor: &str, database: &Database, output: &Output) -> anyhow::Result<()> {
@@ -144,7 +141,7 @@ async fn refuse_unseen(kind: &str, database: &Database) -> anyhow::Result<()> {
     }
 }
 
-async fn health(check: bool, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
+async fn health(check: bool, database: &Database, output: &Output) -> Exit {
     let rows = database.queue_health().await?;
     let Some(queue) = rows.first() else { bail!("v_queue_health is empty; run: towpath doctor") };
     let late = |row: &QueueHealth| row.freshness.as_ref().is_some_and(|freshness| freshness != "fresh");
@@ -202,7 +199,7 @@ fn health_in_words(rows: &[QueueHealth]) -> String {
     format!(
         "{}\n\n{}",
         lines.join("\n"),
-        table(["EXECUTOR", "KIND", "LAST SEEN", "FRESHNESS", "STATUS", "JOB"], &heartbeats)
+        table(["EXECUTOR", "KIND", "LAST SEEN", "FRESHNESS", "STATUS", "JOB"], heartbeats)
     )
 }
 
@@ -235,7 +232,7 @@ fn backlog_in_words(backlog: &[Backlog], paused: &[Pause]) -> String {
     let mut lines = match rows.is_empty() {
         true => vec!["no unfinished jobs".to_owned()],
         false => {
-            vec![table(["KIND", "STATE", "JOBS", "BLOCKED", "OLDEST", "NEXT DUE", "ATTEMPTS"], &rows)]
+            vec![table(["KIND", "STATE", "JOBS", "BLOCKED", "OLDEST", "NEXT DUE", "ATTEMPTS"], rows)]
         }
     };
     for pause in paused {

@@ -1,6 +1,5 @@
 //! `towpath route`: only the route role: sequencer, route workers, webhooks.
 
-use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Args;
@@ -10,7 +9,7 @@ use towpath_route::stream::Remote;
 use towpath_route::{Config, Role};
 use towpath_server::metrics::Metrics;
 
-use crate::output::Output;
+use crate::output::{Exit, Output, done};
 use crate::settings::Settings;
 use crate::{metrics, program, shutdown};
 
@@ -24,7 +23,7 @@ pub(crate) struct Route {
     poll_only: bool,
 }
 
-pub(crate) async fn run(route: Route, settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(route: Route, settings: &Settings, output: &Output) -> Exit {
     let shutdown = shutdown::on_signal()?;
     let listener = metrics::listen(settings).await?;
     super::with_database(settings, async |database| {
@@ -50,7 +49,7 @@ pub(crate) async fn run(route: Route, settings: &Settings, output: &Output) -> a
         let published = metrics::serve(listener, &numbers, settings, &shutdown);
         role.run(shutdown).await;
         published.await?;
-        Ok(ExitCode::SUCCESS)
+        done()
     })
     .await
 }

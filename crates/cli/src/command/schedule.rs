@@ -1,7 +1,5 @@
 //! `towpath schedule list | add | pause | resume | run | remove`.
 
-use std::process::ExitCode;
-
 use anyhow::{anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use jiff::Timestamp;
@@ -13,7 +11,8 @@ use towpath_model::cron::Cron;
 use towpath_model::nearest::nearest;
 
 use super::job::Template;
-use crate::output::{Output, table};
+use crate::command::Actor;
+use crate::output::{Exit, Output, done, table};
 use crate::settings::Settings;
 
 /// How many of the next runs are shown.
@@ -57,24 +56,16 @@ pub(crate) struct Add {
     /// Replace an existing schedule
     #[arg(long)]
     replace: bool,
-    /// Actor to record (default: user@host)
-    #[arg(long, value_name = "ACTOR")]
-    by: Option<String>,
+    #[command(flatten)]
+    by: Actor,
 }
 
 #[derive(Args)]
 pub(crate) struct Named {
     /// Its name
     name: String,
-    /// Actor to record (default: user@host)
-    #[arg(long, value_name = "ACTOR")]
-    by: Option<String>,
-}
-
-impl Named {
-    fn actor(&self) -> String {
-        self.by.clone().unwrap_or_else(super::actor)
-    }
+    #[command(flatten)]
+    by: Actor,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -97,17 +88,13 @@ impl CatchUp {
     }
 }
 
-pub(crate) async fn run(
-    schedule: Schedule,
-    settings: &Settings,
-    output: &Output,
-) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(schedule: Schedule, settings: &Settings, output: &Output) -> Exit {
     super::with_database(settings, async |database| {
         match schedule {
             Schedule::List => output.show(&database.schedule_list().await?, |rows| list(rows)),
             Schedule::Add(add) => put(*add, &database, output).await?,
             Schedule::Pause(named) => {
-                let set = database.schedule_pause(&named.name, &named.actor()).await;
+                let set = database.schedule_pause(&named.name, &named.by.name()).await;
                 let set = known(set, &named.name, &database).await?;
                 output.show(&set, |set| match set.changed {
                     true => format!("{} is paused", set.name),
@@ -121,7 +108,7 @@ pub(crate) async fn run(
                 output.show(&json!({ "removed": name }), |_| format!("removed schedule {name}"));
             }
         }
-        Ok(ExitCode::SUCCESS)
+        done()
     })
     .await
 }
@@ -140,7 +127,7 @@ async fn put(add: Add, database: &Database, output: &Output) -> anyhow::Result<(
         catch_up: catch_up.name(),
         job: template.as_json(&kind)?,
         next_at: runs[0],
-        actor: &by.unwrap_or_else(super::actor),
+        actor: &by.name(),
     };
     let put = database.schedule_put(&spec).await?;
     let data =
@@ -172,7 +159,7 @@ async fn resume(named: &Named, database: &Database, output: &Output) -> anyhow::
     let runs = next_runs(&cron, &row.expression, database).await?;
     // A schedule that was not paused keeps its next tick.
     let next_at = if row.paused { runs[0] } else { row.next_at };
-    let set = database.schedule_resume(&named.name, next_at, &named.actor()).await?;
+    let set = database.schedule_resume(&named.name, next_at, &named.by.name()).await?;
     output.show(&json!({ "name": set.name, "changed": set.changed, "next_runs": runs }), |_| {
         match set.changed {
             true => format!("{} is resumed; next runs: {}", set.name, runs_in_words(&runs, &row.time_zone)),
@@ -185,7 +172,7 @@ async fn resume(named: &Named, database: &Database, output: &Output) -> anyhow::
 async fn run_now(named: &Named, database: &Database, output: &Output) -> anyhow::Result<()> {
     let row = find(&named.name, database).await?;
     let mut job =
-        NewJob::new(row.job_kind).priority(row.priority).payload(&row.payload_json)?.actor(named.actor());
+        NewJob::new(row.job_kind).priority(row.priority).payload(&row.payload_json)?.actor(named.by.name());
     let texts = [
         (row.executor, NewJob::executor as fn(NewJob, String) -> NewJob),
         (row.event_domain, NewJob::event_domain),
@@ -242,23 +229,20 @@ fn list(rows: &[Row]) -> String {
     if rows.is_empty() {
         return "no schedules; add one with: towpath schedule add NAME \"0 7 * * *\" KIND".into();
     }
-    let rows: Vec<_> = rows
-        .iter()
-        .map(|row| {
-            let next = match row.paused {
-                true => "paused".to_owned(),
-                false => runs_in_words(&[row.next_at], &row.time_zone),
-            };
-            [
-                row.name.clone(),
-                row.expression.clone(),
-                row.time_zone.clone(),
-                row.job_kind.clone(),
-                row.catch_up.clone(),
-                next,
-                row.last_tick_at.map_or_else(|| "never".into(), |at| format!("{at:.0}")),
-            ]
-        })
-        .collect();
-    table(["SCHEDULE", "EXPRESSION", "ZONE", "KIND", "CATCH UP", "NEXT RUN", "LAST RUN"], &rows)
+    let rows = rows.iter().map(|row| {
+        let next = match row.paused {
+            true => "paused".to_owned(),
+            false => runs_in_words(&[row.next_at], &row.time_zone),
+        };
+        [
+            row.name.clone(),
+            row.expression.clone(),
+            row.time_zone.clone(),
+            row.job_kind.clone(),
+            row.catch_up.clone(),
+            next,
+            row.last_tick_at.map_or_else(|| "never".into(), |at| format!("{at:.0}")),
+        ]
+    });
+    table(["SCHEDULE", "EXPRESSION", "ZONE", "KIND", "CATCH UP", "NEXT RUN", "LAST RUN"], rows)
 }

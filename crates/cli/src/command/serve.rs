@@ -1,6 +1,5 @@
 //! `towpath serve`: only the HTTP server, with streams on the embedded store.
 
-use std::process::ExitCode;
 use std::sync::Arc;
 
 use serde_json::json;
@@ -8,14 +7,14 @@ use towpath_db::Database;
 use towpath_server::metrics::Metrics;
 use towpath_streams::Circuits;
 
-use crate::output::Output;
+use crate::output::{Exit, Output, done};
 use crate::server_file::ServerFile;
 use crate::settings::{Origins, Settings};
 use crate::streams::Dashboard;
 use crate::{dashboard, master_key, metrics, shutdown, streams, trace};
 
 /// Without a database it serves only streams.
-pub(crate) async fn run(settings: &Settings, origins: &Origins, output: &Output) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(settings: &Settings, origins: &Origins, output: &Output) -> Exit {
     let shutdown = shutdown::on_signal()?;
     towpath_server::descriptors::raise();
     tracing::info!("towpath {}: {}", env!("CARGO_PKG_VERSION"), origins.in_words());
@@ -78,5 +77,5 @@ pub(crate) async fn run(settings: &Settings, origins: &Origins, output: &Output)
     }
     streams::shut_down(store).await;
     tracing::info!("stopped");
-    Ok(ExitCode::SUCCESS)
+    done()
 }

@@ -1,16 +1,14 @@
 //! `towpath sessions | subscribe | unsubscribe | publish`: fan-out from the command line.
 
-use std::io::{IsTerminal, Read};
-use std::process::ExitCode;
-
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use reqwest::Method;
 use serde_json::{Value, json};
+use std::io::{IsTerminal, Read};
 
 use super::stream::client::{Client, header};
-use crate::output::{Output, table};
+use crate::output::{Exit, Output, done, table, table_or};
 use crate::settings::Settings;
 
 #[derive(Args)]
@@ -91,11 +89,7 @@ pub(crate) struct Publish {
     content_type: Option<String>,
 }
 
-pub(crate) async fn sessions(
-    sessions: Sessions,
-    settings: &Settings,
-    output: &Output,
-) -> anyhow::Result<ExitCode> {
+pub(crate) async fn sessions(sessions: Sessions, settings: &Settings, output: &Output) -> Exit {
     let client = Client::new(settings, sessions.project)?;
     match sessions.action {
         Action::List { after, limit } => {
@@ -125,14 +119,10 @@ pub(crate) async fn sessions(
             output.show(&deleted, |_| format!("deleted session {session}"));
         }
     }
-    Ok(ExitCode::SUCCESS)
+    done()
 }
 
-pub(crate) async fn subscribe(
-    args: Subscribe,
-    settings: &Settings,
-    output: &Output,
-) -> anyhow::Result<ExitCode> {
+pub(crate) async fn subscribe(args: Subscribe, settings: &Settings, output: &Output) -> Exit {
     let client = Client::new(settings, args.project)?;
     let mut body = json!({ "sessionId": args.session, "streamId": args.stream });
     if args.envelope {
@@ -143,14 +133,10 @@ pub(crate) async fn subscribe(
         let path = answer["sessionStreamPath"].as_str().unwrap_or_default();
         format!("session {} subscribed to {}; read it at {path}", args.session, args.stream)
     });
-    Ok(ExitCode::SUCCESS)
+    done()
 }
 
-pub(crate) async fn unsubscribe(
-    args: Unsubscribe,
-    settings: &Settings,
-    output: &Output,
-) -> anyhow::Result<ExitCode> {
+pub(crate) async fn unsubscribe(args: Unsubscribe, settings: &Settings, output: &Output) -> Exit {
     let client = Client::new(settings, args.project)?;
     let body = json!({ "sessionId": args.session, "streamId": args.stream });
     let answer = ask(&client, Method::DELETE, "unsubscribe", Some(body)).await?;
@@ -158,10 +144,10 @@ pub(crate) async fn unsubscribe(
         true => format!("session {} unsubscribed from {}", args.session, args.stream),
         false => format!("session {} was not subscribed to {}", args.session, args.stream),
     });
-    Ok(ExitCode::SUCCESS)
+    done()
 }
 
-pub(crate) async fn publish(args: Publish, settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
+pub(crate) async fn publish(args: Publish, settings: &Settings, output: &Output) -> Exit {
     let client = Client::new(settings, args.project)?;
     let content_type = match args.content_type {
         Some(content_type) => content_type,
@@ -198,7 +184,7 @@ pub(crate) async fn publish(args: Publish, settings: &Settings, output: &Output)
         let mode = answer["mode"].as_str().unwrap_or("-");
         format!("{}: {} sessions, {mode}, {} delivered", args.stream, answer["count"], answer["successes"])
     });
-    Ok(ExitCode::SUCCESS)
+    done()
 }
 
 async fn ask(client: &Client, method: Method, path: &str, body: Option<Value>) -> anyhow::Result<Value> {
@@ -222,46 +208,32 @@ fn list_in_words(list: &Value) -> String {
             [id, moment(&session["expiresAt"]), streams.join(", ")]
         })
         .collect();
-    if rows.is_empty() {
-        return "no sessions; create one with: towpath subscribe SESSION STREAM".into();
-    }
-    table(["SESSION", "EXPIRES", "STREAMS"], &rows)
+    let head = ["SESSION", "EXPIRES", "STREAMS"];
+    table_or("no sessions; create one with: towpath subscribe SESSION STREAM", head, rows)
 }
 
 fn sources_in_words(list: &Value) -> String {
-    let rows: Vec<_> = list["sources"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .map(|source| {
-            let text = |name: &str| source[name].as_str().unwrap_or("-").to_owned();
-            let number = |name: &str| source[name].to_string();
-            [text("streamId"), number("subscribers"), number("lagBytes"), text("circuit"), text("nextOffset")]
-        })
-        .collect();
-    if rows.is_empty() {
-        return "no session is subscribed to a stream".into();
-    }
-    table(["STREAM", "SESSIONS", "LAG BYTES", "CIRCUIT", "NEXT OFFSET"], &rows)
+    let rows = list["sources"].as_array().into_iter().flatten().map(|source| {
+        let text = |name: &str| source[name].as_str().unwrap_or("-").to_owned();
+        let number = |name: &str| source[name].to_string();
+        [text("streamId"), number("subscribers"), number("lagBytes"), text("circuit"), text("nextOffset")]
+    });
+    let head = ["STREAM", "SESSIONS", "LAG BYTES", "CIRCUIT", "NEXT OFFSET"];
+    table_or("no session is subscribed to a stream", head, rows)
 }
 
 fn session_in_words(session: &Value) -> String {
     let text = |name: &str| session[name].as_str().unwrap_or("-").to_owned();
-    let rows: Vec<_> = session["subscriptions"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .map(|one| {
-            let stream = one["streamId"].as_str().unwrap_or("-").to_owned();
-            [stream, moment(&one["subscribedAt"]), one["startOffset"].as_str().unwrap_or("-").to_owned()]
-        })
-        .collect();
+    let rows = session["subscriptions"].as_array().into_iter().flatten().map(|one| {
+        let stream = one["streamId"].as_str().unwrap_or("-").to_owned();
+        [stream, moment(&one["subscribedAt"]), one["startOffset"].as_str().unwrap_or("-").to_owned()]
+    });
     format!(
         "session {} expires at {}, read it at {}\n{}",
         text("sessionId"),
         moment(&session["expiresAt"]),
         text("sessionStreamPath"),
-        table(["STREAM", "SINCE", "FROM OFFSET"], &rows)
+        table(["STREAM", "SINCE", "FROM OFFSET"], rows)
     )
 }
 

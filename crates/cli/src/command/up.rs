@@ -1,6 +1,5 @@
 //! `towpath up`: every role in one process.
 
-use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
@@ -24,7 +23,7 @@ use towpath_worker::Maintenance;
 use super::demo::{Demo, Place, Tally};
 use super::migrate::report_in_words;
 use super::work::EXECUTOR;
-use crate::output::Output;
+use crate::output::{Exit, Output, done};
 use crate::program::Programs;
 use crate::server_file::ServerFile;
 use crate::session::cluster_config;
@@ -34,7 +33,7 @@ use crate::{dashboard, master_key, metrics, shutdown, streams, trace};
 
 #[derive(Args)]
 pub(crate) struct Up {
-    /// Open every gate, for development
+    /// For development: open every gate, and print a token for the HTTP API
     #[arg(long)]
     dev: bool,
     /// Sample traffic to start
@@ -49,12 +48,7 @@ impl Up {
     }
 }
 
-pub(crate) async fn run(
-    up: Up,
-    settings: &Settings,
-    origins: &Origins,
-    output: &Output,
-) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(up: Up, settings: &Settings, origins: &Origins, output: &Output) -> Exit {
     let shutdown = shutdown::on_signal()?;
     towpath_server::descriptors::raise();
     tracing::info!("towpath {}: {}", env!("CARGO_PKG_VERSION"), origins.in_words());
@@ -81,6 +75,8 @@ struct Running {
     programs: Programs,
     cluster: Option<Cluster>,
     streams: Embedded,
+    /// With `--dev`, a token for the HTTP API.
+    dev_token: Option<String>,
     /// Sample traffic, and the database with the rights to set it up, which nothing else keeps.
     demo: Option<(Demo, Database)>,
 }
@@ -96,13 +92,17 @@ impl Running {
         let prepared = async {
             let database = prepare(&url, up, settings).await?;
             let programs = Programs::open(&database, settings).await?;
-            Ok((database, programs, streams::open(settings).await?))
+            let dev_token = match up.dev {
+                true => Some(super::dev_token::keep(&database, &settings.data).await?),
+                false => None,
+            };
+            Ok((database, programs, streams::open(settings).await?, dev_token))
         }
         .await;
         match (prepared, cluster) {
-            (Ok((database, programs, streams)), cluster) => {
+            (Ok((database, programs, streams, dev_token)), cluster) => {
                 let demo = up.demo.clone().map(|demo| (demo, database));
-                Ok(Running { programs, cluster, streams, demo })
+                Ok(Running { programs, cluster, streams, dev_token, demo })
             }
             (Err(error), Some(cluster)) => {
                 cluster.stop().await;
@@ -121,13 +121,18 @@ impl Running {
         settings: &Settings,
         output: &Output,
         shutdown: CancellationToken,
-    ) -> anyhow::Result<ExitCode> {
+    ) -> Exit {
         let scheme = if tls.is_some() { "https" } else { "http" };
         let address = format!("{scheme}://{}", listener.local_addr()?);
         tracing::info!("ready at {address}; Ctrl-C to stop");
         let server_file = ServerFile::new(&address);
         let server_file_guard = server_file.write_to(&settings.data)?;
-        output.show(&json!({ "ready": address }), |_| format!("towpath is ready: {address}/ui"));
+        match &self.dev_token {
+            Some(token) => output.show(&json!({ "ready": address, "token": token }), |_| {
+                format!("towpath is ready: {address}/ui\nexport TOWPATH_URL={address} TOWPATH_TOKEN={token}")
+            }),
+            None => output.show(&json!({ "ready": address }), |_| format!("towpath is ready: {address}/ui")),
+        }
         let server = &self.programs.server;
         let circuits = Circuits::default();
         let numbers = Metrics::new();
@@ -199,7 +204,7 @@ impl Running {
         if let Some(tally) = demo {
             output.show(&tally?, Tally::in_words);
         }
-        Ok(ExitCode::SUCCESS)
+        done()
     }
 }
 

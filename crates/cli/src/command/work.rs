@@ -2,10 +2,9 @@
 //!
 //! Those are `db_function`, `email` and `sms` (the last two if they have a transport), and
 //! `towpath.noop`, `towpath.sleep` and `towpath.fail`, for experiments.
-//! Your own handlers run in your own program, built on `towpath-worker` or the HTTP executor API.
+//! Your own handlers run in your own program, built on the crate `towpath` or the HTTP executor API.
 
 use std::num::NonZeroUsize;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
@@ -17,7 +16,7 @@ use towpath_server::metrics::Metrics;
 use towpath_trace::Tracer;
 use towpath_worker::{Builder, Worker, builtin, task};
 
-use crate::output::Output;
+use crate::output::{Exit, Output, done};
 use crate::settings::Settings;
 use crate::{metrics, program, shutdown, trace};
 
@@ -43,7 +42,7 @@ pub(crate) struct Work {
     poll_only: bool,
 }
 
-pub(crate) async fn run(work: Work, settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(work: Work, settings: &Settings, output: &Output) -> Exit {
     let shutdown = shutdown::on_signal()?;
     let listener = metrics::listen(settings).await?;
     super::with_database(settings, async |database| {
@@ -60,7 +59,7 @@ pub(crate) async fn run(work: Work, settings: &Settings, output: &Output) -> any
         worker.run(shutdown).await;
         published.await?;
         trace::end(tracer).await;
-        Ok(ExitCode::SUCCESS)
+        done()
     })
     .await
 }

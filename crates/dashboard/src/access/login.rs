@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::{COOKIE_NAME, Guesser, address_of};
 use crate::App;
-use crate::fault::Fault;
+use crate::fault::Answer;
 use crate::limits::SIGN_IN_SECONDS;
 use crate::shell;
 
@@ -40,7 +40,7 @@ pub(crate) struct Entry {
 }
 
 /// The form.
-pub(crate) async fn show(Query(To { to }): Query<To>) -> Result<Response, Fault> {
+pub(crate) async fn show(Query(To { to }): Query<To>) -> Answer {
     page(to, None, StatusCode::OK)
 }
 
@@ -50,7 +50,7 @@ pub(crate) async fn enter(
     extensions: Extensions,
     headers: HeaderMap,
     Form(entry): Form<Entry>,
-) -> Result<Response, Fault> {
+) -> Answer {
     let guesser = Guesser { address: address_of(&extensions, &headers), name: &entry.name };
     if !app.guard.may_guess(guesser) {
         return page(
@@ -93,7 +93,7 @@ fn redirect(to: &str, cookie: Option<String>) -> Response {
     response
 }
 
-fn page(to: String, problem: Option<&'static str>, status: StatusCode) -> Result<Response, Fault> {
+fn page(to: String, problem: Option<&'static str>, status: StatusCode) -> Answer {
     let html = Login { assets: shell::ASSETS, to, problem }.render()?;
     Ok((status, Html(html)).into_response())
 }

@@ -2,15 +2,12 @@
 
 use askama::Template;
 use axum::extract::State;
-use axum::http::HeaderMap;
-use axum::response::Response;
 use serde::Deserialize;
 use towpath_db::audit::Audited;
 
 use super::{Filter, inline, read_cursor};
 use crate::App;
-use crate::access::Viewer;
-use crate::fault::Fault;
+use crate::fault::{Answer, Fault};
 use crate::filters;
 use crate::limits::ROWS_PAGE;
 use crate::shell::{self, Shell};
@@ -29,12 +26,7 @@ struct Page {
     older: Option<i64>,
 }
 
-pub(crate) async fn show(
-    viewer: Viewer,
-    State(app): State<App>,
-    headers: HeaderMap,
-    filter: Filter<Asked>,
-) -> Result<Response, Fault> {
+pub(crate) async fn show(shell: Shell, State(app): State<App>, filter: Filter<Asked>) -> Answer {
     let asked = &filter.asked;
     let look = async {
         filter.check()?;
@@ -43,6 +35,6 @@ pub(crate) async fn show(
     let (actions, problem) = inline(look.await)?;
     let full = actions.len() == usize::try_from(ROWS_PAGE).unwrap_or(0);
     let older = actions.last().filter(|_| full).map(|action| action.audit_id);
-    let shell = Shell::new("/ui/audit", "Audit", viewer, &headers).saying(problem.as_ref());
+    let shell = shell.at("/ui/audit", "Audit").saying(problem.as_ref());
     shell::render_list(&Page { shell, actions, older }, problem.is_some())
 }

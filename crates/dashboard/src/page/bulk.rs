@@ -9,7 +9,6 @@ use std::time::Instant;
 use askama::Template;
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
-use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use towpath_db::Database;
 use towpath_db::job_read::JobFilter;
@@ -22,9 +21,8 @@ use uuid::Uuid;
 
 use super::jobs::Asked;
 use crate::App;
-use crate::access::Viewer;
 use crate::act::{Action, by};
-use crate::fault::Fault;
+use crate::fault::{Answer, Fault};
 use crate::filters;
 use crate::limits::{BULK_MAX, COUNT_BUDGET, STREAM_PAGE_BYTES};
 use crate::shell::{self, Shell};
@@ -90,11 +88,7 @@ struct Running {
 }
 
 /// Counts, or starts.
-pub(crate) async fn begin(
-    State(app): State<App>,
-    headers: HeaderMap,
-    action: Action,
-) -> Result<Response, Fault> {
+pub(crate) async fn begin(State(app): State<App>, headers: HeaderMap, action: Action) -> Answer {
     let verb = Verb::read(action.text("do"))?;
     let field = |name| action.text(name).to_owned();
     let asked = Asked {
@@ -116,7 +110,8 @@ pub(crate) async fn begin(
     let (count, at_least) = count(&app.database, &filter).await?;
     if action.text("sure") != "yes" {
         let page = Preview {
-            shell: Shell::new("/ui/jobs", format!("{} jobs", verb.name()), action.viewer.clone(), &headers),
+            shell: Shell::new(action.viewer.clone(), &headers)
+                .at("/ui/jobs", format!("{} jobs", verb.name())),
             query: asked.query(),
             command: match verb {
                 Verb::Cancel => format!("{} --yes --why …", asked.command("cancel")),
@@ -242,18 +237,13 @@ async fn report(store: &dyn Store, id: Uuid, progress: &Progress) -> Result<(), 
 }
 
 /// Shows the progress.
-pub(crate) async fn show(
-    viewer: Viewer,
-    State(app): State<App>,
-    Path(id): Path<String>,
-    headers: HeaderMap,
-) -> Result<Response, Fault> {
+pub(crate) async fn show(shell: Shell, State(app): State<App>, Path(id): Path<String>) -> Answer {
     let id = id.parse().map_err(|_| Fault::NotFound(format!("there is no bulk action {id:?}")))?;
     let store: &Arc<dyn Store> = &app.store;
     let page = store.read(&name(id), Start::Beginning, STREAM_PAGE_BYTES).await?;
     let last = page.batch.messages().last();
     let progress: Progress = last.and_then(|line| serde_json::from_slice(&line).ok()).unwrap_or_default();
     let percent = (progress.done + progress.refused) * 100 / progress.total.max(1);
-    let shell = Shell::new("/ui/jobs", format!("{} jobs", progress.verb), viewer, &headers).live("jobs");
+    let shell = shell.at("/ui/jobs", format!("{} jobs", progress.verb)).live("jobs");
     shell::render(&Running { shell, progress, percent })
 }

@@ -1,18 +1,16 @@
 //! `/ui/dead-letters/{id}`: one dead letter; triage, replay.
 
 use askama::Template;
-use axum::extract::{Path, State};
-use axum::http::HeaderMap;
-use axum::response::Response;
+use axum::extract::State;
 use towpath_db::Database;
 use towpath_db::dead_letter::{DeadLetter, Replayed};
 use towpath_model::id::DeadLetterId;
 
+use super::Id;
 use super::dead_letters::STATUSES;
 use crate::App;
-use crate::access::Viewer;
 use crate::act::{Action, by};
-use crate::fault::Fault;
+use crate::fault::{Answer, Fault};
 use crate::filters;
 use crate::shell::{self, Shell};
 
@@ -24,24 +22,14 @@ struct Page {
     statuses: [&'static str; 5],
 }
 
-pub(crate) async fn show(
-    viewer: Viewer,
-    State(app): State<App>,
-    Path(id): Path<String>,
-    headers: HeaderMap,
-) -> Result<Response, Fault> {
-    let letter = app.database.dead_letter_show(read_id(&id)?).await?;
+pub(crate) async fn show(shell: Shell, State(app): State<App>, Id(id): Id<DeadLetterId>) -> Answer {
+    let letter = app.database.dead_letter_show(id).await?;
     let title = format!("Dead letter: {}", letter.job_kind);
-    let shell = Shell::new("/ui/dead-letters", title, viewer, &headers).live("dead-letters");
+    let shell = shell.at("/ui/dead-letters", title).live("dead-letters");
     shell::render(&Page { shell, letter, statuses: STATUSES })
 }
 
-pub(crate) async fn act(
-    State(app): State<App>,
-    Path(id): Path<String>,
-    action: Action,
-) -> Result<Response, Fault> {
-    let id = read_id(&id)?;
+pub(crate) async fn act(State(app): State<App>, Id(id): Id<DeadLetterId>, action: Action) -> Answer {
     let target = id.to_string();
     match action.text("do") {
         "replay" => {
@@ -58,8 +46,4 @@ pub(crate) async fn act(
         }
         other => Err(Fault::Invalid(format!("unknown action {other:?} for a dead letter"))),
     }
-}
-
-fn read_id(text: &str) -> Result<DeadLetterId, Fault> {
-    text.parse().map_err(|_| Fault::NotFound(format!("{text:?} is not a dead letter id")))
 }

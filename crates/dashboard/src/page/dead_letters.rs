@@ -4,16 +4,13 @@ use std::sync::Arc;
 
 use askama::Template;
 use axum::extract::State;
-use axum::http::HeaderMap;
-use axum::response::Response;
 use serde::Deserialize;
 use towpath_db::dead_letter::{DeadLetter, DeadLetterFilter, DeadLetterSummary};
 use towpath_model::id::DeadLetterId;
 
 use super::{Filter, given, inline, read_cursor};
 use crate::App;
-use crate::access::Viewer;
-use crate::fault::Fault;
+use crate::fault::{Answer, Fault};
 use crate::filters;
 use crate::limits::ROWS_PAGE;
 use crate::shell::{self, Shell};
@@ -43,12 +40,7 @@ struct Page {
     query: String,
 }
 
-pub(crate) async fn show(
-    viewer: Viewer,
-    State(app): State<App>,
-    headers: HeaderMap,
-    filter: Filter<Asked>,
-) -> Result<Response, Fault> {
+pub(crate) async fn show(shell: Shell, State(app): State<App>, filter: Filter<Asked>) -> Answer {
     let asked = &filter.asked;
     let look = async {
         filter.check()?;
@@ -76,9 +68,7 @@ pub(crate) async fn show(
         summary: summary.value.unwrap_or_default(),
         letters,
         newer,
-        shell: Shell::new("/ui/dead-letters", "Dead letters", viewer, &headers)
-            .live("dead-letters")
-            .saying(problem.as_ref()),
+        shell: shell.at("/ui/dead-letters", "Dead letters").live("dead-letters").saying(problem.as_ref()),
     };
     shell::render_list(&page, problem.is_some())
 }

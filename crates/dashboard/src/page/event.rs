@@ -1,9 +1,7 @@
 //! `/ui/events/{id}`: one event, its recipients, and what routes did with it.
 
 use askama::Template;
-use axum::extract::{Path, State};
-use axum::http::HeaderMap;
-use axum::response::Response;
+use axum::extract::State;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use towpath_db::Database;
@@ -11,10 +9,10 @@ use towpath_db::event::{DeliveryAttempt, EventWhole, Question, Recipients, Route
 use towpath_model::event::recipient::Step;
 use towpath_model::id::EventId;
 
+use super::Id;
 use crate::App;
-use crate::access::Viewer;
 use crate::act::Action;
-use crate::fault::Fault;
+use crate::fault::{Answer, Fault};
 use crate::filters;
 use crate::shell::{self, Shell};
 
@@ -60,13 +58,7 @@ const STEPS: [(Step, &str); 5] = [
     (Step::BroadcastFallback, "no subscription matches: every matching route receives it"),
 ];
 
-pub(crate) async fn show(
-    viewer: Viewer,
-    State(app): State<App>,
-    Path(id): Path<String>,
-    headers: HeaderMap,
-) -> Result<Response, Fault> {
-    let id = read_id(&id)?;
+pub(crate) async fn show(shell: Shell, State(app): State<App>, Id(id): Id<EventId>) -> Answer {
     let question = Question::Stored { event_id: id };
     let (whole, routes, explained) = tokio::try_join!(
         app.database.event_show(id),
@@ -75,7 +67,7 @@ pub(crate) async fn show(
     )?;
     let title = whole.event.event_type.clone();
     let page = Page {
-        shell: Shell::new("/ui/events", title, viewer, &headers).live("events"),
+        shell: shell.at("/ui/events", title).live("events"),
         id,
         steps: steps(&whole.recipients),
         would: explained.decisions,
@@ -88,15 +80,17 @@ pub(crate) async fn show(
 }
 
 /// The steps, each with its recipients.
-fn steps(heard: &Recipients) -> Vec<StepRow> {
+fn steps(resolved: &Recipients) -> Vec<StepRow> {
     let who = |step: Step| {
         let of = |muted: bool, list: &[towpath_db::event::Recipient]| {
             let on_it = list.iter().filter(|one| one.step == step);
             on_it.map(|one| (one.recipient_ref.clone(), muted)).collect::<Vec<_>>()
         };
-        [of(false, &heard.recipients), of(true, &heard.suppressed)].concat()
+        [of(false, &resolved.recipients), of(true, &resolved.suppressed)].concat()
     };
-    STEPS.map(|(step, meaning)| StepRow { meaning, step, who: who(step), is_best: step == heard.step }).into()
+    STEPS
+        .map(|(step, meaning)| StepRow { meaning, step, who: who(step), is_best: step == resolved.step })
+        .into()
 }
 
 /// The readable rows of a history; unknown columns are ignored.
@@ -104,12 +98,7 @@ fn rows<T: DeserializeOwned>(values: &[Value]) -> Vec<T> {
     values.iter().filter_map(|value| serde_json::from_value(value.clone()).ok()).collect()
 }
 
-pub(crate) async fn act(
-    State(app): State<App>,
-    Path(id): Path<String>,
-    action: Action,
-) -> Result<Response, Fault> {
-    let id = read_id(&id)?;
+pub(crate) async fn act(State(app): State<App>, Id(id): Id<EventId>, action: Action) -> Answer {
     let target = id.to_string();
     match action.text("do") {
         "send" => {
@@ -123,8 +112,4 @@ pub(crate) async fn act(
         }
         other => Err(Fault::Invalid(format!("unknown action {other:?} for an event"))),
     }
-}
-
-fn read_id(text: &str) -> Result<EventId, Fault> {
-    text.parse().map_err(|_| Fault::NotFound(format!("{text:?} is not an event id")))
 }

@@ -4,16 +4,13 @@ use std::sync::Arc;
 
 use askama::Template;
 use axum::extract::State;
-use axum::http::HeaderMap;
-use axum::response::Response;
 use serde::Deserialize;
 use towpath_db::event::{Event, EventFilter, EventHealth, From};
 
 use super::jobs::{on_the_command_line, read_payload};
 use super::{Filter, given, inline, read_cursor};
 use crate::App;
-use crate::access::Viewer;
-use crate::fault::Fault;
+use crate::fault::{Answer, Fault};
 use crate::filters;
 use crate::limits::JOBS_PAGE;
 use crate::shell::{self, Shell};
@@ -43,12 +40,7 @@ struct Page {
     query: String,
 }
 
-pub(crate) async fn show(
-    viewer: Viewer,
-    State(app): State<App>,
-    headers: HeaderMap,
-    filter: Filter<Asked>,
-) -> Result<Response, Fault> {
+pub(crate) async fn show(shell: Shell, State(app): State<App>, filter: Filter<Asked>) -> Answer {
     let asked = &filter.asked;
     let look = async {
         filter.check()?;
@@ -83,7 +75,7 @@ pub(crate) async fn show(
     });
     let page = Page {
         command: super::command("towpath events tail", &flags),
-        shell: Shell::new("/ui/events", "Events", viewer, &headers).live("events").saying(problem.as_ref()),
+        shell: shell.at("/ui/events", "Events").live("events").saying(problem.as_ref()),
         query,
         asked,
         health: health.value,

@@ -2,16 +2,13 @@
 
 use askama::Template;
 use axum::extract::State;
-use axum::http::HeaderMap;
-use axum::response::Response;
 use towpath_db::Database;
 use towpath_db::queue::{ExecutorHeartbeat, Pause, PauseSet};
 use towpath_db::subscription::Subscription;
 
 use crate::App;
-use crate::access::Viewer;
 use crate::act::{Action, by};
-use crate::fault::Fault;
+use crate::fault::{Answer, Fault};
 use crate::filters;
 use crate::shell::{self, Shell};
 
@@ -24,21 +21,17 @@ struct Page {
     paused: Vec<Pause>,
 }
 
-pub(crate) async fn show(
-    viewer: Viewer,
-    State(app): State<App>,
-    headers: HeaderMap,
-) -> Result<Response, Fault> {
+pub(crate) async fn show(shell: Shell, State(app): State<App>) -> Answer {
     let (heartbeats, subscriptions, paused) = tokio::try_join!(
         app.database.queue_heartbeats(),
         app.database.subscription_list(None),
         app.database.queue_paused(),
     )?;
-    let shell = Shell::new("/ui/executors", "Executors", viewer, &headers).live("executors jobs");
+    let shell = shell.at("/ui/executors", "Executors").live("executors jobs");
     shell::render(&Page { shell, heartbeats, subscriptions, paused })
 }
 
-pub(crate) async fn act(State(app): State<App>, action: Action) -> Result<Response, Fault> {
+pub(crate) async fn act(State(app): State<App>, action: Action) -> Answer {
     let target = action.text("target").to_owned();
     match action.text("do") {
         "pause" => {

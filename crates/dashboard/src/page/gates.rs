@@ -2,14 +2,11 @@
 
 use askama::Template;
 use axum::extract::State;
-use axum::http::HeaderMap;
-use axum::response::Response;
 use towpath_db::{ConfigChange, ConfigEntry, ConfigSet, Database, GateMove};
 
 use crate::App;
-use crate::access::Viewer;
 use crate::act::{Action, by};
-use crate::fault::Fault;
+use crate::fault::{Answer, Fault};
 use crate::filters;
 use crate::shell::{self, Shell};
 
@@ -22,19 +19,15 @@ struct Page {
     changes: Vec<ConfigChange>,
 }
 
-pub(crate) async fn show(
-    viewer: Viewer,
-    State(app): State<App>,
-    headers: HeaderMap,
-) -> Result<Response, Fault> {
+pub(crate) async fn show(shell: Shell, State(app): State<App>) -> Answer {
     let (entries, changes) =
         tokio::try_join!(app.database.config_list(), app.database.config_history(None, 50))?;
     let (gates, numbers) = entries.into_iter().partition(ConfigEntry::is_gate);
-    let shell = Shell::new("/ui/gates", "Gates and config", viewer, &headers).live("gates");
+    let shell = shell.at("/ui/gates", "Gates and config").live("gates");
     shell::render(&Page { shell, gates, numbers, changes })
 }
 
-pub(crate) async fn act(State(app): State<App>, action: Action) -> Result<Response, Fault> {
+pub(crate) async fn act(State(app): State<App>, action: Action) -> Answer {
     let key = action.text("target").to_owned();
     if action.text("reason").is_empty() {
         return Err(Fault::Invalid("a reason is required; it is recorded with the change".into()));

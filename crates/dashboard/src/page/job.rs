@@ -1,16 +1,14 @@
 //! `/ui/jobs/{id}`: one job, its history, and why it is not running.
 
 use askama::Template;
-use axum::extract::{Path, State};
-use axum::http::HeaderMap;
-use axum::response::Response;
+use axum::extract::State;
 use towpath_db::job_read::{JobEvent, JobReason, JobWhole};
 use towpath_model::id::JobId;
 
+use super::Id;
 use crate::App;
-use crate::access::Viewer;
 use crate::act::{Action, by};
-use crate::fault::Fault;
+use crate::fault::{Answer, Fault};
 use crate::filters;
 use crate::shell::{self, Shell};
 
@@ -25,13 +23,7 @@ struct Page {
     open: bool,
 }
 
-pub(crate) async fn show(
-    viewer: Viewer,
-    State(app): State<App>,
-    Path(id): Path<String>,
-    headers: HeaderMap,
-) -> Result<Response, Fault> {
-    let id = read_id(&id)?;
+pub(crate) async fn show(shell: Shell, State(app): State<App>, Id(id): Id<JobId>) -> Answer {
     let (whole, events) = tokio::try_join!(app.database.job_show(id), app.database.job_history(id))?;
     let open = whole.job.as_ref().is_some_and(|job| !job.state.is_terminal());
     let reasons = if open { app.database.job_why(id).await?.reasons } else { vec![] };
@@ -40,16 +32,11 @@ pub(crate) async fn show(
         (None, Some(letter)) => letter.job_kind.clone(),
         (None, None) => id.to_string(),
     };
-    let shell = Shell::new("/ui/jobs", kind, viewer, &headers).live("jobs dead-letters");
+    let shell = shell.at("/ui/jobs", kind).live("jobs dead-letters");
     shell::render(&Page { shell, id, whole, events, reasons, open })
 }
 
-pub(crate) async fn act(
-    State(app): State<App>,
-    Path(id): Path<String>,
-    action: Action,
-) -> Result<Response, Fault> {
-    let id = read_id(&id)?;
+pub(crate) async fn act(State(app): State<App>, Id(id): Id<JobId>, action: Action) -> Answer {
     let target = id.to_string();
     match action.text("do") {
         "cancel" => {
@@ -68,8 +55,4 @@ pub(crate) async fn act(
         }
         other => Err(Fault::Invalid(format!("unknown action {other:?} for a job"))),
     }
-}
-
-fn read_id(text: &str) -> Result<JobId, Fault> {
-    text.parse().map_err(|_| Fault::NotFound(format!("{text:?} is not a job id")))
 }

@@ -2,8 +2,6 @@
 
 use askama::Template;
 use axum::extract::State;
-use axum::http::HeaderMap;
-use axum::response::Response;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -13,8 +11,7 @@ use towpath_model::job_state::JobState;
 
 use super::{Filter, given, inline, read_cursor};
 use crate::App;
-use crate::access::Viewer;
-use crate::fault::Fault;
+use crate::fault::{Answer, Fault};
 use crate::filters;
 use crate::limits::JOBS_PAGE;
 use crate::shell::{self, Shell};
@@ -149,12 +146,7 @@ struct Page {
     command: String,
 }
 
-pub(crate) async fn show(
-    viewer: Viewer,
-    State(app): State<App>,
-    headers: HeaderMap,
-    filter: Filter<Asked>,
-) -> Result<Response, Fault> {
+pub(crate) async fn show(shell: Shell, State(app): State<App>, filter: Filter<Asked>) -> Answer {
     let asked = &filter.asked;
     let look = async {
         filter.check()?;
@@ -174,7 +166,7 @@ pub(crate) async fn show(
         searched_to: older.filter(|_| jobs.len() < JOBS_PAGE as usize).and_then(made_at),
         jobs,
         older,
-        shell: Shell::new("/ui/jobs", "Jobs", viewer, &headers).live("jobs").saying(problem.as_ref()),
+        shell: shell.at("/ui/jobs", "Jobs").live("jobs").saying(problem.as_ref()),
     };
     shell::render_list(&page, problem.is_some())
 }

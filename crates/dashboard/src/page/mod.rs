@@ -22,13 +22,27 @@ pub(crate) mod sessions;
 pub(crate) mod stream;
 pub(crate) mod streams;
 
-use axum::extract::{FromRequestParts, Query};
+use axum::extract::{FromRequestParts, Path, Query};
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 
 use crate::App;
 use crate::fault::Fault;
 use crate::filters::percent;
+
+/// An id in the path.
+pub(crate) struct Id<T>(pub(crate) T);
+
+impl<T: std::str::FromStr> FromRequestParts<App> for Id<T> {
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Id<T>, Fault> {
+        let Path(text) = Path::<String>::from_request_parts(parts, app)
+            .await
+            .map_err(|error| Fault::NotFound(error.body_text()))?;
+        text.parse().map(Id).map_err(|_| Fault::NotFound(format!("{text:?} is not an id")))
+    }
+}
 
 /// The filter of a list, and what is wrong with it, if anything: the page shows both.
 pub(crate) struct Filter<T> {

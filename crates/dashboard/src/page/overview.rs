@@ -5,8 +5,6 @@ use std::time::Instant;
 
 use askama::Template;
 use axum::extract::State;
-use axum::http::HeaderMap;
-use axum::response::Response;
 use jiff::Timestamp;
 use towpath_db::health::Readings;
 use towpath_db::loop_fault::LoopFault;
@@ -15,9 +13,8 @@ use towpath_model::health::{Attention, attention};
 
 use super::health::{Seen, Tile, tiles};
 use crate::App;
-use crate::access::Viewer;
 use crate::chart::{Bars, Lines};
-use crate::fault::Fault;
+use crate::fault::Answer;
 use crate::filters;
 use crate::limits::{FAULTS_MAX, LAGGING_MAX};
 use crate::shell::{self, Shell};
@@ -42,11 +39,7 @@ struct Page {
     backlog: Arc<Vec<Backlog>>,
 }
 
-pub(crate) async fn show(
-    viewer: Viewer,
-    State(app): State<App>,
-    headers: HeaderMap,
-) -> Result<Response, Fault> {
+pub(crate) async fn show(shell: Shell, State(app): State<App>) -> Answer {
     let db = &app.database;
     let began = Instant::now();
     let health = db.health_show().await?;
@@ -105,7 +98,8 @@ pub(crate) async fn show(
         sample: latency.value.as_ref().map_or(0, |latency| latency.n),
         lines: latency.value.map_or_else(Vec::new, |latency| Lines::all(&latency, now)),
         backlog: backlog.value.unwrap_or_default(),
-        shell: Shell::new("/ui", "Overview", viewer, &headers)
+        shell: shell
+            .at("/ui", "Overview")
             .live("jobs dead-letters executors gates events processes sessions"),
     };
     shell::render(&page)

@@ -1,17 +1,15 @@
 //! `/ui/processes/{id}`: one process, its facts as a timeline, and its next check.
 
 use askama::Template;
-use axum::extract::{Path, State};
-use axum::http::HeaderMap;
-use axum::response::Response;
+use axum::extract::State;
 use towpath_db::Database;
 use towpath_db::process::{ProcessFact, ProcessMoved, ProcessWhole};
 use towpath_model::id::ProcessId;
 
+use super::Id;
 use crate::App;
-use crate::access::Viewer;
 use crate::act::{Action, by};
-use crate::fault::Fault;
+use crate::fault::{Answer, Fault};
 use crate::filters;
 use crate::shell::{self, Shell};
 
@@ -34,25 +32,14 @@ impl Page {
     }
 }
 
-pub(crate) async fn show(
-    viewer: Viewer,
-    State(app): State<App>,
-    Path(id): Path<String>,
-    headers: HeaderMap,
-) -> Result<Response, Fault> {
-    let id = read_id(&id)?;
+pub(crate) async fn show(shell: Shell, State(app): State<App>, Id(id): Id<ProcessId>) -> Answer {
     let whole = app.database.process_show(id).await?;
     let title = whole.process.process_kind.clone();
-    let shell = Shell::new("/ui/processes", title, viewer, &headers).live("processes");
+    let shell = shell.at("/ui/processes", title).live("processes");
     shell::render(&Page { shell, id, whole })
 }
 
-pub(crate) async fn act(
-    State(app): State<App>,
-    Path(id): Path<String>,
-    action: Action,
-) -> Result<Response, Fault> {
-    let id = read_id(&id)?;
+pub(crate) async fn act(State(app): State<App>, Id(id): Id<ProcessId>, action: Action) -> Answer {
     let target = id.to_string();
     match action.text("do") {
         "cancel" => {
@@ -63,8 +50,4 @@ pub(crate) async fn act(
         }
         other => Err(Fault::Invalid(format!("unknown action {other:?} for a process"))),
     }
-}
-
-fn read_id(text: &str) -> Result<ProcessId, Fault> {
-    text.parse().map_err(|_| Fault::NotFound(format!("{text:?} is not a process id")))
 }

@@ -2,16 +2,13 @@
 
 use askama::Template;
 use axum::extract::State;
-use axum::http::HeaderMap;
-use axum::response::Response;
 use serde::Deserialize;
 use towpath_db::process::{Process, ProcessFilter};
 use towpath_model::id::ProcessId;
 
 use super::{Filter, given, inline, read_cursor};
 use crate::App;
-use crate::access::Viewer;
-use crate::fault::Fault;
+use crate::fault::{Answer, Fault};
 use crate::filters;
 use crate::limits::JOBS_PAGE;
 use crate::shell::{self, Shell};
@@ -36,12 +33,7 @@ struct Page {
     query: String,
 }
 
-pub(crate) async fn show(
-    viewer: Viewer,
-    State(app): State<App>,
-    headers: HeaderMap,
-    filter: Filter<Asked>,
-) -> Result<Response, Fault> {
+pub(crate) async fn show(shell: Shell, State(app): State<App>, filter: Filter<Asked>) -> Answer {
     let asked = &filter.asked;
     let look = async {
         filter.check()?;
@@ -61,9 +53,7 @@ pub(crate) async fn show(
     let query = super::query(&fields);
     let page = Page {
         command: super::command("towpath process list", &fields),
-        shell: Shell::new("/ui/processes", "Processes", viewer, &headers)
-            .live("processes")
-            .saying(problem.as_ref()),
+        shell: shell.at("/ui/processes", "Processes").live("processes").saying(problem.as_ref()),
         query,
         asked,
         processes,

@@ -2,8 +2,6 @@
 
 use askama::Template;
 use axum::extract::{Path, State};
-use axum::http::HeaderMap;
-use axum::response::Response;
 use towpath_db::Database;
 use towpath_db::event::{
     CircuitClosed, LetterReplayed, Letters, ModeSet, Route, RouteAttempts, RouteDeadLetter,
@@ -11,9 +9,8 @@ use towpath_db::event::{
 use towpath_model::event::route::Mode;
 
 use crate::App;
-use crate::access::Viewer;
 use crate::act::{Action, by};
-use crate::fault::Fault;
+use crate::fault::{Answer, Fault};
 use crate::filters;
 use crate::limits::JOBS_PAGE;
 use crate::shell::{self, Shell};
@@ -28,19 +25,14 @@ struct Page {
     letters: Vec<RouteDeadLetter>,
 }
 
-pub(crate) async fn show(
-    viewer: Viewer,
-    State(app): State<App>,
-    Path(name): Path<String>,
-    headers: HeaderMap,
-) -> Result<Response, Fault> {
+pub(crate) async fn show(shell: Shell, State(app): State<App>, Path(name): Path<String>) -> Answer {
     let (db, name) = (&app.database, name.as_str());
     let (route, attempts, letters) = tokio::try_join!(
         db.route_show(name),
         db.route_attempts(name, JOBS_PAGE),
         db.route_dead_letter_list(Some(name), Letters::Open, JOBS_PAGE, None),
     )?;
-    let shell = Shell::new("/ui/routes", format!("Route {name}"), viewer, &headers).live("events");
+    let shell = shell.at("/ui/routes", format!("Route {name}")).live("events");
     shell::render(&Page { shell, route, attempts, letters: letters.dead_letters })
 }
 
@@ -50,7 +42,7 @@ pub(crate) fn here(name: &str) -> String {
 }
 
 /// The actions on a route and its dead letters.
-pub(crate) async fn act(State(app): State<App>, action: Action) -> Result<Response, Fault> {
+pub(crate) async fn act(State(app): State<App>, action: Action) -> Answer {
     let target = action.text("target").to_owned();
     let mode = match action.text("do") {
         "enable" => Mode::Live,
@@ -99,7 +91,7 @@ pub(crate) async fn act(State(app): State<App>, action: Action) -> Result<Respon
 }
 
 /// Sends one webhook with a test event, signed like a real one.
-async fn test(app: &App, action: &Action, name: &str) -> Result<Response, Fault> {
+async fn test(app: &App, action: &Action, name: &str) -> Answer {
     let work = async {
         let test = app.database.route_test(name).await.map_err(|error| error.to_string())?;
         let url = test.url.clone();

@@ -2,14 +2,11 @@
 
 use askama::Template;
 use axum::extract::State;
-use axum::http::HeaderMap;
-use axum::response::Response;
 use towpath_db::event::{Letters, Route, RouteDeadLetter, RouteWorkers};
 
 use super::route::here;
 use crate::App;
-use crate::access::Viewer;
-use crate::fault::Fault;
+use crate::fault::Answer;
 use crate::filters;
 use crate::limits::ROWS_PAGE;
 use crate::shell::{self, Shell};
@@ -25,18 +22,14 @@ struct Page {
     letters: Vec<RouteDeadLetter>,
 }
 
-pub(crate) async fn show(
-    viewer: Viewer,
-    State(app): State<App>,
-    headers: HeaderMap,
-) -> Result<Response, Fault> {
+pub(crate) async fn show(shell: Shell, State(app): State<App>) -> Answer {
     let (routes, workers, health, letters) = tokio::try_join!(
         app.database.route_list(),
         app.database.route_worker_list(),
         app.event_health(),
         app.database.route_dead_letter_list(None, Letters::Open, ROWS_PAGE, None),
     )?;
-    let shell = Shell::new("/ui/routes", "Routes", viewer, &headers).live("events");
+    let shell = shell.at("/ui/routes", "Routes").live("events");
     let routes = routes.into_iter().map(|route| (here(&route.route_name), route)).collect();
     let is_off = health.value.is_some_and(|health| !health.routing_enabled || !health.route_worker_enabled);
     shell::render(&Page { shell, routes, workers, is_off, letters: letters.dead_letters })

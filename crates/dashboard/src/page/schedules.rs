@@ -2,8 +2,6 @@
 
 use askama::Template;
 use axum::extract::State;
-use axum::http::HeaderMap;
-use axum::response::Response;
 use jiff::Timestamp;
 use towpath_db::Database;
 use towpath_db::job::{Enqueued, NewJob};
@@ -11,9 +9,8 @@ use towpath_db::schedule::Schedule;
 use towpath_model::cron::Cron;
 
 use crate::App;
-use crate::access::Viewer;
 use crate::act::Action;
-use crate::fault::Fault;
+use crate::fault::{Answer, Fault};
 use crate::filters;
 use crate::shell::{self, Shell};
 
@@ -30,13 +27,9 @@ struct Row {
     next: Vec<Timestamp>,
 }
 
-pub(crate) async fn show(
-    viewer: Viewer,
-    State(app): State<App>,
-    headers: HeaderMap,
-) -> Result<Response, Fault> {
+pub(crate) async fn show(shell: Shell, State(app): State<App>) -> Answer {
     let schedules = app.database.schedule_list().await?.into_iter().map(row).collect();
-    let shell = Shell::new("/ui/schedules", "Schedules", viewer, &headers).live("schedules");
+    let shell = shell.at("/ui/schedules", "Schedules").live("schedules");
     shell::render(&Page { shell, schedules })
 }
 
@@ -53,7 +46,7 @@ fn row(schedule: Schedule) -> Row {
     Row { schedule, words, next }
 }
 
-pub(crate) async fn act(State(app): State<App>, action: Action) -> Result<Response, Fault> {
+pub(crate) async fn act(State(app): State<App>, action: Action) -> Answer {
     let name = action.text("target").to_owned();
     let all = app.database.schedule_list().await?;
     let schedule = all

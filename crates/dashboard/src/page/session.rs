@@ -2,8 +2,6 @@
 
 use askama::Template;
 use axum::extract::{Path, Query, State};
-use axum::http::HeaderMap;
-use axum::response::Response;
 use jiff::Timestamp;
 use serde::Deserialize;
 use towpath_model::session::session_stream;
@@ -14,9 +12,8 @@ use towpath_streams::{Head, Subscription};
 use super::sessions::{Source, read_project, source, used_at};
 use super::stream::text;
 use crate::App;
-use crate::access::Viewer;
 use crate::act::Action;
-use crate::fault::Fault;
+use crate::fault::{Answer, Fault};
 use crate::filters::{self, percent};
 use crate::limits::STREAM_PAGE_BYTES;
 use crate::shell::{self, Shell};
@@ -62,12 +59,11 @@ struct Tail {
 }
 
 pub(crate) async fn show(
-    viewer: Viewer,
+    shell: Shell,
     State(app): State<App>,
     Path(id): Path<String>,
     Query(asked): Query<Asked>,
-    headers: HeaderMap,
-) -> Result<Response, Fault> {
+) -> Answer {
     let name = asked.name(&id)?;
     let session = app.store.session(&name)?;
     let row = |subscription: Subscription| {
@@ -78,7 +74,7 @@ pub(crate) async fn show(
     let subscriptions = session.subscriptions.into_iter().map(row).collect();
     let id = name.session_id().unwrap_or_default().to_owned();
     let page = Page {
-        shell: Shell::new("/ui/sessions", format!("Session {id}"), viewer, &headers).live("sessions"),
+        shell: shell.at("/ui/sessions", format!("Session {id}")).live("sessions"),
         project: name.project.to_string(),
         here: format!("/ui/sessions/{}?project={}", percent(&id), percent(&name.project)),
         id,
@@ -103,7 +99,7 @@ pub(crate) async fn act(
     Path(id): Path<String>,
     Query(asked): Query<Asked>,
     action: Action,
-) -> Result<Response, Fault> {
+) -> Answer {
     let name = asked.name(&id)?;
     let target = format!("{}/{}", name.project, name.session_id().unwrap_or_default());
     match action.text("do") {

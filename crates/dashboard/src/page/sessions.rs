@@ -2,8 +2,6 @@
 
 use askama::Template;
 use axum::extract::State;
-use axum::http::HeaderMap;
-use axum::response::Response;
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use towpath_model::circuit;
@@ -14,8 +12,7 @@ use towpath_streams::{FanOutState, Head, List, SessionCounts};
 
 use super::{Filter, inline};
 use crate::App;
-use crate::access::Viewer;
-use crate::fault::Fault;
+use crate::fault::{Answer, Fault};
 use crate::filters::{self, percent};
 use crate::limits::{LAGGING_MAX, ROWS_PAGE};
 use crate::shell::{self, Shell};
@@ -63,12 +60,7 @@ struct Row {
 /// Subscriptions named in one row.
 const NAMED_MAX: usize = 4;
 
-pub(crate) async fn show(
-    viewer: Viewer,
-    State(app): State<App>,
-    headers: HeaderMap,
-    filter: Filter<Asked>,
-) -> Result<Response, Fault> {
+pub(crate) async fn show(shell: Shell, State(app): State<App>, filter: Filter<Asked>) -> Answer {
     let limit = usize::try_from(ROWS_PAGE).unwrap_or(100);
     let asked = &filter.asked;
     let look = async {
@@ -95,9 +87,7 @@ pub(crate) async fn show(
         more,
         project,
         asked,
-        shell: Shell::new("/ui/sessions", "Sessions", viewer, &headers)
-            .live("sessions")
-            .saying(problem.as_ref()),
+        shell: shell.at("/ui/sessions", "Sessions").live("sessions").saying(problem.as_ref()),
     };
     shell::render_list(&page, problem.is_some())
 }

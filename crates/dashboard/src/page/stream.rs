@@ -6,8 +6,6 @@ use std::time::Duration;
 
 use askama::Template;
 use axum::extract::{Query, State};
-use axum::http::HeaderMap;
-use axum::response::Response;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::Stream;
 use serde::Deserialize;
@@ -20,7 +18,7 @@ use towpath_streams::{Head, Step};
 
 use crate::App;
 use crate::access::Viewer;
-use crate::fault::Fault;
+use crate::fault::{Answer, Fault};
 use crate::filters::{self, percent};
 use crate::limits::{LIVE_SECONDS, MESSAGE_CHARS_MAX, PRODUCERS_MAX, STREAM_PAGE_BYTES};
 use crate::shell::{self, Shell};
@@ -62,19 +60,14 @@ struct Page {
     follow: Option<String>,
 }
 
-pub(crate) async fn show(
-    viewer: Viewer,
-    State(app): State<App>,
-    headers: HeaderMap,
-    Query(asked): Query<Asked>,
-) -> Result<Response, Fault> {
+pub(crate) async fn show(shell: Shell, State(app): State<App>, Query(asked): Query<Asked>) -> Answer {
     let name = asked.name()?;
     let page = app.store.read(&name, asked.start()?, STREAM_PAGE_BYTES).await?;
     let place =
         format!("project={}&id={}&offset={}", percent(&name.project), percent(&name.id), page.batch.end());
     let up_to_date = page.is_up_to_date();
     let page = Page {
-        shell: Shell::new("/ui/streams", name.id.to_string(), viewer, &headers),
+        shell: shell.at("/ui/streams", name.id.to_string()),
         project: name.project.to_string(),
         id: name.id.to_string(),
         producers: app.store.producers(&name, PRODUCERS_MAX)?,

@@ -2,16 +2,13 @@
 
 use askama::Template;
 use axum::extract::State;
-use axum::http::HeaderMap;
-use axum::response::Response;
 use serde::Deserialize;
 use towpath_streams::{Head, List};
 
 use super::sessions::read_project;
 use super::{Filter, inline};
 use crate::App;
-use crate::access::Viewer;
-use crate::fault::Fault;
+use crate::fault::{Answer, Fault};
 use crate::filters::{self, percent};
 use crate::limits::{FOLDER_LOOKS, ROWS_PAGE};
 use crate::shell::{self, Shell};
@@ -44,12 +41,7 @@ struct Row {
     head: Head,
 }
 
-pub(crate) async fn show(
-    viewer: Viewer,
-    State(app): State<App>,
-    headers: HeaderMap,
-    filter: Filter<Asked>,
-) -> Result<Response, Fault> {
+pub(crate) async fn show(shell: Shell, State(app): State<App>, filter: Filter<Asked>) -> Answer {
     let limit = usize::try_from(ROWS_PAGE).unwrap_or(100);
     let asked = &filter.asked;
     let look = async {
@@ -85,9 +77,7 @@ pub(crate) async fn show(
         }),
         project,
         asked,
-        shell: Shell::new("/ui/streams", "Streams", viewer, &headers)
-            .live("streams")
-            .saying(problem.as_ref()),
+        shell: shell.at("/ui/streams", "Streams").live("streams").saying(problem.as_ref()),
     };
     shell::render_list(&page, problem.is_some())
 }

@@ -82,7 +82,7 @@ impl Smtp {
         let mut held = got.map_err(|broken| (broken, false))?;
         let used = held.used;
         let connection = &mut held.connection;
-        let response = match speak(connection, envelope, bytes, until).await {
+        let response = match send_mail(connection, envelope, bytes, until).await {
             Ok(response) => response,
             Err(broken) => {
                 // After an error reply a new mail would need a reset first; closing is simpler.
@@ -95,7 +95,7 @@ impl Smtp {
 }
 
 /// From MAIL to the reply to the data.
-async fn speak(
+async fn send_mail(
     connection: &mut AsyncSmtpConnection,
     envelope: &Envelope,
     bytes: &[u8],

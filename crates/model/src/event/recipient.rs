@@ -72,7 +72,7 @@ pub enum Resolution {
 
 /// One recipient and the row that decided.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Heard {
+pub struct Recipient {
     /// The recipient.
     pub recipient_ref: String,
     /// The step of its row.
@@ -85,15 +85,15 @@ pub struct Heard {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recipients {
     /// Who receives it.
-    pub recipients: Vec<Heard>,
+    pub recipients: Vec<Recipient>,
     /// Whose most specific row is muted.
-    pub suppressed: Vec<Heard>,
+    pub suppressed: Vec<Recipient>,
 }
 
 impl Recipients {
     /// The best step of all recipients.
     pub fn step(&self) -> Step {
-        self.recipients.iter().map(|heard| heard.step).min().unwrap_or(Step::BroadcastFallback)
+        self.recipients.iter().map(|recipient| recipient.step).min().unwrap_or(Step::BroadcastFallback)
     }
 
     /// Whether no row selects a recipient.
@@ -115,10 +115,10 @@ pub fn resolve(event: &Event, rows: &[Subscription], resolution: Resolution) -> 
     }
     let mut answer = Recipients::default();
     for row in deciding.values() {
-        let heard = Heard { recipient_ref: row.recipient_ref.clone(), step: row.step(), no: row.no };
+        let recipient = Recipient { recipient_ref: row.recipient_ref.clone(), step: row.step(), no: row.no };
         match row.mute {
-            true => answer.suppressed.push(heard),
-            false => answer.recipients.push(heard),
+            true => answer.suppressed.push(recipient),
+            false => answer.recipients.push(recipient),
         }
     }
     answer
@@ -181,10 +181,10 @@ mod tests {
         };
         let rows =
             [row(1, "role:a", None, false), row(2, "role:a", Some("t"), true), row(3, "role:b", None, false)];
-        let heard = resolve(&event, &rows, Resolution::On);
-        assert_eq!((heard.recipients[0].no, heard.suppressed[0].no), (3, 2));
-        assert_eq!(heard.step(), Step::DomainOnly);
-        assert!(!heard.is_broadcast());
+        let resolved = resolve(&event, &rows, Resolution::On);
+        assert_eq!((resolved.recipients[0].no, resolved.suppressed[0].no), (3, 2));
+        assert_eq!(resolved.step(), Step::DomainOnly);
+        assert!(!resolved.is_broadcast());
         let off = resolve(&event, &rows, Resolution::Off);
         assert!(off.is_broadcast() && off.suppressed.is_empty());
     }

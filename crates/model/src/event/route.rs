@@ -111,12 +111,12 @@ pub struct Decided {
 /// none matches.
 pub fn decide(
     event: &Event,
-    heard: &Recipients,
+    resolved: &Recipients,
     routes: &[Route],
     target: impl Fn(&Route) -> Target,
 ) -> Vec<Decided> {
     let taken: Vec<_> =
-        routes.iter().filter_map(|route| route.decide(event, heard, || target(route))).collect();
+        routes.iter().filter_map(|route| route.decide(event, resolved, || target(route))).collect();
     if taken.is_empty() {
         let reason = Some(Reason::NoRoute);
         return vec![Decided { route_name: None, decision: Decision::Skipped, reason }];
@@ -125,14 +125,14 @@ pub fn decide(
 }
 
 impl Route {
-    fn decide(&self, event: &Event, heard: &Recipients, target: impl Fn() -> Target) -> Option<Decided> {
-        let hears = self.hears(heard);
-        if !self.fits(event) || !(hears || self.is_suppressed(heard)) {
+    fn decide(&self, event: &Event, resolved: &Recipients, target: impl Fn() -> Target) -> Option<Decided> {
+        let receives = self.receives(resolved);
+        if !self.fits(event) || !(receives || self.is_suppressed(resolved)) {
             return None;
         }
         let (decision, reason) = match self.mode {
             Mode::Off => (Decision::Disabled, Some(Reason::ModeOff)),
-            _ if !hears => (Decision::Skipped, Some(Reason::Suppressed)),
+            _ if !receives => (Decision::Skipped, Some(Reason::Suppressed)),
             Mode::DryRun => (Decision::DryRun, None),
             Mode::Live => match target() {
                 Target::Takes => (Decision::Sent, None),
@@ -150,17 +150,17 @@ impl Route {
     }
 
     /// Everybody receives a broadcast, except recipients that are suppressed by name.
-    fn hears(&self, heard: &Recipients) -> bool {
+    fn receives(&self, resolved: &Recipients) -> bool {
         let Some(filter) = self.recipient_filter.as_deref() else { return true };
-        match heard.is_broadcast() {
-            true => heard.suppressed.iter().all(|muted| muted.recipient_ref != filter),
-            false => heard.recipients.iter().any(|one| recipient_fits(&one.recipient_ref, filter)),
+        match resolved.is_broadcast() {
+            true => resolved.suppressed.iter().all(|muted| muted.recipient_ref != filter),
+            false => resolved.recipients.iter().any(|one| recipient_fits(&one.recipient_ref, filter)),
         }
     }
 
-    fn is_suppressed(&self, heard: &Recipients) -> bool {
+    fn is_suppressed(&self, resolved: &Recipients) -> bool {
         let Some(filter) = self.recipient_filter.as_deref() else { return false };
-        heard.suppressed.iter().any(|muted| recipient_fits(&muted.recipient_ref, filter))
+        resolved.suppressed.iter().any(|muted| recipient_fits(&muted.recipient_ref, filter))
     }
 }
 

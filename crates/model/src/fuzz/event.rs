@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::dice::Dice;
 use crate::event::Event;
 use crate::event::contain::contains;
-use crate::event::recipient::{Heard, Recipients, Resolution, Step, Subscription, resolve};
+use crate::event::recipient::{Recipient, Recipients, Resolution, Step, Subscription, resolve};
 use crate::event::route::{Decided, Decision, Mode, Reason, Route, Target, decide};
 
 /// Bytes as choices: three values, then an event, subscriptions and routes.
@@ -21,10 +21,10 @@ pub fn event(data: &[u8]) {
     };
     let count = dice.below(6);
     let rows: Vec<Subscription> = (0..count).map(|no| row(&mut dice, no as i32)).collect();
-    let heard = recipients(&event, &rows);
+    let resolved = recipients(&event, &rows);
     let count = dice.below(5);
     let routes: Vec<Route> = (0..count).map(|no| route(&mut dice, no)).collect();
-    decisions(&event, &heard, &routes);
+    decisions(&event, &resolved, &routes);
 }
 
 /// Containment is transitive.
@@ -76,10 +76,10 @@ fn route(dice: &mut Dice<'_>, no: usize) -> Route {
 
 /// R02, R04: for each recipient the most specific row decides, whatever the order of the rows.
 fn recipients(event: &Event, rows: &[Subscription]) -> Recipients {
-    let heard = resolve(event, rows, Resolution::On);
+    let resolved = resolve(event, rows, Resolution::On);
     let mut turned = rows.to_vec();
     turned.reverse();
-    assert_eq!(resolve(event, &turned, Resolution::On), heard, "the order of rows made a difference");
+    assert_eq!(resolve(event, &turned, Resolution::On), resolved, "the order of rows made a difference");
     for who in ["role:a", "role:b", "user:a"] {
         let fit = |row: &&Subscription| row.recipient_ref == who && alone(event, row);
         let mut fitting: Vec<&Subscription> = rows.iter().filter(fit).collect();
@@ -95,14 +95,14 @@ fn recipients(event: &Event, rows: &[Subscription]) -> Recipients {
             (false, true) => 2,
             (false, false) => 3,
         });
-        let of = |list: &[Heard]| list.iter().find(|one| one.recipient_ref == who).map(|one| one.no);
+        let of = |list: &[Recipient]| list.iter().find(|one| one.recipient_ref == who).map(|one| one.no);
         let first = fitting.first();
-        assert_eq!(of(&heard.recipients), first.filter(|row| !row.mute).map(|row| row.no));
-        assert_eq!(of(&heard.suppressed), first.filter(|row| row.mute).map(|row| row.no));
+        assert_eq!(of(&resolved.recipients), first.filter(|row| !row.mute).map(|row| row.no));
+        assert_eq!(of(&resolved.suppressed), first.filter(|row| row.mute).map(|row| row.no));
     }
     let off = resolve(event, rows, Resolution::Off);
     assert_eq!((off.step(), off.suppressed.len()), (Step::BroadcastFallback, 0));
-    heard
+    resolved
 }
 
 /// Whether a row matches by itself.
@@ -112,14 +112,14 @@ fn alone(event: &Event, row: &Subscription) -> bool {
 }
 
 /// E05: each route decides independently, within its mode.
-fn decisions(event: &Event, heard: &Recipients, routes: &[Route]) {
+fn decisions(event: &Event, resolved: &Recipients, routes: &[Route]) {
     let refuses = |route: &Route| if route.route_name == "r1" { Target::Refuses } else { Target::Takes };
-    let decided = decide(event, heard, routes, refuses);
+    let decided = decide(event, resolved, routes, refuses);
     let nobody =
         vec![Decided { route_name: None, decision: Decision::Skipped, reason: Some(Reason::NoRoute) }];
     let one_by_one: Vec<Decided> = routes
         .iter()
-        .map(|route| decide(event, heard, std::slice::from_ref(route), refuses))
+        .map(|route| decide(event, resolved, std::slice::from_ref(route), refuses))
         .filter(|one| *one != nobody)
         .flatten()
         .collect();
@@ -135,7 +135,7 @@ fn decisions(event: &Event, heard: &Recipients, routes: &[Route]) {
             Mode::Live => vec![Decision::Sent, Decision::Failed, Decision::Skipped],
         };
         assert!(allowed.contains(&one.decision), "{route:?} decided {one:?}");
-        let muted = |name: &str| heard.suppressed.iter().any(|muted| muted.recipient_ref == name);
+        let muted = |name: &str| resolved.suppressed.iter().any(|muted| muted.recipient_ref == name);
         let reached = matches!(one.decision, Decision::Sent | Decision::Failed | Decision::DryRun);
         assert!(
             !reached || !route.recipient_filter.as_deref().is_some_and(muted),

@@ -113,7 +113,7 @@ mod tests {
 
     /// P09: every reply at every stage.
     #[test]
-    fn smtp_replies_are_told_apart() {
+    fn each_smtp_reply_gets_its_outcome() {
         use SmtpStage::{Data, Envelope, Session};
         for (stage, reply, outcome) in [
             (Session, None, Transient),
@@ -140,7 +140,7 @@ mod tests {
 
     /// P09: every answer the two providers document.
     #[test]
-    fn http_answers_are_told_apart() {
+    fn each_http_answer_gets_its_outcome() {
         for (status, name, honoured, ignored) in [
             (400, Some("validation_error"), Permanent, Permanent),
             (400, Some("invalid_idempotency_key"), Permanent, Permanent),

@@ -2,7 +2,7 @@
 //!
 //! A live answer carries the number of the current 20-second interval, and the reader
 //! sends it back. Readers of one interval ask for the same URL, so that a cache can
-//! answer them together; the next interval has a new URL, so no answer is used for ever.
+//! answer them together; the next interval has a new URL, so no answer is used forever.
 
 use jiff::Timestamp;
 

@@ -203,7 +203,7 @@ pub struct ForkPoint {
 pub struct Shape {
     /// Its type; a fork may take its origin's.
     pub content_type: Option<ContentType>,
-    /// Its life; `None` is for ever, or for a fork its origin's.
+    /// Its life; `None` is forever, or for a fork its origin's.
     pub expiry: Option<Expiry>,
     /// Whether it is closed.
     pub closed: bool,

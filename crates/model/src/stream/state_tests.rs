@@ -102,7 +102,7 @@ fn a_duplicate_reports_the_newest_request() {
 }
 
 #[test]
-fn a_fenced_producer_hears_so_even_behind_the_end() {
+fn a_fenced_producer_is_refused_even_behind_the_end() {
     let content_type = ContentType::default();
     let (old, closer) = (producer("p", 0, 9), producer("p", 1, 0));
     let now = StreamFacts {

@@ -57,6 +57,9 @@ pub struct Claims {
     /// Bound to this session.
     #[serde(default, deserialize_with = "said", skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
+    /// The one job that it may read and cancel.
+    #[serde(default, deserialize_with = "said", skip_serializing_if = "Option::is_none")]
+    pub job_id: Option<String>,
 }
 
 /// A claim that is present must have its type: `null` does not make a token unbound.

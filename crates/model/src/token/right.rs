@@ -11,6 +11,8 @@ pub struct Grant {
     scope: Scope,
     streams: Option<Vec<String>>,
     session: Option<String>,
+    /// The one job that it may read and cancel.
+    pub job: Option<String>,
     /// When it expires.
     pub expires_at: Timestamp,
     /// The key that signed it: revoking the key revokes this.
@@ -73,6 +75,7 @@ impl Grant {
             scope,
             streams: claims.stream_id.map(OneOrMany::into_vec),
             session: claims.session_id,
+            job: claims.job_id,
             expires_at: Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX),
             kid,
         }
@@ -104,7 +107,7 @@ impl Grant {
     }
 
     fn is_unbound(&self) -> bool {
-        self.streams.is_none() && self.session.is_none()
+        self.streams.is_none() && self.session.is_none() && self.job.is_none()
     }
 
     fn reaches_stream(&self, id: &str) -> bool {

@@ -209,7 +209,7 @@ fn the_same_kid_in_two_projects_opens_only_its_own() {
 }
 
 #[test]
-fn a_revoked_key_opens_nothing() {
+fn a_revoked_key_gives_no_access() {
     let token = hs_token("a", 1, &claims("manage"));
     assert_eq!(Keyring::new(&[hs("b", 2)]).verify(&token, "shop", now()), Err(Invalid::Unverified));
     assert_eq!(Keyring::new(&[]).verify(&token, "shop", now()), Err(Invalid::Unverified));

@@ -74,9 +74,9 @@ pub(crate) struct StreamSender<'a> {
 impl StreamSender<'_> {
     pub(crate) async fn run(&self, shutdown: &CancellationToken) {
         let mut retry = Retry::of("delivering to streams");
-        let mut heard = self.wake.hear_streams();
+        let mut woken = self.wake.watch_streams();
         while !shutdown.is_cancelled() {
-            heard.mark_unchanged();
+            woken.mark_unchanged();
             let wait = match self.round().await {
                 Ok(None) => {
                     retry.succeeded();
@@ -90,7 +90,7 @@ impl StreamSender<'_> {
             };
             tokio::select! {
                 () = shutdown.cancelled() => {}
-                _ = heard.changed() => {}
+                _ = woken.changed() => {}
                 () = tokio::time::sleep(wait) => {}
             }
         }

@@ -5,11 +5,10 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{FromRequestParts, Query, State};
+use axum::http::header;
 use axum::http::request::Parts;
-use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use serde::Deserialize;
-use serde_json::json;
 use towpath_db::event::EventPage;
 use towpath_db::executor_token::{TokenHash, TokenScope};
 
@@ -36,9 +35,9 @@ fn hundred() -> i32 {
     100
 }
 
-/// The holder of a valid token.
+/// The holder of a valid token. The database decides what it may read.
 pub(crate) struct Reader {
-    hash: TokenHash,
+    pub(super) hash: TokenHash,
     scope: TokenScope,
 }
 
@@ -75,7 +74,7 @@ pub(crate) async fn read(
 /// Polls until there is an event or the time limit is reached, and sleeps between polls until notified. The position of the
 /// answer is behind the events that were skipped.
 async fn follow(events: &Events, reader: &Reader, asked: &Asked, wait: Duration) -> Result<EventPage, Error> {
-    let _place = events.waiting.enter(reader.scope.token_id)?;
+    let _place = events.waiting.enter(reader.scope.token_id.uuid())?;
     let deadline = tokio::time::Instant::now() + wait;
     let mut woken = events.wake.subscribe();
     let mut after = asked.after;
@@ -113,10 +112,4 @@ async fn look(
 ) -> Result<EventPage, Error> {
     let consumer = asked.r#as.as_deref();
     Ok(events.database.executor_token_event_read(&reader.hash, consumer, after, asked.limit).await?)
-}
-
-/// Another method than GET.
-pub(crate) async fn method_not_allowed() -> impl IntoResponse {
-    let body = json!({ "error": "method_not_allowed", "detail": "use GET to read events" });
-    (StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, "GET, HEAD")], Json(body))
 }

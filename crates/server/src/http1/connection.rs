@@ -349,7 +349,7 @@ impl Wire {
         Ok(())
     }
 
-    /// Waits until the socket takes bytes again. Meanwhile the unsent bytes are let go when other readers need the
+    /// Waits until the socket takes bytes again. Meanwhile the unsent bytes are dropped if other readers need the
     /// memory.
     async fn wait_for_reader(&self, unsent: &mut Unsent) -> Result<(), Gone> {
         let let_go = async {

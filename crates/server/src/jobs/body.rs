@@ -2,6 +2,7 @@
 
 use axum::body::{Body, Bytes};
 use http_body_util::LengthLimitError;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::Error;
@@ -10,15 +11,19 @@ use crate::upload::Late;
 
 /// The body as `T`. Unknown fields are refused: they are mistakes.
 pub(crate) async fn read<T: DeserializeOwned>(body: Body, bytes_max: usize) -> Result<T, Error> {
-    let bytes = bytes(body, bytes_max).await?;
+    parse(&bytes(body, bytes_max).await?)
+}
+
+/// The bytes of a body as `T`.
+pub(crate) fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Error> {
     // Payloads are passed on unparsed, so the parser's own depth limit does not apply to them.
-    if depth(&bytes) > limits::JSON_DEPTH_MAX {
+    if depth(bytes) > limits::JSON_DEPTH_MAX {
         return Err(Error::Malformed(format!(
             "the body is nested deeper than {} levels",
             limits::JSON_DEPTH_MAX
         )));
     }
-    serde_json::from_slice(&bytes).map_err(|error| Error::Malformed(format!("invalid body: {error}")))
+    serde_json::from_slice(bytes).map_err(|error| Error::Malformed(format!("invalid body: {error}")))
 }
 
 /// The raw body.

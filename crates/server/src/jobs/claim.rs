@@ -64,6 +64,8 @@ struct Job {
     /// The span that enqueued it, as the parent of the attempt's span.
     traceparent: Option<TraceParent>,
     lease_until: Timestamp,
+    /// The lease entry it is part of: acks that name it cost less.
+    entry_id: Option<i64>,
 }
 
 /// What a waiting claim asks the database for. Owned, because the query may outlive its
@@ -97,7 +99,7 @@ pub(crate) async fn claim(
     }
     let look = Look {
         database: jobs.database.clone(),
-        executor: caller.scope.executor_id.clone(),
+        executor: caller.executor_id.clone(),
         kinds: caller.kinds(asked.kinds)?,
         limit: asked.limit,
         owner: caller.owner.clone(),
@@ -217,6 +219,7 @@ impl From<ClaimedJob> for Job {
             created_at: claimed.created_at,
             traceparent: claimed.traceparent,
             lease_until: claimed.lease.expires_at(),
+            entry_id: claimed.lease.entry().map(|entry| entry.number),
         }
     }
 }

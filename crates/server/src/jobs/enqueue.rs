@@ -13,12 +13,12 @@ use towpath_model::trace::TraceParent;
 use towpath_trace::{Side, Span};
 use uuid::Uuid;
 
-use super::caller::Caller;
+use super::caller::Holder;
 use super::{Error, Jobs, body};
 use crate::limits;
 use crate::trace::Trace;
 
-/// A job as a client describes it. No actor: that is always the token's executor.
+/// A job as a client describes it. No actor: that is always the token's.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Job {
@@ -49,14 +49,14 @@ struct Many {
 /// One job: 201 with its id, 200 if an unfinished job has its idempotency key.
 pub(crate) async fn enqueue(
     State(jobs): State<Jobs>,
-    caller: Caller,
+    holder: Holder,
     trace: Trace,
     body: Body,
 ) -> Result<(StatusCode, Json<Value>), Error> {
     let mut job: Job = body::read(body, limits::JOB_BODY_BYTES_MAX).await?;
     let mut span = jobs.enqueue_span(trace, 1, || job.job_kind.clone());
     job.traceparent = span.traceparent().or(trace.0);
-    let answers = jobs.database.executor_token_enqueue(&caller.hash, &[job]).await?;
+    let answers = jobs.database.executor_token_enqueue(holder.hash()?, &[job]).await?;
     let answer = answers.into_iter().next().expect("one answer for one job")?;
     if span.is_on() {
         span.set("towpath.job.id", answer.job_id.to_string());
@@ -68,7 +68,7 @@ pub(crate) async fn enqueue(
 /// Many jobs: 200 with a result for each, in order; refused ones have an error.
 pub(crate) async fn enqueue_many(
     State(jobs): State<Jobs>,
-    caller: Caller,
+    holder: Holder,
     trace: Trace,
     body: Body,
 ) -> Result<Json<Value>, Error> {
@@ -79,7 +79,7 @@ pub(crate) async fn enqueue_many(
     let span = jobs.enqueue_span(trace, many.jobs.len(), || "many".to_owned());
     let parent = span.traceparent().or(trace.0);
     many.jobs.iter_mut().for_each(|job| job.traceparent = parent);
-    let answers = jobs.database.executor_token_enqueue(&caller.hash, &many.jobs).await?;
+    let answers = jobs.database.executor_token_enqueue(holder.hash()?, &many.jobs).await?;
     drop(span);
     let refused = answers.iter().filter(|answer| answer.is_err()).count();
     let rows = answers.into_iter().map(|answer| match answer {

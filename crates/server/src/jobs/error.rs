@@ -22,6 +22,10 @@ pub(crate) enum Error {
     Busy(String),
     /// A value is out of range.
     Invalid(String),
+    /// The job has ended.
+    Ended(String),
+    /// The streams cannot be used now.
+    Streams(String),
     /// An error of the database.
     Database(towpath_db::Error),
 }
@@ -52,7 +56,7 @@ impl Error {
     /// The status and the body.
     pub(crate) fn told(self) -> (StatusCode, Value) {
         let (status, word, detail) = self.mapped();
-        (status, json!({ "error": word, "detail": detail }))
+        (status, json!({ "ok": false, "error": word, "detail": detail }))
     }
 
     fn mapped(self) -> (StatusCode, &'static str, String) {
@@ -70,6 +74,11 @@ impl Error {
             }
             Error::Busy(detail) => (StatusCode::SERVICE_UNAVAILABLE, "busy", detail),
             Error::Invalid(detail) => (StatusCode::UNPROCESSABLE_ENTITY, "invalid", detail),
+            Error::Ended(detail) => (StatusCode::CONFLICT, "conflict", detail),
+            Error::Streams(detail) => {
+                tracing::warn!(%detail, "the stream of a job is unavailable");
+                (StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail)
+            }
             Error::Database(Db::GateClosed { gate }) => {
                 (StatusCode::SERVICE_UNAVAILABLE, "gate_closed", format!("the gate {gate} is closed"))
             }
@@ -128,9 +137,11 @@ fn retry_after(status: StatusCode, body: &Value) -> Option<&'static str> {
     })
 }
 
-/// Another method than POST.
+/// A method that the path does not have. The router adds `Allow`.
 pub(crate) async fn method_not_allowed() -> impl IntoResponse {
-    let body =
-        json!({ "error": "method_not_allowed", "detail": "every call here is a POST with a JSON body" });
-    (StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, "POST")], Json(body))
+    let detail = "this path does not take this method; the header Allow names those it takes";
+    (
+        StatusCode::METHOD_NOT_ALLOWED,
+        Json(json!({ "ok": false, "error": "method_not_allowed", "detail": detail })),
+    )
 }

@@ -1,4 +1,4 @@
-//! The calls of a lease holder: start, extend, progress, ack, fail, release; and the
+//! The calls of a lease holder: start, extend, progress, ack, fail, snooze, release; and the
 //! heartbeat of its executor.
 
 use std::time::Duration;
@@ -7,8 +7,12 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use towpath_db::job::{AfterFailure, Ended, Failure, Heartbeat, Lease, Progress, Status};
+use towpath_db::job::{
+    AfterFailure, Ended, Extended, FailedAttempt, Failure, Heartbeat, Lease, Progress, Status,
+};
 use towpath_model::job::{Attempt, JobId};
 
 use super::caller::Caller;
@@ -29,20 +33,56 @@ impl Held {
     }
 }
 
+/// Attempts with what a call says of each.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct HeldMany {
-    jobs: Vec<Held>,
+struct Many<T> {
+    jobs: Vec<T>,
 }
 
-impl HeldMany {
-    async fn read(body: Body, caller: &Caller) -> Result<Vec<Lease>, Error> {
-        let many: HeldMany = body::read(body, limits::JOB_BODY_BYTES_MAX).await?;
-        if many.jobs.is_empty() || many.jobs.len() > limits::JOBS_PER_CALL_MAX {
-            return Err(Error::Invalid(format!("jobs must have 1 to {} entries", limits::JOBS_PER_CALL_MAX)));
-        }
-        Ok(many.jobs.iter().map(|held| held.lease(caller)).collect())
+/// The attempts of a batch.
+async fn many<T: DeserializeOwned>(body: Body) -> Result<Vec<T>, Error> {
+    let Many { jobs } = body::read(body, limits::JOBS_BODY_BYTES_MAX).await?;
+    counted(jobs)
+}
+
+fn counted<T>(jobs: Vec<T>) -> Result<Vec<T>, Error> {
+    if jobs.is_empty() || jobs.len() > limits::JOBS_PER_CALL_MAX {
+        return Err(Error::Invalid(format!("jobs must have 1 to {} entries", limits::JOBS_PER_CALL_MAX)));
     }
+    Ok(jobs)
+}
+
+/// An attempt to ack.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Ack {
+    job_id: JobId,
+    attempt: Attempt,
+    /// As the claim answered it.
+    entry_id: Option<i64>,
+    /// What the handler returned, passed on unparsed.
+    result: Option<Box<RawValue>>,
+}
+
+impl Ack {
+    fn lease(self, caller: &Caller) -> Result<Lease, Error> {
+        let lease = Held { job_id: self.job_id, attempt: self.attempt }.lease(caller).in_entry(self.entry_id);
+        match self.result {
+            Some(result) if has_zero(result.get()) => Err(Error::Invalid(format!(
+                "the result of job {} has the character \\u0000, which PostgreSQL cannot store",
+                self.job_id
+            ))),
+            Some(result) => Ok(lease.with_result(result)),
+            None => Ok(lease),
+        }
+    }
+}
+
+/// Whether a JSON text has the escape of the zero character. A backslash before it may be escaped itself.
+fn has_zero(json: &str) -> bool {
+    json.match_indices("\\u0000")
+        .any(|(at, _)| json[..at].bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 0)
 }
 
 #[derive(Debug, Deserialize)]
@@ -51,6 +91,22 @@ struct Extend {
     job_id: JobId,
     attempt: Attempt,
     seconds: u32,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ExtendMany {
+    jobs: Vec<Held>,
+    seconds: u32,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Snooze {
+    job_id: JobId,
+    attempt: Attempt,
+    seconds: u32,
+    note: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -70,21 +126,41 @@ struct Fail {
     error: String,
     #[serde(default)]
     permanent: bool,
+    #[serde(alias = "retry_delay_seconds")]
     retry_after_seconds: Option<f64>,
+}
+
+impl Fail {
+    fn failed(self, caller: &Caller) -> Result<FailedAttempt, Error> {
+        let retry_after = self.retry_after_seconds.map(Duration::try_from_secs_f64).transpose();
+        let retry_after =
+            retry_after.map_err(|error| Error::Invalid(format!("retry_after_seconds: {error}")))?;
+        if retry_after.is_some_and(|after| after > limits::RETRY_DELAY_MAX) {
+            let most = limits::RETRY_DELAY_MAX.as_secs();
+            return Err(Error::Invalid(format!("the delay of a retry must be at most {most} seconds")));
+        }
+        let lease = Held { job_id: self.job_id, attempt: self.attempt }.lease(caller);
+        Ok(FailedAttempt {
+            lease,
+            failure: Failure { error: self.error, permanent: self.permanent, retry_after },
+        })
+    }
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Beat {
+struct HeartbeatBody {
     #[serde(default)]
-    status: BeatStatus,
+    status: HeartbeatStatus,
     current_job_id: Option<JobId>,
     metadata: Option<serde_json::Map<String, Value>>,
+    /// What the process handles.
+    kinds: Option<Vec<String>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum BeatStatus {
+enum HeartbeatStatus {
     #[default]
     Ok,
     Warn,
@@ -114,6 +190,20 @@ pub(crate) async fn extend(
     Ok(Json(json!({ "job_id": job_id, "lease_until": lease.expires_at() })))
 }
 
+/// The same for many; jobs whose lease was lost are listed and not changed.
+pub(crate) async fn extend_many(
+    State(jobs): State<Jobs>,
+    caller: Caller,
+    body: Body,
+) -> Result<Json<Value>, Error> {
+    let ExtendMany { jobs: held, seconds } = body::read(body, limits::JOBS_BODY_BYTES_MAX).await?;
+    let attempts: Vec<_> = counted(held)?.iter().map(|held| (held.job_id, held.attempt)).collect();
+    let by = Duration::from_secs(seconds.into());
+    let Extended { extended, lease_until, lost } =
+        jobs.database.extend_many(&caller.owner, &attempts, by).await?;
+    Ok(Json(json!({ "ok": true, "extended": extended, "lease_until": lease_until, "lost": lost })))
+}
+
 /// Stores the progress of the job.
 pub(crate) async fn progress(
     State(jobs): State<Jobs>,
@@ -123,14 +213,23 @@ pub(crate) async fn progress(
     let HowFar { job_id, attempt, percent, message } = body::read(body, limits::JOB_BODY_BYTES_MAX).await?;
     let progress = Progress { percent, message: message.as_deref() };
     Held { job_id, attempt }.lease(&caller).progress(&jobs.database, progress).await?;
+    if let Some(streams) = &jobs.streams {
+        let status = jobs.database.job_status(job_id).await?;
+        // The progress is stored; readers of the stream get it with the next one.
+        if let Err(error) = streams.state(attempt, &status).await {
+            tracing::warn!(%job_id, ?error, "the progress of a job is not in its stream");
+        }
+    }
     Ok(Json(json!({ "job_id": job_id })))
 }
 
 /// leased | in_progress -> succeeded.
 pub(crate) async fn ack(State(jobs): State<Jobs>, caller: Caller, body: Body) -> Result<Json<Value>, Error> {
-    let held: Held = body::read(body, limits::JOB_BODY_BYTES_MAX).await?;
-    held.lease(&caller).ack(&jobs.database).await?;
-    Ok(Json(json!({ "job_id": held.job_id, "state": "succeeded" })))
+    let ack: Ack = body::read(body, limits::JOB_BODY_BYTES_MAX).await?;
+    let job_id = ack.job_id;
+    ack.lease(&caller)?.ack(&jobs.database).await?;
+    jobs.endings.may_have_ended([job_id]);
+    Ok(Json(json!({ "job_id": job_id, "state": "succeeded" })))
 }
 
 /// The same for many; jobs whose lease was lost are listed and not changed.
@@ -139,28 +238,69 @@ pub(crate) async fn ack_many(
     caller: Caller,
     body: Body,
 ) -> Result<Json<Value>, Error> {
-    let leases = HeldMany::read(body, &caller).await?;
-    let Ended { ended, lost } =
-        jobs.database.ack_many(leases).await.map_err(|unfinished| unfinished.error)?;
-    Ok(Json(json!({ "acked": ended, "lost": lost })))
+    let acks: Vec<Ack> = many(body).await?;
+    let ids: Vec<JobId> = acks.iter().map(|ack| ack.job_id).collect();
+    // Without results, whole lease entries are acked at once.
+    let (answers, acks): (Vec<Ack>, Vec<Ack>) = acks.into_iter().partition(|ack| ack.result.is_some());
+    let (mut acked, mut lost) = (0, vec![]);
+    for part in [answers, acks] {
+        let leases = part.into_iter().map(|ack| ack.lease(&caller)).collect::<Result<_, _>>()?;
+        let ended = jobs.database.ack_many(leases).await.map_err(|unfinished| unfinished.error)?;
+        acked += ended.ended;
+        lost.extend(ended.lost);
+    }
+    jobs.endings.may_have_ended(ids);
+    Ok(Json(json!({ "acked": acked, "lost": lost })))
 }
 
 /// leased | in_progress -> retry_waiting or dead_letter.
 pub(crate) async fn fail(State(jobs): State<Jobs>, caller: Caller, body: Body) -> Result<Json<Value>, Error> {
     let fail: Fail = body::read(body, limits::JOB_BODY_BYTES_MAX).await?;
-    let retry_after = fail.retry_after_seconds.map(Duration::try_from_secs_f64).transpose();
-    let failure = Failure {
-        error: fail.error,
-        permanent: fail.permanent,
-        retry_after: retry_after.map_err(|error| Error::Invalid(format!("retry_after_seconds: {error}")))?,
-    };
-    let lease = Held { job_id: fail.job_id, attempt: fail.attempt }.lease(&caller);
+    let job_id = fail.job_id;
+    let FailedAttempt { lease, failure } = fail.failed(&caller)?;
     Ok(Json(match lease.fail(&jobs.database, failure).await? {
         AfterFailure::RetryWaiting { scheduled_at } => {
-            json!({ "job_id": fail.job_id, "state": "retry_waiting", "scheduled_at": scheduled_at })
+            json!({ "job_id": job_id, "state": "retry_waiting", "scheduled_at": scheduled_at })
         }
-        AfterFailure::DeadLetter => json!({ "job_id": fail.job_id, "state": "dead_letter" }),
+        AfterFailure::DeadLetter => {
+            jobs.endings.may_have_ended([job_id]);
+            json!({ "job_id": job_id, "state": "dead_letter" })
+        }
     }))
+}
+
+/// The same for many; jobs whose lease was lost are listed and not changed.
+pub(crate) async fn fail_many(
+    State(jobs): State<Jobs>,
+    caller: Caller,
+    body: Body,
+) -> Result<Json<Value>, Error> {
+    let fails: Vec<Fail> = many(body).await?;
+    let mut ids: Vec<JobId> = fails.iter().map(|fail| fail.job_id).collect();
+    let failed = fails.into_iter().map(|fail| fail.failed(&caller)).collect::<Result<_, _>>()?;
+    let Ended { lost, dead_letters, .. } =
+        jobs.database.fail_many(failed).await.map_err(|unfinished| unfinished.error)?;
+    jobs.endings.may_have_ended(dead_letters.iter().copied());
+    // Two failures of one job count once.
+    ids.sort_unstable();
+    ids.dedup();
+    ids.retain(|id| !lost.contains(id));
+    let state = |id| if dead_letters.contains(id) { "dead_letter" } else { "retry_waiting" };
+    let failed: Vec<_> = ids.iter().map(|id| json!({ "job_id": id, "state": state(id) })).collect();
+    Ok(Json(json!({ "ok": true, "failed": failed, "lost": lost })))
+}
+
+/// leased | in_progress -> queued or retry_waiting, to be tried again later without counting.
+pub(crate) async fn snooze(
+    State(jobs): State<Jobs>,
+    caller: Caller,
+    body: Body,
+) -> Result<Json<Value>, Error> {
+    let Snooze { job_id, attempt, seconds, note } = body::read(body, limits::JOB_BODY_BYTES_MAX).await?;
+    let lease = Held { job_id, attempt }.lease(&caller);
+    let by = Duration::from_secs(seconds.into());
+    let scheduled_at = lease.snooze(&jobs.database, by, note.as_deref().unwrap_or_default()).await?;
+    Ok(Json(json!({ "ok": true, "job_id": job_id, "scheduled_at": scheduled_at })))
 }
 
 /// Releases jobs that were claimed and not started, as if never claimed.
@@ -169,8 +309,10 @@ pub(crate) async fn release(
     caller: Caller,
     body: Body,
 ) -> Result<Json<Value>, Error> {
-    let leases = HeldMany::read(body, &caller).await?;
-    let Ended { ended, lost } = jobs.database.release(leases).await.map_err(|unfinished| unfinished.error)?;
+    let held: Vec<Held> = many(body).await?;
+    let leases = held.iter().map(|held| held.lease(&caller)).collect();
+    let Ended { ended, lost, .. } =
+        jobs.database.release(leases).await.map_err(|unfinished| unfinished.error)?;
     Ok(Json(json!({ "released": ended, "lost": lost })))
 }
 
@@ -181,21 +323,22 @@ pub(crate) async fn heartbeat(
     caller: Caller,
     body: Body,
 ) -> Result<Json<Value>, Error> {
-    let beat: Beat = body::read(body, limits::JOB_BODY_BYTES_MAX).await?;
+    let sent: HeartbeatBody = body::read(body, limits::JOB_BODY_BYTES_MAX).await?;
     let ticks = jobs
         .database
         .heartbeat(&Heartbeat {
-            executor_name: &caller.scope.executor_id,
-            executor_kind: Some(&caller.scope.executor),
-            status: match beat.status {
-                BeatStatus::Ok => Status::Ok,
-                BeatStatus::Warn => Status::Warn,
-                BeatStatus::Error => Status::Error,
+            executor_name: &caller.executor_id,
+            executor_kind: Some(&caller.executor),
+            status: match sent.status {
+                HeartbeatStatus::Ok => Status::Ok,
+                HeartbeatStatus::Warn => Status::Warn,
+                HeartbeatStatus::Error => Status::Error,
             },
-            current_job: beat.current_job_id,
+            current_job: sent.current_job_id,
             owner: &caller.owner,
-            metadata: beat.metadata.unwrap_or_default().into(),
+            metadata: sent.metadata.unwrap_or_default().into(),
+            kinds: sent.kinds.as_deref(),
         })
         .await?;
-    Ok(Json(json!({ "executor_id": caller.scope.executor_id, "ticks_total": ticks })))
+    Ok(Json(json!({ "executor_id": caller.executor_id, "ticks_total": ticks })))
 }

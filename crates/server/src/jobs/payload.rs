@@ -15,7 +15,7 @@ use towpath_db::payload::NewPayload;
 use towpath_model::job::{Attempt, JobId};
 use towpath_model::payload::{BYTES_MAX, PayloadRef};
 
-use super::caller::Caller;
+use super::caller::{Caller, Holder};
 use super::{Error, Jobs, body};
 
 #[derive(Debug, Deserialize)]
@@ -32,7 +32,7 @@ fn default_project() -> String {
 /// Stores the body, with its content type, and answers its reference.
 pub(crate) async fn put(
     State(jobs): State<Jobs>,
-    caller: Caller,
+    holder: Holder,
     place: Result<Query<Place>, axum::extract::rejection::QueryRejection>,
     headers: HeaderMap,
     body: Body,
@@ -43,7 +43,7 @@ pub(crate) async fn put(
     let _permit = admitted(&jobs)?;
     let data = body::bytes(body, BYTES_MAX).await?;
     let new = NewPayload { data: &data, content_type, project: &project };
-    let payload_ref = jobs.database.executor_token_payload_put(&caller.hash, new).await?;
+    let payload_ref = jobs.database.executor_token_payload_put(holder.hash()?, new).await?;
     Ok((StatusCode::CREATED, Json(json!({ "payload_ref": payload_ref.to_string() }))))
 }
 
@@ -55,7 +55,7 @@ fn admitted(jobs: &Jobs) -> Result<SemaphorePermit<'_>, Error> {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Holder {
+pub(crate) struct Leased {
     job_id: JobId,
     attempt: Attempt,
 }
@@ -65,10 +65,10 @@ pub(crate) async fn get(
     State(jobs): State<Jobs>,
     caller: Caller,
     Path(asked): Path<String>,
-    holder: Result<Query<Holder>, axum::extract::rejection::QueryRejection>,
+    leased: Result<Query<Leased>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Response, Error> {
     let asked: PayloadRef = asked.parse().map_err(Error::Invalid)?;
-    let Query(Holder { job_id, attempt }) = holder.map_err(|error| {
+    let Query(Leased { job_id, attempt }) = leased.map_err(|error| {
         Error::Invalid(format!("{}; send the id of a job you have leased and its attempt", error.body_text()))
     })?;
     let _permit = admitted(&jobs)?;

@@ -43,17 +43,13 @@ impl ReaderNumbers {
         registry.register(
             "reader_bytes",
             "Memory held for readers that have not yet received it",
-            self.held.clone(),
+            &self.held,
         );
-        registry.register(
-            "reader_waits",
-            "Reads that waited for memory (reader_bytes_max)",
-            self.waits.clone(),
-        );
+        registry.register("reader_waits", "Reads that waited for memory (reader_bytes_max)", &self.waits);
         registry.register(
             "reader_refusals",
             "Reads refused or ended for lack of memory (reader_bytes_max)",
-            self.refusals.clone(),
+            &self.refusals,
         );
     }
 }
@@ -95,43 +91,44 @@ impl Default for Numbers {
 
 impl Numbers {
     pub(super) fn register(&self, registry: &mut Register<'_>) {
-        registry.register("http_requests", "Requests, by endpoint, method and status", self.requests.clone());
+        registry.register("http_requests", "Requests, by endpoint, method and status", &self.requests);
         registry.register(
             "http_request_seconds",
             "Time until the response starts, by endpoint and method",
-            self.seconds.clone(),
+            &self.seconds,
         );
         registry.register(
             "stream_append_ack_seconds",
             "Time from an append to its durable acknowledgement",
-            self.append_seconds.clone(),
+            &self.append_seconds,
         );
-        registry.register("http_connections", "Open connections", self.connections.clone());
-        let refused = self.connections_refused.clone();
+        registry.register("http_connections", "Open connections", &self.connections);
         registry.register(
             "http_connections_refused",
             "Connections refused by connections_max or connections_per_address_max",
-            refused,
+            &self.connections_refused,
         );
-        let floods = self.http2_floods.clone();
         registry.register(
             "http2_floods",
             "HTTP/2 connections closed because of a flood of control frames",
-            floods,
+            &self.http2_floods,
         );
-        registry.register("sse_clients", "Readers following a stream over SSE", self.sse_clients.clone());
+        registry.register("sse_clients", "Readers following a stream over SSE", &self.sse_clients);
         self.readers.register(registry);
-        let slow = self.slow_clients_dropped.clone();
-        registry.register("slow_clients_dropped", "Connections closed because the client did not read", slow);
+        registry.register(
+            "slow_clients_dropped",
+            "Connections closed because the client did not read",
+            &self.slow_clients_dropped,
+        );
         registry.register(
             "quota_rejections",
             "Stream requests rejected by a limit, by reason (too_many, too_large, busy, disk_full)",
-            self.quota_rejections.clone(),
+            &self.quota_rejections,
         );
         registry.register(
             "auth_failures",
             "Requests rejected by authentication or authorisation, by reason",
-            self.auth_failures.clone(),
+            &self.auth_failures,
         );
     }
 

@@ -138,7 +138,7 @@ mod tests {
     fn one_registry_holds_all_metrics() {
         let metrics = Metrics::new();
         let gauge = Gauge::<i64>::default();
-        metrics.register(|registry| registry.register("ducks", "Ducks on the water", gauge.clone()));
+        metrics.register(|registry| registry.register("ducks", "Ducks on the water", &gauge));
         metrics.on_scrape(move || {
             gauge.set(7);
         });

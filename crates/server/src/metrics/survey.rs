@@ -297,13 +297,9 @@ impl Gauges {
     }
 
     fn register(&self, to: &mut Register<'_>) {
-        to.register("database_up", "1 if the last read of the database succeeded", self.up.clone());
-        to.register(
-            "database_survey_seconds",
-            "Duration of the last read of the database",
-            self.seconds.clone(),
-        );
-        to.register("database_survey_failures", "Failed reads of the database", self.failed.clone());
+        to.register("database_up", "1 if the last read of the database succeeded", &self.up);
+        to.register("database_survey_seconds", "Duration of the last read of the database", &self.seconds);
+        to.register("database_survey_failures", "Failed reads of the database", &self.failed);
         self.register_jobs(to);
         self.register_events(to);
         self.register_postgres(to);
@@ -311,64 +307,64 @@ impl Gauges {
 
     fn register_jobs(&self, to: &mut Register<'_>) {
         let help = "Jobs written, as counted by PostgreSQL, including rolled-back transactions";
-        to.register("jobs_enqueued", help, self.jobs_enqueued.clone());
+        to.register("jobs_enqueued", help, &self.jobs_enqueued);
         let help = "Finished attempts in the whole system, by kind and outcome";
-        to.register("jobs_finished", help, self.jobs_finished.clone());
+        to.register("jobs_finished", help, &self.jobs_finished);
         let help = "Unfinished jobs, by kind and state; estimated above about 50000";
-        to.register("jobs_depth", help, self.jobs_depth.clone());
+        to.register("jobs_depth", help, &self.jobs_depth);
         let help = "How long the oldest claimable job has been due, by kind";
-        to.register("oldest_ready_age_seconds", help, self.oldest_ready.clone());
+        to.register("oldest_ready_age_seconds", help, &self.oldest_ready);
         let help = "Dead letters that are not closed, by status; each counted up to 100000";
-        to.register("dead_letters_open", help, self.dead_letters.clone());
-        to.register("kinds_paused", "Paused job kinds", self.kinds_paused.clone());
-        to.register("schedules_paused", "Paused schedules", self.schedules_paused.clone());
+        to.register("dead_letters_open", help, &self.dead_letters);
+        to.register("kinds_paused", "Paused job kinds", &self.kinds_paused);
+        to.register("schedules_paused", "Paused schedules", &self.schedules_paused);
         let help = "How long the most overdue schedule tick has been due";
-        to.register("schedule_late_seconds", help, self.schedule_late.clone());
+        to.register("schedule_late_seconds", help, &self.schedule_late);
         let help = "Executors, by age of their heartbeat (fresh, warning, stale)";
-        to.register("executors", help, self.executors.clone());
+        to.register("executors", help, &self.executors);
         let help = "1 if the gate is open";
-        to.register("gate_open", help, self.gates.clone());
+        to.register("gate_open", help, &self.gates);
         let help = "Unfinished processes, by kind and state; counted up to 100000";
-        to.register("processes", help, self.processes.clone());
+        to.register("processes", help, &self.processes);
         let help = "Processes whose next check is overdue, by kind";
-        to.register("processes_overdue", help, self.processes_overdue.clone());
+        to.register("processes_overdue", help, &self.processes_overdue);
         let help = "Items that a loop set aside because they fail, by loop; see: towpath fault list";
-        to.register("loop_faults", help, self.loop_faults.clone());
+        to.register("loop_faults", help, &self.loop_faults);
     }
 
     fn register_events(&self, to: &mut Register<'_>) {
-        to.register("events_numbered", "Events that got a position", self.events_numbered.clone());
+        to.register("events_numbered", "Events that got a position", &self.events_numbered);
         let help = "Age of the oldest committed event without a position";
-        to.register("outbox_horizon_lag_seconds", help, self.horizon_lag.clone());
+        to.register("outbox_horizon_lag_seconds", help, &self.horizon_lag);
         let help = "Events that the slowest slice of a route worker is behind, by worker";
-        to.register("outbox_cursor_lag_events", help, self.cursor_lag.clone());
+        to.register("outbox_cursor_lag_events", help, &self.cursor_lag);
         let help = "Unfinished route deliveries, by target (webhook, stream); each counted up to 100000";
-        to.register("route_deliveries_open", help, self.deliveries.clone());
+        to.register("route_deliveries_open", help, &self.deliveries);
         let help = "Unresolved route dead letters; counted up to 100000";
-        to.register("route_dead_letters_open", help, self.route_dead_letters.clone());
+        to.register("route_dead_letters_open", help, &self.route_dead_letters);
         let help = "Route targets whose circuit is open or half-open";
-        to.register("route_circuits_open", help, self.circuits_open.clone());
+        to.register("route_circuits_open", help, &self.circuits_open);
     }
 
     fn register_postgres(&self, to: &mut Register<'_>) {
         let help = "PostgreSQL connections of all clients, by state";
-        to.register("postgres_connections", help, self.connections.clone());
+        to.register("postgres_connections", help, &self.connections);
         let help = "max_connections of PostgreSQL";
-        to.register("postgres_connections_max", help, self.connections_max.clone());
+        to.register("postgres_connections_max", help, &self.connections_max);
         let help = "Age of the oldest transaction in this database that the login can see";
-        to.register("postgres_oldest_transaction_seconds", help, self.oldest_transaction.clone());
+        to.register("postgres_oldest_transaction_seconds", help, &self.oldest_transaction);
         let help = "Transactions of this database, by outcome (commit, rollback)";
-        to.register("postgres_transactions", help, self.transactions.clone());
-        to.register("postgres_deadlocks", "Deadlocks in this database", self.deadlocks.clone());
+        to.register("postgres_transactions", help, &self.transactions);
+        to.register("postgres_deadlocks", "Deadlocks in this database", &self.deadlocks);
         let help =
             "Age of the oldest unfrozen transaction id in the cluster; PostgreSQL stops near 2 billion";
-        to.register("postgres_transaction_id_age", help, self.transaction_id_age.clone());
+        to.register("postgres_transaction_id_age", help, &self.transaction_id_age);
         let help = "Dead rows that vacuum has not removed, by table";
-        to.register("postgres_dead_rows", help, self.dead_rows.clone());
-        to.register("postgres_replicas", "Streaming replicas", self.replicas.clone());
+        to.register("postgres_dead_rows", help, &self.dead_rows);
+        to.register("postgres_replicas", "Streaming replicas", &self.replicas);
         let help = "Bytes that the slowest replica has not replayed";
-        to.register("postgres_replica_lag_bytes", help, self.replica_lag.clone());
+        to.register("postgres_replica_lag_bytes", help, &self.replica_lag);
         let help = "Database connections of this process, by state (used, free), and callers waiting for one";
-        to.register("database_pool", help, self.pool.clone());
+        to.register("database_pool", help, &self.pool);
     }
 }

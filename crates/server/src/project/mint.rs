@@ -20,6 +20,9 @@ pub struct Mint {
     /// Limited to this session.
     #[serde(default)]
     pub session: Option<String>,
+    /// Limited to this job.
+    #[serde(default)]
+    pub job: Option<String>,
     /// Signed with this key; by default with the newest one that can sign.
     #[serde(default)]
     pub kid: Option<String>,
@@ -44,6 +47,7 @@ impl Mint {
             nbf: None,
             stream_id: (!self.streams.is_empty()).then(|| self.streams.clone().into()),
             session_id: self.session.clone(),
+            job_id: self.job.clone(),
         })
     }
 }

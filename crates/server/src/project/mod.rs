@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use bytes::Bytes;
 use jiff::Timestamp;
 use tokio::sync::watch;
+use towpath_model::job::JobId;
 use towpath_model::token::{Grant, Invalid, Keyring};
 use towpath_streams::{Error, Store};
 
@@ -27,6 +28,9 @@ pub use mint::Mint;
 pub(crate) use pass::{Keeping, Origins, Pass};
 use record::apply;
 pub use record::{Change, ChangeError, NewKey, Record, new_pair, random_secret};
+
+/// The project of the streams of jobs. The server registers it itself.
+pub(crate) const JOBS_PROJECT: &str = "jobs";
 
 /// The namespace of the registry among the store's small values.
 const NAMESPACE: &str = "project";
@@ -89,10 +93,17 @@ impl Projects {
         list
     }
 
-    /// Whether any project has a key.
+    /// Whether any project has a key, besides the server's own.
     pub fn any_key(&self) -> bool {
         let all = self.0.all.read().unwrap_or_else(PoisonError::into_inner);
-        all.values().any(|project| !project.record.keys.is_empty())
+        all.iter().any(|(name, project)| name != JOBS_PROJECT && !project.record.keys.is_empty())
+    }
+
+    /// The job that a token is for, if it is for one.
+    pub(crate) fn job_of(&self, token: &str) -> Result<Option<JobId>, Invalid> {
+        let Some(project) = self.get(JOBS_PROJECT) else { return Ok(None) };
+        let grant = project.grant(token, JOBS_PROJECT, Timestamp::now())?;
+        Ok(grant.job.as_deref().and_then(|job_id| job_id.parse().ok()))
     }
 
     /// Makes one change durably, and answers the new state.

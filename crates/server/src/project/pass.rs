@@ -95,7 +95,7 @@ impl Pass {
         }
     }
 
-    /// Waits until the token expires or its key is revoked; for ever without a token.
+    /// Waits until the token expires or its key is revoked; forever without a token.
     pub(crate) async fn ended(self) {
         match self {
             Pass::Open => std::future::pending().await,

@@ -43,7 +43,7 @@ impl Streams {
         refuse_beyond(start, head.tail)?;
         let follower = self.store().follow(&name, start)?;
         let mode = head.content_type.mode();
-        let beat = match head.expiry {
+        let heartbeat_every = match head.expiry {
             // An open reader keeps renewing a sliding expiry.
             Expiry::Sliding { seconds } => {
                 Duration::from_millis(seconds * 500).max(Duration::from_millis(500))
@@ -58,7 +58,7 @@ impl Streams {
             last: Event { mode, from: follower.offset(), to: follower.offset(), state: State::Closed },
             follower,
             cursor: next_cursor(sent_cursor),
-            beat: beat.min(limits::HEARTBEAT_EVERY),
+            heartbeat_every: heartbeat_every.min(limits::HEARTBEAT_EVERY),
             alarm: Box::pin(tokio::time::sleep_until(Instant::now())),
             ends_at: Instant::now() + self.settings().sse_lifetime,
             stop: self.0.stop.clone(),
@@ -95,7 +95,7 @@ pub(crate) struct Events {
     follower: Follower,
     /// The lowest cursor to send: greater than the one the client sent.
     cursor: u64,
-    beat: Duration,
+    heartbeat_every: Duration,
     /// Set once for many messages: setting a timer costs more than sending a message.
     alarm: Pin<Box<Sleep>>,
     ends_at: Instant,
@@ -209,7 +209,7 @@ impl Events {
     }
 
     fn set_alarm(&mut self) {
-        let next = (Instant::now() + self.beat).min(self.ends_at);
+        let next = (Instant::now() + self.heartbeat_every).min(self.ends_at);
         self.alarm.as_mut().reset(next);
         self.armed = false;
     }

@@ -252,7 +252,7 @@ impl Page<'_> {
         Ok(response)
     }
 
-    /// The body. A large one can be let go and read again.
+    /// The body. A large one can be dropped and read again.
     fn body(&mut self) -> Body {
         let data = std::mem::take(&mut self.data);
         let mode = self.content_type.mode();

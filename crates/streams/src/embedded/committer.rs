@@ -125,7 +125,7 @@ impl Committer {
     }
 }
 
-/// A committer that panics must not leave callers waiting for ever.
+/// A committer that panics must not leave callers waiting forever.
 impl Drop for Committer {
     fn drop(&mut self) {
         if std::thread::panicking() {

@@ -22,7 +22,7 @@ use super::stream::Stream;
 use crate::limits::{BLOCK_BYTES, SLOTS_PER_LOCK};
 use crate::{Error, Messages};
 
-/// Bytes are handed to the disk in steps of this.
+/// Bytes are written to the disk in steps of this.
 const WRITE_BYTES: usize = 1 << 20;
 
 /// Gathers the segments `old` into one, and answers how many bytes they held.
@@ -259,7 +259,7 @@ impl Joined {
     }
 }
 
-/// Drops whole messages that lie before what is needed.
+/// Drops whole messages before the first needed one.
 fn without_trimmed(start: u64, messages: Messages, needed_from: u64) -> (u64, Messages) {
     let is_dead = |end: &&u32| start + u64::from(**end) <= needed_from;
     let Some(dead) = messages.ends.iter().take_while(is_dead).last().copied() else {

@@ -28,7 +28,7 @@ pub(super) struct Feed {
     pub(super) followed: Vec<u64>,
     /// Of an envelope stream: sessions whose start the cursor has not reached yet.
     pub(super) not_started: Vec<u64>,
-    /// Sessions wait for what lies behind the cursor.
+    /// Sessions wait for the messages behind the cursor.
     pub(super) lags: bool,
     /// Offsets from which on sessions need the bytes, and how many sessions hold each.
     pub(super) holds: BTreeMap<u64, u32>,

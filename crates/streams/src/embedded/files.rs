@@ -22,7 +22,7 @@ pub(super) struct Files {
 
 #[derive(Default)]
 struct State {
-    /// Files that somebody holds, by name.
+    /// Open files, by name.
     held: HashMap<String, Weak<Pooled>>,
     /// Files that are open, in the order they were opened or found in use.
     open: VecDeque<Weak<Pooled>>,
@@ -68,7 +68,7 @@ impl Files {
         pooled
     }
 
-    /// A file that somebody holds already.
+    /// A file that is open already.
     pub(super) fn held(&self, name: &str) -> Option<Arc<dyn DiskFile>> {
         let held = self.lock().held.get(name).and_then(Weak::upgrade)?;
         Some(held)

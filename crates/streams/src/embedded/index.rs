@@ -285,7 +285,7 @@ impl Index {
         self.projects.get(project).map_or(0, |project| project.streams - project.others)
     }
 
-    /// Makes a record true. `observer` is told of every stream that changed.
+    /// Makes a record true. `observer` is notified of every stream that changed.
     pub(super) fn apply(&mut self, record: &Record, location: Location, observer: &mut impl Observer) {
         match record {
             Record::Create(create) => {
@@ -508,7 +508,7 @@ fn grow(stream: &mut Stream, messages: &Messages, location: Location, at: u64) {
     stream.tail += messages.data.len() as u64;
 }
 
-/// Is told what a record changed.
+/// Is notified of what a record changed.
 pub(super) trait Observer {
     /// The stream grew by `messages` at `start`, or was closed.
     fn grew(&mut self, stream: &Stream, start: u64, messages: &Messages);

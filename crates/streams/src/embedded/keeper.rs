@@ -111,7 +111,7 @@ fn trim(shared: &Shared) -> Result<(), Error> {
     Ok(())
 }
 
-/// Marks streams that nobody appends to, so that their last data ages too.
+/// Marks streams without new appends, so that their last data ages too.
 fn mark(shared: &Shared, ids: &[u64]) -> Result<(), Error> {
     let now = shared.now();
     for some in ids.chunks(SLOTS_PER_LOCK) {

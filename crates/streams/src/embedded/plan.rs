@@ -69,7 +69,7 @@ type SendAnswer = Box<dyn FnOnce(Option<&Error>) + Send>;
 
 impl Answer {
     /// Sends the answer, or the error that the whole commit failed with. The caller may have
-    /// gone away; the change stands all the same.
+    /// stopped waiting; the change is made anyway.
     pub(super) fn send(self, failed: Option<&Error>) {
         match self {
             Answer::Append(reply, answer) => {

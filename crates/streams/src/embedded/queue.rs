@@ -1,7 +1,7 @@
 //! Changes that wait for the committer.
 //!
 //! Everything that waits when the committer comes is one commit. The queue is bounded by
-//! number and by bytes; beyond that a caller is told that the store is busy.
+//! number and by bytes; beyond that a caller gets the error that the store is busy.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -142,7 +142,7 @@ impl Queue {
         self.arrived.notify_all();
     }
 
-    /// Takes no more changes and drops those that wait; their callers are told so.
+    /// Takes no more changes and drops those that wait; their callers get an error.
     pub(super) fn abandon(&self) {
         self.shut();
         self.lock().changes.clear();

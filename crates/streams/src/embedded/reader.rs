@@ -26,7 +26,7 @@ pub(super) struct ReadPlan {
     stretches: Vec<Stretch>,
 }
 
-/// A piece, the segment it lies in, and where the next one begins.
+/// A piece, its segment, and where the next one begins.
 #[derive(Clone)]
 struct Stretch {
     piece: Piece,
@@ -130,7 +130,7 @@ impl ReadPlan {
         Ok(())
     }
 
-    /// Whether everything lies in the segment that is being written, whose pages are in memory.
+    /// Whether all of it is in the segment that is being written, whose pages are in memory.
     pub(super) fn is_recent(&self, active: u32) -> bool {
         self.stretches.iter().all(|stretch| stretch.piece.segment == active)
     }
@@ -190,7 +190,7 @@ impl Stretch {
     }
 }
 
-/// Blocks that lie close together, to be read in one go, and the others.
+/// Blocks that are close together, to be read with one call, and the others.
 fn split_span(extents: &[Extent]) -> (&[Extent], &[Extent]) {
     let begin = extents[0].at;
     let mut end = begin.saturating_add(extents[0].bytes);

@@ -27,7 +27,7 @@ pub(super) enum Record {
     Create(Box<CreateRecord>),
     /// Appends to a stream, closes it, or both. Twice: the tail is not at its start any more.
     Append(AppendRecord),
-    /// Deletes streams, on request or by age. Twice: they are gone already.
+    /// Deletes streams, on request or by age. Twice: the second finds nothing to delete.
     Delete { ids: Vec<u64>, by_age: bool },
     /// Renews lives: stream and time of use. Twice: a time never goes back.
     Touch { uses: Vec<(u64, u64)> },

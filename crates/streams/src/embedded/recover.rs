@@ -1,9 +1,9 @@
 //! Opening: reads the checkpoint, then replays the log behind it up to the last whole record.
 //!
 //! A power cut may leave any part of the commit that was being written, and damages nothing else.
-//! So the log is cut at the first record that is not whole. If durable commits lie behind that
-//! record, the disk has lost acknowledged data: the cut part is then kept in a file of its own,
-//! and the loss is reported as an error.
+//! So the log is truncated at the first incomplete record. If durable commits follow that record,
+//! the disk has lost acknowledged data: the rest is then saved in a separate file, and the loss is
+//! reported as an error.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -283,7 +283,7 @@ impl Stop {
     }
 }
 
-/// The commits of whole records that lie anywhere in `bytes`, if they can follow `commit`.
+/// The commits of complete records anywhere in `bytes`, if they can follow `commit`.
 fn commits_behind(bytes: &Bytes, commit: u64) -> impl Iterator<Item = u64> + '_ {
     let mut at = 0;
     std::iter::from_fn(move || {

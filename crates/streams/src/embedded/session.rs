@@ -63,7 +63,7 @@ impl Session {
         tail + (part.to - part.from)
     }
 
-    /// Drops views that lie wholly before `start`.
+    /// Drops views that end before `start`.
     pub(super) fn drop_before(&mut self, start: u64, tail: u64) {
         let dropped = match start >= tail {
             true => self.views.len(),

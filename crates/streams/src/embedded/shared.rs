@@ -36,11 +36,11 @@ pub(super) struct Shared {
     pub(super) recent: Arc<AtomicUsize>,
     /// Streams whose renewed life is not in the log yet.
     pub(super) used: Mutex<Vec<u64>>,
-    /// Is told of every change.
+    /// Is notified of every change.
     pub(super) watch: OnceLock<Weak<dyn Watch>>,
     /// Log written since the last checkpoint.
     pub(super) since_checkpoint: AtomicU64,
-    /// The state of the maintainer; whoever holds the lock may maintain.
+    /// The state of the maintainer; the thread that holds the lock may maintain.
     pub(super) upkeep: Mutex<Upkeep>,
     index: RwLock<Index>,
     poison: OnceLock<String>,

@@ -129,7 +129,7 @@ impl Stream {
         }
     }
 
-    /// When it ends, in milliseconds, if nobody uses it.
+    /// When it expires, in milliseconds, if it is not used.
     pub(super) fn ends_at(&self) -> Option<u64> {
         match self.expiry {
             Expiry::Never => None,
@@ -180,7 +180,7 @@ impl Stream {
         }
     }
 
-    /// Drops pieces that lie wholly before what is needed.
+    /// Drops pieces that end before the first needed byte.
     pub(super) fn drop_trimmed(&mut self) {
         if self.forks > 0 || self.pieces.is_empty() {
             return;

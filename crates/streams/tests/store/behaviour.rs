@@ -308,9 +308,9 @@ async fn retention_can_be_changed_later() {
     clock.advance_millis(160_000);
     assert_eq!(kept(&store).await, b"", "the last message ages though nobody appends");
     assert_eq!(store.retain(name("a"), age(None)).await.unwrap(), Retention { age_seconds: None, ..both });
-    store.append(name("a"), bytes(b"for ever")).await.unwrap();
+    store.append(name("a"), bytes(b"forever")).await.unwrap();
     clock.advance_millis(1_000_000);
-    assert_eq!(kept(&store).await, b"for ever");
+    assert_eq!(kept(&store).await, b"forever");
     let missing = store.retain(name("b"), age(None)).await;
     assert!(matches!(missing, Err(Error::NotFound(_))), "{missing:?}");
 }
@@ -403,7 +403,7 @@ async fn a_slow_follower_catches_up_from_the_disk() {
 }
 
 #[tokio::test]
-async fn followers_hear_that_a_stream_is_gone() {
+async fn followers_are_told_that_a_stream_is_gone() {
     let (store, ..) = with_stream("a").await;
     let mut follower = store.follow(&name("a"), Start::Now).unwrap();
     let (next, deleted) = tokio::join!(follower.next(), store.delete(name("a")));

@@ -314,7 +314,7 @@ async fn who_leaves_behind_much_gets_all_of_it() {
     assert_eq!(read_all(&store, "session:a", 1 << 20).await.unwrap().len(), 20);
 }
 
-/// Defect 5: values of several sources can be told apart, and keep the order of their delivery.
+/// Defect 5: values of several sources can be distinguished, and keep the order of their delivery.
 #[tokio::test]
 async fn envelopes_say_where_a_value_comes_from() {
     let (store, disk, clock) = with_sources(&["a", "b"]).await;
@@ -486,7 +486,7 @@ async fn retention_waits_for_sessions() {
 /// F08: deliveries, inline or queued, wake live readers of a session, who get every message once and
 /// in order; what is not in memory is read from the disk.
 #[tokio::test]
-async fn a_followed_session_hears_deliveries() {
+async fn a_followed_session_gets_deliveries() {
     let (store, ..) = with_sources(&["a", "b"]).await;
     subscribe(&store, "session:s", "a").await;
     publish(&store, "a", "1,", INLINE).await;
@@ -552,9 +552,9 @@ async fn small_values_are_kept() {
     assert!(matches!(store.put_meta("project", "c", Some(large)).await, Err(Error::TooLarge(_))));
 }
 
-/// A watcher is told of every change, and of deliveries if it wants them.
+/// A watcher is notified of every change, and of deliveries if it wants them.
 #[tokio::test]
-async fn a_watcher_is_told_of_everything() {
+async fn a_watcher_is_notified_of_everything() {
     struct Changes(Mutex<Vec<(String, u64)>>);
     impl Watch for Changes {
         fn changed(&self, name: &StreamName, tail: Offset, _: bool) {

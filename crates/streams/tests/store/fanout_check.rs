@@ -81,7 +81,7 @@ pub(crate) struct Checker {
 
 impl Checker {
     /// Processes the next line.
-    pub(crate) fn hear(&mut self, line: &Line) -> Result<(), String> {
+    pub(crate) fn take(&mut self, line: &Line) -> Result<(), String> {
         match *line {
             Line::PublishAsked { source, number } => self.count(source, 0, number + 1),
             Line::Published { source, number } => self.count(source, 1, number + 1),
@@ -150,7 +150,7 @@ impl Checker {
     }
 
     /// Compares what a session follows after a kill with what was acknowledged, and finds out what
-    /// happened to the request that was under way.
+    /// happened to the request that was in flight.
     fn found(&mut self, number: usize, follows: Option<&[(usize, u64)]>) -> Result<(), String> {
         let in_flight = self.session(number).in_flight.take();
         let Some(follows) = follows else {
@@ -279,11 +279,11 @@ impl Line {
 }
 
 /// The checker works: a good history passes, and every changed one fails. F12: a history without a
-/// message acknowledged before the session asked to leave is bad; without one that was still under
-/// way it is good.
+/// message acknowledged before the session asked to leave is bad; without one that was still in
+/// flight it is good.
 #[test]
 fn bad_histories_are_found_out() {
-    let mut checker = heard(
+    let mut checker = checked(
         "publish 0 0\npublished 0 0\nsubscribe 1 0\nsubscribed 1 0 1\npublish 0 1\npublished 0 1\n\
         unsubscribe 1 0\nunsubscribed 1 0\npublish 0 2\npublished 0 2\nsubscribe 1 0\nsubscribed 1 0 3\n\
         publish 0 3\nsource 0 4\nsession 1 0 3\npublish 0 4\npublished 0 4",
@@ -306,22 +306,22 @@ fn bad_histories_are_found_out() {
     }
     assert!(checker.check(1, Some(&[(0, 1), (0, 3), (0, 4), (1, 0)])).is_err(), "a source it never followed");
     assert!(checker.check(1, None).is_err());
-    let beside = heard(
+    let beside = checked(
         "subscribe 1 0\nsubscribed 1 0 0\npublish 0 0\npublished 0 0\npublish 0 1\nunsubscribe 1 0\n\
         published 0 1\nunsubscribed 1 0",
     );
     assert!(beside.check(1, Some(&[])).is_err(), "lost by leaving");
     beside.check(1, Some(&[(0, 0)])).unwrap();
     beside.check(1, Some(&[(0, 0), (0, 1)])).unwrap();
-    assert!(checker.hear(&Line::parse("source 0 3").unwrap()).is_err(), "an acknowledged message is gone");
-    assert!(checker.hear(&Line::parse("session 1").unwrap()).is_err(), "a subscription is gone");
-    assert!(checker.hear(&Line::parse("session 1 -").unwrap()).is_err(), "a session is gone");
+    assert!(checker.take(&Line::parse("source 0 3").unwrap()).is_err(), "an acknowledged message is gone");
+    assert!(checker.take(&Line::parse("session 1").unwrap()).is_err(), "a subscription is gone");
+    assert!(checker.take(&Line::parse("session 1 -").unwrap()).is_err(), "a session is gone");
 }
 
-fn heard(history: &str) -> Checker {
+fn checked(history: &str) -> Checker {
     let mut checker = Checker::default();
     for line in history.lines() {
-        checker.hear(&Line::parse(line).unwrap()).unwrap();
+        checker.take(&Line::parse(line).unwrap()).unwrap();
     }
     checker
 }

@@ -84,7 +84,7 @@ fn run_and_kill(directory: &str, round: u64, checker: &mut Checker) -> usize {
     for line in BufReader::new(child.stdout.take().unwrap()).lines() {
         let Ok(line) = line else { break };
         let Some(line) = Line::parse(&line) else { continue };
-        checker.hear(&line).unwrap_or_else(|wrong| panic!("round {round}: {wrong}"));
+        checker.take(&line).unwrap_or_else(|wrong| panic!("round {round}: {wrong}"));
         count += 1;
         if matches!(line, Line::Published { .. }) {
             first.get_or_insert_with(Instant::now);
@@ -104,7 +104,7 @@ async fn check(directory: &str, checker: &mut Checker) -> usize {
     let store = Embedded::open(config(directory)).unwrap();
     assert_eq!(store.recovery().damage, None);
     for line in found(&store) {
-        checker.hear(&line).unwrap();
+        checker.take(&line).unwrap();
     }
     drain(&store).await;
     let mut held = 0;

@@ -56,7 +56,7 @@ pub(super) async fn lay(database: &Database, client: &Client, receiver: Option<&
         }
     }
     for (recipient, event_type) in [("role:warehouse", None), ("user:ann", Some("order.placed"))] {
-        hear(database, recipient, event_type).await?;
+        subscribe(database, recipient, event_type).await?;
     }
     schedule(database).await
 }
@@ -106,7 +106,7 @@ async fn route(
     Ok(())
 }
 
-async fn hear(database: &Database, recipient_ref: &str, event_type: Option<&str>) -> anyhow::Result<()> {
+async fn subscribe(database: &Database, recipient_ref: &str, event_type: Option<&str>) -> anyhow::Result<()> {
     let spec = EventSubscriptionSpec {
         recipient_ref,
         event_domain: "shop",

@@ -10,7 +10,6 @@ mod tally;
 mod traffic;
 mod work;
 
-use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::bail;
@@ -23,7 +22,7 @@ use towpath_message::Transports;
 
 use super::stream::client::Client;
 use super::up::{self, Up};
-use crate::output::Output;
+use crate::output::{Exit, Output, done};
 use crate::server_file::ServerFile;
 use crate::settings::{Origins, Settings};
 use crate::shutdown;
@@ -46,12 +45,7 @@ pub(crate) struct Demo {
     yes: bool,
 }
 
-pub(crate) async fn run(
-    demo: Demo,
-    settings: &Settings,
-    origins: &Origins,
-    output: &Output,
-) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(demo: Demo, settings: &Settings, origins: &Origins, output: &Output) -> Exit {
     match running(settings).await {
         Some(url) => demo.visit(url, settings, output).await,
         None => {
@@ -111,7 +105,7 @@ impl Demo {
     }
 
     /// Sends traffic to a running server.
-    async fn visit(self, url: String, settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
+    async fn visit(self, url: String, settings: &Settings, output: &Output) -> Exit {
         let shutdown = shutdown::on_signal()?;
         super::with_database(settings, async |database| {
             self.refuse_foreign(&database).await?;
@@ -122,7 +116,7 @@ impl Demo {
             let place = Place { url, webhooks: settings.stream.webhook_local() };
             let tally = self.clone().run(database, place, settings, shutdown).await?;
             output.show(&tally, Tally::in_words);
-            Ok(ExitCode::SUCCESS)
+            done()
         })
         .await
     }

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use serde_json::Value;
 use towpath_db::Database;
-use towpath_db::job::Progress;
 use towpath_worker::{Context, Failure, Options, Result, Worker};
 
 use super::DEMO;
@@ -42,7 +41,7 @@ pub(super) fn worker(database: Database) -> anyhow::Result<Worker> {
         .handle_kind("demo.charge", Options::default().retry_delays(CHARGE_RETRIES), charge)
         .handle_kind("demo.import", Options::default(), |job: Value, _| async move {
             let row = &job["row"];
-            Err(Failure::permanent(format!("row {row} of customers.csv has no e-mail address")))
+            Err::<(), _>(Failure::permanent(format!("row {row} of customers.csv has no e-mail address")))
         });
     Ok(builder.build()?)
 }
@@ -65,8 +64,8 @@ async fn step_by_step(context: &Context, steps: u32) -> Result {
     for step in 1..=steps {
         pause(context, 500).await?;
         let message = format!("part {step} of {steps}");
-        let percent = i32::try_from(step * 100 / steps).ok();
-        context.progress(Progress { percent, message: Some(&message) }).await?;
+        let percent = i32::try_from(step * 100 / steps).unwrap_or(100);
+        context.progress(percent, &message).await?;
     }
     Ok(())
 }
@@ -74,6 +73,6 @@ async fn step_by_step(context: &Context, steps: u32) -> Result {
 async fn pause(context: &Context, milliseconds: u64) -> Result {
     tokio::select! {
         () = tokio::time::sleep(Duration::from_millis(milliseconds)) => Ok(()),
-        () = context.cancelled().cancelled() => Err(Failure::retry("the demo ended before the job did")),
+        () = context.lost().cancelled() => Err(Failure::retry("the demo ended before the job did")),
     }
 }

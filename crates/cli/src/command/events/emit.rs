@@ -1,14 +1,13 @@
 //! `towpath events emit`.
 
-use std::process::ExitCode;
-
 use clap::Args;
 use towpath_db::Database;
 use towpath_db::event::NewEvent;
 use towpath_model::id::EventId;
 
+use crate::command::Actor;
 use crate::input;
-use crate::output::Output;
+use crate::output::{Exit, Output, done};
 
 #[derive(Args)]
 pub(crate) struct Emit {
@@ -35,26 +34,23 @@ pub(crate) struct Emit {
     /// Your own id, a UUID v7 of about now; emitting it again changes nothing
     #[arg(long, value_name = "UUID")]
     event_id: Option<EventId>,
-    /// Actor to record (default: user@host)
-    #[arg(long, value_name = "ACTOR")]
-    by: Option<String>,
+    #[command(flatten)]
+    by: Actor,
 }
 
-pub(crate) async fn run(emit: Emit, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(emit: Emit, database: &Database, output: &Output) -> Exit {
     let emitted = database.event_emit(&emit.into_event()?).await?;
     output.show(&emitted, |emitted| match emitted.duplicate {
         true => format!("event {} already exists", emitted.event_id),
         false => format!("emitted event {}", emitted.event_id),
     });
-    Ok(ExitCode::SUCCESS)
+    done()
 }
 
 impl Emit {
     fn into_event(self) -> anyhow::Result<NewEvent> {
         let payload = input::object(self.payload.as_deref(), "payload")?;
-        let mut event = NewEvent::new(self.domain, self.event_type)
-            .payload(&payload)?
-            .actor(self.by.unwrap_or_else(crate::command::actor));
+        let mut event = NewEvent::new(self.domain, self.event_type).payload(&payload)?.actor(self.by.name());
         let texts = [
             (self.stream, NewEvent::stream as fn(NewEvent, String) -> NewEvent),
             (self.subject_table, NewEvent::subject_table),

@@ -1,7 +1,5 @@
 //! `towpath events explain`: who would receive an event, and what routes would do with it.
 
-use std::process::ExitCode;
-
 use anyhow::bail;
 use clap::Args;
 use towpath_db::Database;
@@ -10,7 +8,7 @@ use towpath_model::event::recipient::Step;
 use towpath_model::id::EventId;
 
 use crate::input;
-use crate::output::{Output, table};
+use crate::output::{Exit, Output, done, table};
 
 #[derive(Args)]
 pub(crate) struct Explain {
@@ -60,43 +58,39 @@ impl Thought {
     }
 }
 
-pub(crate) async fn run(explain: Explain, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(explain: Explain, database: &Database, output: &Output) -> Exit {
     let question = explain.thought.question()?;
     output.show(&database.route_explain(&question, &explain.worker).await?, in_words);
-    Ok(ExitCode::SUCCESS)
+    done()
 }
 
 fn in_words(explained: &Explained) -> String {
-    let rows: Vec<_> = explained
-        .decisions
-        .iter()
-        .map(|one| {
-            [
-                one.route_name.clone().unwrap_or_else(|| "-".into()),
-                one.mode.map_or_else(String::new, |mode| mode.to_string()),
-                one.decision.to_string(),
-                one.reason.clone().unwrap_or_default(),
-                one.target_kind.clone().unwrap_or_default(),
-            ]
-        })
-        .collect();
-    let decisions = table(["ROUTE", "MODE", "DECISION", "REASON", "TARGET"], &rows);
+    let rows = explained.decisions.iter().map(|one| {
+        [
+            one.route_name.clone().unwrap_or_else(|| "-".into()),
+            one.mode.map_or_else(String::new, |mode| mode.to_string()),
+            one.decision.to_string(),
+            one.reason.clone().unwrap_or_default(),
+            one.target_kind.clone().unwrap_or_default(),
+        ]
+    });
+    let decisions = table(["ROUTE", "MODE", "DECISION", "REASON", "TARGET"], rows);
     format!("{}\n\n{decisions}", recipients_in_words(&explained.recipients))
 }
 
 /// Who receives it, by which rule, and who muted it.
-pub(crate) fn recipients_in_words(heard: &Recipients) -> String {
+pub(crate) fn recipients_in_words(resolved: &Recipients) -> String {
     let mut lines = vec![];
-    if !heard.resolution_enabled {
+    if !resolved.resolution_enabled {
         lines
             .push("subscriptions are disabled (gate queue.subscription_resolution.enabled is closed)".into());
     }
-    lines.push(match heard.broadcast {
+    lines.push(match resolved.broadcast {
         true => "no subscription matches, so it is a broadcast: every matching route receives it".to_owned(),
-        false => format!("recipients: {} ({})", names(&heard.recipients), in_plain_words(heard.step)),
+        false => format!("recipients: {} ({})", names(&resolved.recipients), in_plain_words(resolved.step)),
     });
-    if !heard.suppressed.is_empty() {
-        lines.push(format!("muted by {}", names(&heard.suppressed)));
+    if !resolved.suppressed.is_empty() {
+        lines.push(format!("muted by {}", names(&resolved.suppressed)));
     }
     lines.join("\n")
 }

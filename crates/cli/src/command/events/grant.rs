@@ -1,14 +1,13 @@
 //! `towpath events grant add | list | revoke`: what producers may emit.
 
-use std::process::ExitCode;
-
 use clap::{ArgGroup, Subcommand};
 use serde_json::json;
 use towpath_db::event::EventGrant;
 use towpath_db::{Database, Error};
 use towpath_model::id::GrantId;
 
-use crate::output::{Output, table};
+use crate::command::Actor;
+use crate::output::{Exit, Output, done, table_or};
 
 #[derive(Subcommand)]
 pub(crate) enum Grant {
@@ -26,9 +25,8 @@ pub(crate) enum Grant {
         /// Events of every domain, including future ones
         #[arg(long, conflicts_with = "domain")]
         any_domain: bool,
-        /// Actor to record (default: user@host)
-        #[arg(long, value_name = "ACTOR")]
-        by: Option<String>,
+        #[command(flatten)]
+        by: Actor,
     },
     /// List who may emit what
     List {
@@ -42,10 +40,10 @@ pub(crate) enum Grant {
     },
 }
 
-pub(crate) async fn run(grant: Grant, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(grant: Grant, database: &Database, output: &Output) -> Exit {
     match grant {
         Grant::Add { producer, domain, event_type, any_domain: _, by } => {
-            let actor = by.unwrap_or_else(crate::command::actor);
+            let actor = by.name();
             let granted =
                 database.event_grant_put(&producer, domain.as_deref(), event_type.as_deref(), &actor);
             output.show(&granted.await?, |granted| {
@@ -69,25 +67,20 @@ pub(crate) async fn run(grant: Grant, database: &Database, output: &Output) -> a
             output.show(&json!({ "revoked": grant }), |_| format!("revoked grant {grant}"));
         }
     }
-    Ok(ExitCode::SUCCESS)
+    done()
 }
 
 fn list(rows: &[EventGrant]) -> String {
-    if rows.is_empty() {
-        return "no grants; only administrators may emit".into();
-    }
     let any = |value: &Option<String>| value.clone().unwrap_or_else(|| "any".into());
-    let rows: Vec<_> = rows
-        .iter()
-        .map(|row| {
-            [
-                row.grant_id.to_string(),
-                row.producer.clone(),
-                any(&row.event_domain),
-                any(&row.event_type),
-                format!("{:.0} by {}", row.granted_at, row.granted_by),
-            ]
-        })
-        .collect();
-    table(["GRANT", "PRODUCER", "DOMAIN", "TYPE", "GRANTED"], &rows)
+    let rows = rows.iter().map(|row| {
+        [
+            row.grant_id.to_string(),
+            row.producer.clone(),
+            any(&row.event_domain),
+            any(&row.event_type),
+            format!("{:.0} by {}", row.granted_at, row.granted_by),
+        ]
+    });
+    let head = ["GRANT", "PRODUCER", "DOMAIN", "TYPE", "GRANTED"];
+    table_or("no grants; only administrators may emit", head, rows)
 }

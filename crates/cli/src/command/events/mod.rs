@@ -10,12 +10,10 @@ mod verify;
 
 pub(crate) use explain::{Thought, recipients_in_words};
 
-use std::process::ExitCode;
-
 use clap::Subcommand;
 use towpath_model::id::EventId;
 
-use crate::output::Output;
+use crate::output::{Exit, Output};
 use crate::settings::Settings;
 
 #[derive(Subcommand)]
@@ -46,7 +44,7 @@ pub(crate) enum Events {
     Grant(grant::Grant),
 }
 
-pub(crate) async fn run(events: Events, settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(events: Events, settings: &Settings, output: &Output) -> Exit {
     super::with_database(settings, async |database| match events {
         Events::Emit(emit) => emit::run(emit, &database, output).await,
         Events::Tail(tail) => tail::run(tail, &database, output).await,

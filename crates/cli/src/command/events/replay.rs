@@ -11,7 +11,8 @@ use towpath_db::Database;
 use towpath_db::event::{Replay as What, Replayed, Span};
 use towpath_model::id::EventId;
 
-use crate::output::{EXIT_FAILURES, EXIT_TO_DO, Output};
+use crate::command::Actor;
+use crate::output::{EXIT_FAILURES, EXIT_TO_DO, Exit, Output};
 use crate::progress;
 
 /// Events per call: short transactions, and a progress bar that moves.
@@ -36,13 +37,12 @@ pub(crate) struct Replay {
     /// Limit the replay rate to this many events per second
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(i32).range(1..=1000))]
     per_second: Option<i32>,
-    /// Actor to record (default: user@host)
-    #[arg(long, value_name = "ACTOR")]
-    by: Option<String>,
+    #[command(flatten)]
+    by: Actor,
 }
 
-pub(crate) async fn run(replay: Replay, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
-    let actor = replay.by.clone().unwrap_or_else(crate::command::actor);
+pub(crate) async fn run(replay: Replay, database: &Database, output: &Output) -> Exit {
+    let actor = replay.by.name();
     if !replay.events.is_empty() {
         return some(&replay, &actor, database, output).await;
     }
@@ -67,12 +67,7 @@ pub(crate) async fn run(replay: Replay, database: &Database, output: &Output) ->
     Ok(if done.failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FAILURES) })
 }
 
-async fn some(
-    replay: &Replay,
-    actor: &str,
-    database: &Database,
-    output: &Output,
-) -> anyhow::Result<ExitCode> {
+async fn some(replay: &Replay, actor: &str, database: &Database, output: &Output) -> Exit {
     let mut sent = vec![];
     let bar = progress::bar(replay.events.len() as u64, "events");
     for event in &replay.events {

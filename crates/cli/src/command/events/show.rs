@@ -1,7 +1,5 @@
 //! `towpath events show`.
 
-use std::process::ExitCode;
-
 use serde_json::Value;
 use towpath_db::Database;
 use towpath_db::event::{DeliveryHistory, Event, EventWhole, RouteAttempt};
@@ -9,11 +7,11 @@ use towpath_model::event::route::Decision;
 use towpath_model::id::EventId;
 
 use super::explain::recipients_in_words;
-use crate::output::{Output, table};
+use crate::output::{Exit, Output, done, table};
 
-pub(crate) async fn run(event: EventId, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(event: EventId, database: &Database, output: &Output) -> Exit {
     output.show(&database.event_show(event).await?, in_words);
-    Ok(ExitCode::SUCCESS)
+    done()
 }
 
 fn in_words(whole: &EventWhole) -> String {
@@ -56,25 +54,22 @@ fn event_in_words(event: &Event) -> String {
 }
 
 fn attempts(attempts: &[RouteAttempt]) -> String {
-    let rows: Vec<_> = attempts
-        .iter()
-        .map(|attempt| {
-            let detail = match (&attempt.error, &attempt.reason, attempt.result_id) {
-                (Some(error), ..) => error.clone(),
-                (_, _, Some(id)) if attempt.decision == Decision::Sent => format!("as {id}"),
-                (_, reason, _) => reason.clone().unwrap_or_default(),
-            };
-            [
-                format!("{:.3}", attempt.attempted_at),
-                attempt.route_name.clone().unwrap_or_else(|| "-".into()),
-                attempt.mode.to_string(),
-                attempt.generation.to_string(),
-                attempt.decision.to_string(),
-                detail,
-            ]
-        })
-        .collect();
-    table(["WHEN", "ROUTE", "MODE", "GENERATION", "DECISION", "DETAIL"], &rows)
+    let rows = attempts.iter().map(|attempt| {
+        let detail = match (&attempt.error, &attempt.reason, attempt.result_id) {
+            (Some(error), ..) => error.clone(),
+            (_, _, Some(id)) if attempt.decision == Decision::Sent => format!("as {id}"),
+            (_, reason, _) => reason.clone().unwrap_or_default(),
+        };
+        [
+            format!("{:.3}", attempt.attempted_at),
+            attempt.route_name.clone().unwrap_or_else(|| "-".into()),
+            attempt.mode.to_string(),
+            attempt.generation.to_string(),
+            attempt.decision.to_string(),
+            detail,
+        ]
+    });
+    table(["WHEN", "ROUTE", "MODE", "GENERATION", "DECISION", "DETAIL"], rows)
 }
 
 /// Sent and waiting deliveries, in two tables.
@@ -89,13 +84,13 @@ fn deliveries(history: &DeliveryHistory) -> Vec<String> {
         let columns = ["ended_at", "route_name", "attempt", "outcome", "status_code", "error"];
         let rows: Vec<_> =
             history.attempts.iter().map(|row| columns.map(|column| text(row, column))).collect();
-        parts.push(table(["SENT", "ROUTE", "ATTEMPT", "OUTCOME", "STATUS", "ERROR"], &rows));
+        parts.push(table(["SENT", "ROUTE", "ATTEMPT", "OUTCOME", "STATUS", "ERROR"], rows));
     }
     if !history.waiting.is_empty() {
         let columns = ["delivery_id", "route_name", "attempts", "next_at", "behind", "last_error"];
         let rows: Vec<_> =
             history.waiting.iter().map(|row| columns.map(|column| text(row, column))).collect();
-        parts.push(table(["WAITS", "ROUTE", "ATTEMPTS", "NEXT", "BEHIND", "LAST ERROR"], &rows));
+        parts.push(table(["WAITS", "ROUTE", "ATTEMPTS", "NEXT", "BEHIND", "LAST ERROR"], rows));
     }
     parts
 }

@@ -2,7 +2,6 @@
 //!
 //! Following polls a few times a second; nothing depends on a notification.
 
-use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
@@ -10,7 +9,7 @@ use towpath_db::Database;
 use towpath_db::event::{Event, EventFilter, From};
 
 use crate::input;
-use crate::output::Output;
+use crate::output::{Exit, Output, done};
 
 /// Often enough for a person; four cheap reads a second for the database.
 const POLL: Duration = Duration::from_millis(250);
@@ -51,7 +50,7 @@ pub(crate) struct Tail {
     follow: bool,
 }
 
-pub(crate) async fn run(tail: Tail, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(tail: Tail, database: &Database, output: &Output) -> Exit {
     let (limit, follow, after) = (tail.limit, tail.follow, tail.after);
     let filter = tail.into_filter()?;
     let mut position = match after {
@@ -59,7 +58,7 @@ pub(crate) async fn run(tail: Tail, database: &Database, output: &Output) -> any
         None => newest(&filter, limit, database, output).await?,
     };
     if !follow {
-        return Ok(ExitCode::SUCCESS);
+        return done();
     }
     let shutdown = crate::shutdown::on_signal()?;
     while !shutdown.is_cancelled() {
@@ -70,7 +69,7 @@ pub(crate) async fn run(tail: Tail, database: &Database, output: &Output) -> any
             let _ = tokio::time::timeout(POLL, shutdown.cancelled()).await;
         }
     }
-    Ok(ExitCode::SUCCESS)
+    done()
 }
 
 /// Prints up to `limit` events after a position; returns where to continue.

@@ -6,10 +6,10 @@ use serde_json::Value;
 use towpath_db::Database;
 use towpath_db::event::{Check, EventHealth, Extent, Verified};
 
-use crate::output::{EXIT_FAILURES, Output};
+use crate::output::{EXIT_FAILURES, Exit, Output, done};
 use crate::progress;
 
-pub(crate) async fn run(full: bool, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(full: bool, database: &Database, output: &Output) -> Exit {
     let extent = if full { Extent::Everything } else { Extent::Newest };
     let verified = progress::patience("checking events", database.event_verify(extent)).await?;
     output.show(&verified, in_words);
@@ -90,9 +90,9 @@ fn next_step(check: &str) -> &'static str {
     }
 }
 
-pub(crate) async fn health(database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
+pub(crate) async fn health(database: &Database, output: &Output) -> Exit {
     output.show(&database.event_health().await?, health_in_words);
-    Ok(ExitCode::SUCCESS)
+    done()
 }
 
 fn health_in_words(health: &EventHealth) -> String {

@@ -6,7 +6,8 @@ use towpath_db::subscription::ProducerGrant;
 use towpath_db::{Database, Error};
 use towpath_model::id::GrantId;
 
-use crate::output::{Output, table};
+use crate::command::Actor;
+use crate::output::{Output, table_or};
 
 #[derive(Subcommand)]
 pub(crate) enum Grant {
@@ -24,9 +25,8 @@ pub(crate) enum Grant {
         /// Every job kind, including future ones
         #[arg(long, conflicts_with = "job_kind")]
         any_kind: bool,
-        /// Actor to record (default: user@host)
-        #[arg(long, value_name = "ACTOR")]
-        by: Option<String>,
+        #[command(flatten)]
+        by: Actor,
     },
     /// List who may enqueue what
     List {
@@ -43,7 +43,7 @@ pub(crate) enum Grant {
 pub(crate) async fn run(grant: Grant, database: &Database, output: &Output) -> anyhow::Result<()> {
     match grant {
         Grant::Add { producer, job_kind, executor, any_kind: _, by } => {
-            let actor = by.unwrap_or_else(crate::command::actor);
+            let actor = by.name();
             let (kind, executor) = (job_kind.as_deref(), executor.as_deref());
             let granted = database.producer_grant_put(&producer, kind, executor, &actor).await?;
             output.show(&granted, |granted| {
@@ -71,21 +71,16 @@ pub(crate) async fn run(grant: Grant, database: &Database, output: &Output) -> a
 }
 
 fn list(rows: &[ProducerGrant]) -> String {
-    if rows.is_empty() {
-        return "no grants; only administrators may enqueue".into();
-    }
     let any = |value: &Option<String>| value.clone().unwrap_or_else(|| "any".into());
-    let rows: Vec<_> = rows
-        .iter()
-        .map(|row| {
-            [
-                row.grant_id.to_string(),
-                row.producer.clone(),
-                any(&row.job_kind),
-                any(&row.executor),
-                format!("{:.0} by {}", row.granted_at, row.granted_by),
-            ]
-        })
-        .collect();
-    table(["GRANT", "PRODUCER", "KIND", "EXECUTOR", "GRANTED"], &rows)
+    let rows = rows.iter().map(|row| {
+        [
+            row.grant_id.to_string(),
+            row.producer.clone(),
+            any(&row.job_kind),
+            any(&row.executor),
+            format!("{:.0} by {}", row.granted_at, row.granted_by),
+        ]
+    });
+    let head = ["GRANT", "PRODUCER", "KIND", "EXECUTOR", "GRANTED"];
+    table_or("no grants; only administrators may enqueue", head, rows)
 }

@@ -5,7 +5,7 @@ use towpath_db::Database;
 use towpath_db::queue::ExecutorHeartbeat;
 use towpath_db::subscription::{Consumer, Subscription};
 
-use crate::output::{Output, table};
+use crate::output::{Output, table_or};
 
 /// Everything known about executors.
 #[derive(Serialize)]
@@ -51,11 +51,8 @@ fn in_words(executors: &Executors) -> String {
         ]
     }));
     rows.sort();
-    if rows.is_empty() {
-        return "no executors; register one with: towpath executor add".into();
-    }
     let head = ["EXECUTOR", "KIND", "CLAIMS", "DOMAIN", "PRIORITY", "PARALLEL", "STATE", "LAST SEEN"];
-    table(head, &rows)
+    table_or("no executors; register one with: towpath executor add", head, rows)
 }
 
 fn subscribed(row: &Subscription, heartbeats: &[ExecutorHeartbeat]) -> [String; 8] {

@@ -4,8 +4,6 @@ mod grant;
 mod list;
 mod token;
 
-use std::process::ExitCode;
-
 use anyhow::{anyhow, bail};
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -13,7 +11,8 @@ use towpath_db::Database;
 use towpath_db::subscription::{Subscription, SubscriptionSpec};
 use towpath_model::nearest::nearest;
 
-use crate::output::Output;
+use crate::command::Actor;
+use crate::output::{Exit, Output, done};
 use crate::settings::Settings;
 
 #[derive(Subcommand)]
@@ -76,9 +75,8 @@ pub(crate) struct Add {
     /// Notes for operators
     #[arg(long, value_name = "TEXT")]
     notes: Option<String>,
-    /// Actor to record (default: user@host)
-    #[arg(long, value_name = "ACTOR")]
-    by: Option<String>,
+    #[command(flatten)]
+    by: Actor,
 }
 
 #[derive(Args)]
@@ -88,9 +86,8 @@ pub(crate) struct Named {
     /// Only its subscription for this kind
     #[arg(long, value_name = "KIND")]
     job_kind: Option<String>,
-    /// Actor to record (default: user@host)
-    #[arg(long, value_name = "ACTOR")]
-    by: Option<String>,
+    #[command(flatten)]
+    by: Actor,
 }
 
 /// A number, or none for no limit.
@@ -105,11 +102,7 @@ fn parallel(text: &str) -> Result<Parallel, String> {
     }
 }
 
-pub(crate) async fn run(
-    executor: Executor,
-    settings: &Settings,
-    output: &Output,
-) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(executor: Executor, settings: &Settings, output: &Output) -> Exit {
     super::with_database(settings, async |database| {
         match executor {
             Executor::List { name } => list::run(name.as_deref(), &database, output).await?,
@@ -120,13 +113,13 @@ pub(crate) async fn run(
             Executor::Token(token) => token::run(token, &database, output).await?,
             Executor::Grant(grant) => grant::run(grant, &database, output).await?,
         }
-        Ok(ExitCode::SUCCESS)
+        done()
     })
     .await
 }
 
 async fn register(add: Add, database: &Database, output: &Output) -> anyhow::Result<()> {
-    let actor = add.by.clone().unwrap_or_else(super::actor);
+    let actor = add.by.name();
     // Adding again changes what is given and keeps the rest, above all restrictions.
     let known = database.consumer_list().await?.into_iter().find(|row| row.executor_id == add.name);
     let login = add.login_role.clone().or_else(|| known?.login_role);
@@ -191,7 +184,7 @@ async fn switch(named: &Named, to: Switch, database: &Database, output: &Output)
             }
         }
     }
-    let actor = named.by.clone().unwrap_or_else(super::actor);
+    let actor = named.by.name();
     let mut changed = 0;
     for row in wanted.iter().filter(|row| row.enabled != (to == Switch::On)) {
         database.subscription_put(&switched(row, to, &actor)).await?;

@@ -14,7 +14,7 @@ use towpath_db::{Database, Error};
 use towpath_model::id::JobId;
 
 use super::filter::Filter;
-use crate::output::{EXIT_FAILURES, EXIT_TO_DO, Output};
+use crate::output::{EXIT_FAILURES, EXIT_TO_DO, Exit, Output};
 use crate::progress;
 
 /// Jobs per page.
@@ -50,7 +50,7 @@ pub(super) async fn run(
     database: &Database,
     output: &Output,
     act: impl AsyncFn(JobId) -> Result<JobMoved, Error>,
-) -> anyhow::Result<ExitCode> {
+) -> Exit {
     let filter = which.filter.read();
     if filter.is_empty() {
         bail!(

@@ -1,7 +1,5 @@
 //! `towpath job enqueue`.
 
-use std::process::ExitCode;
-
 use clap::Args;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -11,9 +9,10 @@ use towpath_model::trace::TraceParent;
 use uuid::Uuid;
 
 use super::watch;
+use crate::command::Actor;
 use crate::input;
 use crate::moment;
-use crate::output::Output;
+use crate::output::{Exit, Output, done};
 
 #[derive(Args)]
 pub(crate) struct Enqueue {
@@ -30,9 +29,8 @@ pub(crate) struct Enqueue {
     /// Run it belongs to
     #[arg(long, value_name = "UUID")]
     run_id: Option<Uuid>,
-    /// Actor to record (default: user@host)
-    #[arg(long, value_name = "ACTOR")]
-    by: Option<String>,
+    #[command(flatten)]
+    by: Actor,
     /// Parent span in W3C format: 00-TRACE-SPAN-01
     #[arg(long, value_name = "PARENT", value_parser = traceparent)]
     traceparent: Option<TraceParent>,
@@ -94,7 +92,7 @@ impl Template {
     }
 }
 
-pub(crate) async fn run(enqueue: Enqueue, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(enqueue: Enqueue, database: &Database, output: &Output) -> Exit {
     let watch = enqueue.watch;
     let enqueued = database.enqueue(&enqueue.into_job()?).await?;
     let answer = json!({ "job_id": enqueued.job_id, "duplicate": enqueued.duplicate });
@@ -104,16 +102,14 @@ pub(crate) async fn run(enqueue: Enqueue, database: &Database, output: &Output) 
     });
     match watch {
         true => watch::follow(enqueued.job_id, None, database, output).await,
-        false => Ok(ExitCode::SUCCESS),
+        false => done(),
     }
 }
 
 impl Enqueue {
     fn into_job(self) -> anyhow::Result<NewJob> {
         let payload = self.template.payload()?;
-        let mut job = NewJob::new(self.kind)
-            .priority(self.template.priority)
-            .actor(self.by.unwrap_or_else(crate::command::actor));
+        let mut job = NewJob::new(self.kind).priority(self.template.priority).actor(self.by.name());
         if let Some(payload) = payload {
             job = job.payload(&payload)?;
         }

@@ -1,17 +1,15 @@
 //! `towpath job graph emit | show`.
 
-use std::collections::BTreeMap;
-use std::io::Read;
-use std::process::ExitCode;
-
 use anyhow::Context;
 use clap::Subcommand;
 use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io::Read;
 use towpath_db::Database;
 use towpath_db::job_read::{Graph as Shown, GraphEdge};
 use towpath_model::id::{GraphId, JobId};
 
-use crate::output::{Output, table};
+use crate::output::{Exit, Output, done, table};
 
 #[derive(Subcommand)]
 pub(crate) enum Graph {
@@ -79,7 +77,7 @@ const EXAMPLE: &str = r#"A graph:
    "edges": [{"from": "extract", "to": "load", "on_failure": "hold"}]}
 A node takes the fields of an enqueued job. on_failure is cancel (default) or hold."#;
 
-pub(crate) async fn run(graph: Graph, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(graph: Graph, database: &Database, output: &Output) -> Exit {
     match graph {
         Graph::Emit { file } => {
             let mut graph = read(&file)?;
@@ -91,7 +89,7 @@ pub(crate) async fn run(graph: Graph, database: &Database, output: &Output) -> a
                 let rows: Vec<_> =
                     emitted.jobs.iter().map(|(node, job)| [node.clone(), job.to_string()]).collect();
                 let done = if emitted.duplicate { "already exists" } else { "enqueued" };
-                format!("graph {} {done}\n{}", emitted.graph_id, table(["NODE", "JOB"], &rows))
+                format!("graph {} {done}\n{}", emitted.graph_id, table(["NODE", "JOB"], rows))
             });
         }
         Graph::Show { graph, draw } => {
@@ -102,7 +100,7 @@ pub(crate) async fn run(graph: Graph, database: &Database, output: &Output) -> a
             });
         }
     }
-    Ok(ExitCode::SUCCESS)
+    done()
 }
 
 fn read(file: &str) -> anyhow::Result<Value> {
@@ -121,26 +119,22 @@ fn read(file: &str) -> anyhow::Result<Value> {
 fn in_words(graph: &Shown) -> String {
     let names: BTreeMap<JobId, &str> = graph.nodes.iter().map(|n| (n.job_id, n.node.as_str())).collect();
     let mut depths: BTreeMap<JobId, usize> = BTreeMap::new();
-    let rows: Vec<_> = graph
-        .nodes
-        .iter()
-        .map(|node| {
-            let parents: Vec<&GraphEdge> = graph.edges.iter().filter(|edge| edge.to == node.job_id).collect();
-            let depth = parents.iter().filter_map(|edge| depths.get(&edge.from)).max().map_or(0, |d| d + 1);
-            depths.insert(node.job_id, depth);
-            let waits = parents.iter().map(|edge| waits_for(edge, &names)).collect::<Vec<_>>().join(", ");
-            [
-                format!("{}{}", "  ".repeat(depth), node.node),
-                node.state.to_string(),
-                node.job_kind.clone().unwrap_or_default(),
-                node.job_id.to_string(),
-                waits,
-            ]
-        })
-        .collect();
+    let rows = graph.nodes.iter().map(|node| {
+        let parents: Vec<&GraphEdge> = graph.edges.iter().filter(|edge| edge.to == node.job_id).collect();
+        let depth = parents.iter().filter_map(|edge| depths.get(&edge.from)).max().map_or(0, |d| d + 1);
+        depths.insert(node.job_id, depth);
+        let waits = parents.iter().map(|edge| waits_for(edge, &names)).collect::<Vec<_>>().join(", ");
+        [
+            format!("{}{}", "  ".repeat(depth), node.node),
+            node.state.to_string(),
+            node.job_kind.clone().unwrap_or_default(),
+            node.job_id.to_string(),
+            waits,
+        ]
+    });
     let head =
         format!("graph {} ({}) by {} at {:.0}", graph.name, graph.graph_id, graph.actor, graph.created_at);
-    format!("{head}\n{}", table(["NODE", "STATE", "KIND", "JOB", "WAITS FOR"], &rows))
+    format!("{head}\n{}", table(["NODE", "STATE", "KIND", "JOB", "WAITS FOR"], rows))
 }
 
 /// A parent outside the graph is a replay of the dead one.

@@ -1,14 +1,12 @@
 //! `towpath job list`.
 
-use std::process::ExitCode;
-
 use clap::Args;
 use towpath_db::Database;
 use towpath_db::job_read::{Job, JobPage};
 use towpath_model::id::JobId;
 
 use super::filter::Filter;
-use crate::output::{Output, table};
+use crate::output::{Exit, Output, done, paged, table_or};
 
 #[derive(Args)]
 pub(crate) struct List {
@@ -22,7 +20,7 @@ pub(crate) struct List {
     after: Option<JobId>,
 }
 
-pub(crate) async fn run(list: List, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(list: List, database: &Database, output: &Output) -> Exit {
     let (limit, mut cursor) = (list.limit, list.after);
     let filter = list.filter.read();
     let mut page = JobPage { jobs: vec![], cursor: None };
@@ -38,19 +36,13 @@ pub(crate) async fn run(list: List, database: &Database, output: &Output) -> any
         }
     }
     output.show(&page, in_words);
-    Ok(ExitCode::SUCCESS)
+    done()
 }
 
 fn in_words(page: &JobPage) -> String {
-    if page.jobs.is_empty() {
-        return "no jobs".into();
-    }
-    let rows: Vec<_> = page.jobs.iter().map(row).collect();
-    let jobs = table(["JOB", "KIND", "STATE", "ATTEMPTS", "PRIORITY", "DUE OR ENDED", "NOTE"], &rows);
-    match page.cursor {
-        Some(cursor) => format!("{jobs}\nmore: --after {cursor}"),
-        None => jobs,
-    }
+    let rows = page.jobs.iter().map(row);
+    let head = ["JOB", "KIND", "STATE", "ATTEMPTS", "PRIORITY", "DUE OR ENDED", "NOTE"];
+    paged(table_or("no jobs", head, rows), page.cursor)
 }
 
 fn row(job: &Job) -> [String; 7] {

@@ -11,15 +11,14 @@ mod watch;
 pub(crate) use enqueue::Template;
 pub(crate) use list::first_line;
 
-use std::process::ExitCode;
-
 use anyhow::anyhow;
 use clap::Subcommand;
 use towpath_db::{Database, Error};
 use towpath_model::id::JobId;
 
 use super::config::By;
-use crate::output::Output;
+use crate::command::Actor;
+use crate::output::{Exit, Output, done};
 use crate::settings::Settings;
 
 #[derive(Subcommand)]
@@ -50,9 +49,8 @@ pub(crate) enum Job {
     Retry {
         #[command(flatten)]
         which: Box<bulk::Which>,
-        /// Actor to record (default: user@host)
-        #[arg(long, value_name = "ACTOR")]
-        by: Option<String>,
+        #[command(flatten)]
+        by: Actor,
     },
     /// Watch a job until it has finished
     Watch(watch::Watch),
@@ -61,7 +59,7 @@ pub(crate) enum Job {
     Graph(graph::Graph),
 }
 
-pub(crate) async fn run(job: Job, settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(job: Job, settings: &Settings, output: &Output) -> Exit {
     super::with_database(settings, async |database| match job {
         Job::Enqueue(enqueue) => enqueue::run(enqueue, &database, output).await,
         Job::List(list) => list::run(list, &database, output).await,
@@ -75,10 +73,10 @@ pub(crate) async fn run(job: Job, settings: &Settings, output: &Output) -> anyho
             };
             let moved = database.job_cancel(job, by.attribution(&actor)).await?;
             output.show(&moved, |moved| format!("job {} is {}", moved.job_id, moved.state));
-            Ok(ExitCode::SUCCESS)
+            done()
         }
         Job::Retry { which, by } => {
-            let actor = by.unwrap_or_else(super::actor);
+            let actor = by.name();
             match which.job {
                 Some(job) => retry(job, &actor, &database, output).await,
                 None => {
@@ -93,7 +91,7 @@ pub(crate) async fn run(job: Job, settings: &Settings, output: &Output) -> anyho
     .await
 }
 
-async fn retry(job_id: JobId, actor: &str, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
+async fn retry(job_id: JobId, actor: &str, database: &Database, output: &Output) -> Exit {
     let moved = match database.job_retry(job_id, actor).await {
         Err(Error::Conflict(detail)) => return Err(no_retry(job_id, &detail, database).await?),
         other => other?,
@@ -102,7 +100,7 @@ async fn retry(job_id: JobId, actor: &str, database: &Database, output: &Output)
         true => format!("job {job_id} is due now"),
         false => format!("enqueued job {} to run it again", moved.job_id),
     });
-    Ok(ExitCode::SUCCESS)
+    done()
 }
 
 /// What to do instead depends on the job's state.

@@ -1,7 +1,5 @@
 //! `towpath job show | why`.
 
-use std::process::ExitCode;
-
 use serde::Serialize;
 use serde_json::Value;
 use towpath_db::Database;
@@ -9,7 +7,7 @@ use towpath_db::job_read::{Job, JobEvent, JobWhole, JobWhy};
 use towpath_model::id::JobId;
 use towpath_model::trace::TraceParent;
 
-use crate::output::{Output, table};
+use crate::output::{Exit, Output, done, table};
 
 #[derive(Serialize)]
 struct Shown {
@@ -18,21 +16,21 @@ struct Shown {
     history: Vec<JobEvent>,
 }
 
-pub(crate) async fn show(job_id: JobId, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
+pub(crate) async fn show(job_id: JobId, database: &Database, output: &Output) -> Exit {
     let whole = database.job_show(job_id).await?;
     let history = match &whole.job {
         Some(_) => database.job_history(job_id).await?,
         None => vec![],
     };
     output.show(&Shown { whole, history }, in_words);
-    Ok(ExitCode::SUCCESS)
+    done()
 }
 
 /// Explains why a job is not running.
-pub(crate) async fn why(job_id: JobId, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
+pub(crate) async fn why(job_id: JobId, database: &Database, output: &Output) -> Exit {
     let why = database.job_why(job_id).await?;
     output.show(&why, why_in_words);
-    Ok(ExitCode::SUCCESS)
+    done()
 }
 
 fn why_in_words(why: &JobWhy) -> String {
@@ -134,13 +132,10 @@ pub(crate) fn progress(percent: i16, message: Option<&str>) -> String {
 
 fn history(events: &[JobEvent]) -> String {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
-    let rows: Vec<_> = events
-        .iter()
-        .map(|event| {
-            let at = event.at.map_or_else(String::new, |at| format!("{at:.3}"));
-            let attempt = event.attempt.map_or_else(String::new, |attempt| attempt.to_string());
-            [at, event.event.clone(), attempt, text(&event.who()), text(&event.detail)]
-        })
-        .collect();
-    table(["WHEN", "WHAT", "ATTEMPT", "WHO", "DETAIL"], &rows)
+    let rows = events.iter().map(|event| {
+        let at = event.at.map_or_else(String::new, |at| format!("{at:.3}"));
+        let attempt = event.attempt.map_or_else(String::new, |attempt| attempt.to_string());
+        [at, event.event.clone(), attempt, text(&event.who()), text(&event.detail)]
+    });
+    table(["WHEN", "WHAT", "ATTEMPT", "WHO", "DETAIL"], rows)
 }

@@ -16,7 +16,7 @@ use towpath_model::id::JobId;
 use towpath_model::job_state::JobState;
 
 use super::show::progress;
-use crate::output::{EXIT_FAILURES, EXIT_TO_DO, Output, one_line};
+use crate::output::{EXIT_FAILURES, EXIT_TO_DO, Exit, Output, one_line};
 
 /// Often enough for a person; four cheap reads a second for the database.
 const POLL: Duration = Duration::from_millis(250);
@@ -30,7 +30,7 @@ pub(crate) struct Watch {
     timeout: Option<u64>,
 }
 
-pub(crate) async fn run(watch: Watch, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(watch: Watch, database: &Database, output: &Output) -> Exit {
     follow(watch.job, watch.timeout.map(Duration::from_secs), database, output).await
 }
 
@@ -40,7 +40,7 @@ pub(crate) async fn follow(
     timeout: Option<Duration>,
     database: &Database,
     output: &Output,
-) -> anyhow::Result<ExitCode> {
+) -> Exit {
     let deadline = timeout.map(|timeout| Instant::now() + timeout);
     let bar = crate::progress::percent();
     let mut seen = None;

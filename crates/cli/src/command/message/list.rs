@@ -1,13 +1,11 @@
 //! `towpath message list`.
 
-use std::process::ExitCode;
-
 use clap::Args;
 use towpath_db::Database;
 use towpath_db::message::{Message, MessageFilter, MessagePage};
 
 use crate::command::job::first_line;
-use crate::output::{Output, table};
+use crate::output::{Exit, Output, done, paged, table_or};
 
 #[derive(Args)]
 pub(crate) struct List {
@@ -22,23 +20,16 @@ pub(crate) struct List {
     after: Option<i64>,
 }
 
-pub(crate) async fn run(list: List, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(list: List, database: &Database, output: &Output) -> Exit {
     let filter = MessageFilter { channel: list.channel };
     let page = database.message_list(&filter, list.limit, list.after).await?;
     output.show(&page, in_words);
-    Ok(ExitCode::SUCCESS)
+    done()
 }
 
 fn in_words(page: &MessagePage) -> String {
-    let rows: Vec<_> = page.messages.iter().map(row).collect();
-    let messages = match rows.is_empty() {
-        true => "no messages".into(),
-        false => table(["MESSAGE", "CHANNEL", "TO", "SUBJECT", "STATE", "CREATED", "PROCESS"], &rows),
-    };
-    match page.cursor {
-        Some(cursor) => format!("{messages}\nmore: --after {cursor}"),
-        None => messages,
-    }
+    let head = ["MESSAGE", "CHANNEL", "TO", "SUBJECT", "STATE", "CREATED", "PROCESS"];
+    paged(table_or("no messages", head, page.messages.iter().map(row)), page.cursor)
 }
 
 fn row(message: &Message) -> [String; 7] {

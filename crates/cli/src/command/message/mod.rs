@@ -4,11 +4,9 @@ mod list;
 mod send;
 mod show;
 
-use std::process::ExitCode;
-
 use clap::Subcommand;
 
-use crate::output::Output;
+use crate::output::{Exit, Output};
 use crate::settings::Settings;
 
 #[derive(Subcommand)]
@@ -24,7 +22,7 @@ pub(crate) enum Message {
     },
 }
 
-pub(crate) async fn run(message: Message, settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(message: Message, settings: &Settings, output: &Output) -> Exit {
     super::with_database(settings, async |database| match message {
         Message::Send(send) => send::run(send, &database, output).await,
         Message::List(list) => list::run(list, &database, output).await,

@@ -1,18 +1,17 @@
 //! `towpath message send`.
 
-use std::io::Read;
-use std::process::ExitCode;
-
 use anyhow::Context;
 use clap::Args;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
+use std::io::Read;
 use towpath_db::Database;
 use towpath_db::message::{Channel, SendOptions};
 
+use crate::command::Actor;
 use crate::command::process::follow;
 use crate::moment;
-use crate::output::Output;
+use crate::output::{Exit, Output, done};
 
 #[derive(Args)]
 pub(crate) struct Send {
@@ -40,9 +39,8 @@ pub(crate) struct Send {
     /// Idempotency key: sending again with it returns the first message
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
-    /// Actor to record (default: user@host)
-    #[arg(long, value_name = "ACTOR")]
-    by: Option<String>,
+    #[command(flatten)]
+    by: Actor,
     /// Watch it until it is accepted (exit code 0), given up (4) or held for a decision (3)
     #[arg(long)]
     wait: bool,
@@ -51,8 +49,8 @@ pub(crate) struct Send {
     timeout: Option<u64>,
 }
 
-pub(crate) async fn run(send: Send, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
-    let actor = send.by.clone().unwrap_or_else(crate::command::actor);
+pub(crate) async fn run(send: Send, database: &Database, output: &Output) -> Exit {
+    let actor = send.by.name();
     let options =
         SendOptions { idempotency_key: send.key.as_deref(), scheduled_at: send.at, actor: Some(&actor) };
     let channel = if send.sms { Channel::Sms } else { Channel::Email };
@@ -64,7 +62,7 @@ pub(crate) async fn run(send: Send, database: &Database, output: &Output) -> any
         format!("message {} {again}{follow}", sent.message_id)
     });
     if !send.wait {
-        return Ok(ExitCode::SUCCESS);
+        return done();
     }
     follow(sent.process_id, send.timeout, database, output).await
 }

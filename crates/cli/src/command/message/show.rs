@@ -1,17 +1,15 @@
 //! `towpath message show`.
 
-use std::process::ExitCode;
-
 use serde_json::Value;
 use towpath_db::Database;
 use towpath_db::message::MessageWhole;
 
 use crate::command::process::detail;
-use crate::output::Output;
+use crate::output::{Exit, Output, done};
 
-pub(crate) async fn run(message: i64, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(message: i64, database: &Database, output: &Output) -> Exit {
     output.show(&database.message_show(message).await?, in_words);
-    Ok(ExitCode::SUCCESS)
+    done()
 }
 
 fn in_words(whole: &MessageWhole) -> String {

@@ -1,14 +1,12 @@
 //! `towpath process errors`: errors of tasks, handlers and supervisors.
 
-use std::process::ExitCode;
-
 use clap::Args;
 use towpath_db::Database;
 use towpath_db::task::{TaskError, TaskErrorFilter, TaskErrorPage};
 use towpath_model::id::{JobId, ProcessId};
 
 use crate::command::job::first_line;
-use crate::output::{Output, table};
+use crate::output::{Exit, Output, done, paged, table_or};
 
 #[derive(Args)]
 pub(crate) struct Errors {
@@ -32,7 +30,7 @@ pub(crate) struct Errors {
     after: Option<i64>,
 }
 
-pub(crate) async fn run(errors: Errors, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(errors: Errors, database: &Database, output: &Output) -> Exit {
     let filter = TaskErrorFilter {
         kind: errors.kind,
         job_id: errors.job,
@@ -42,19 +40,12 @@ pub(crate) async fn run(errors: Errors, database: &Database, output: &Output) ->
     };
     let page = database.task_error_list(&filter, errors.limit, errors.after).await?;
     output.show(&page, in_words);
-    Ok(ExitCode::SUCCESS)
+    done()
 }
 
 fn in_words(page: &TaskErrorPage) -> String {
-    let rows: Vec<_> = page.task_errors.iter().map(row).collect();
-    let errors = match rows.is_empty() {
-        true => "no task errors".into(),
-        false => table(["WHEN", "KIND", "TASK", "FUNCTION", "PROCESS OR JOB", "ERROR"], &rows),
-    };
-    match page.cursor {
-        Some(cursor) => format!("{errors}\nmore: --after {cursor}"),
-        None => errors,
-    }
+    let head = ["WHEN", "KIND", "TASK", "FUNCTION", "PROCESS OR JOB", "ERROR"];
+    paged(table_or("no task errors", head, page.task_errors.iter().map(row)), page.cursor)
 }
 
 fn row(error: &TaskError) -> [String; 6] {

@@ -1,13 +1,11 @@
 //! `towpath process list`.
 
-use std::process::ExitCode;
-
 use clap::Args;
 use towpath_db::Database;
 use towpath_db::process::{Process, ProcessFilter, ProcessPage};
 use towpath_model::id::ProcessId;
 
-use crate::output::{Output, table};
+use crate::output::{Exit, Output, done, paged, table_or};
 
 #[derive(Args)]
 pub(crate) struct List {
@@ -28,23 +26,16 @@ pub(crate) struct List {
     after: Option<ProcessId>,
 }
 
-pub(crate) async fn run(list: List, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(list: List, database: &Database, output: &Output) -> Exit {
     let filter = ProcessFilter { process_kind: list.kind, state: list.state, reference: list.reference };
     let page = database.process_list(&filter, list.limit, list.after).await?;
     output.show(&page, in_words);
-    Ok(ExitCode::SUCCESS)
+    done()
 }
 
 fn in_words(page: &ProcessPage) -> String {
-    let rows: Vec<_> = page.processes.iter().map(row).collect();
-    let processes = match rows.is_empty() {
-        true => "no processes".into(),
-        false => table(["PROCESS", "KIND", "REF", "STATE", "STARTED", "NEXT CHECK OR END"], &rows),
-    };
-    match page.cursor {
-        Some(cursor) => format!("{processes}\nmore: --after {cursor}"),
-        None => processes,
-    }
+    let head = ["PROCESS", "KIND", "REF", "STATE", "STARTED", "NEXT CHECK OR END"];
+    paged(table_or("no processes", head, page.processes.iter().map(row)), page.cursor)
 }
 
 fn row(process: &Process) -> [String; 6] {

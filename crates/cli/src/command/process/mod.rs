@@ -9,8 +9,6 @@ mod watch;
 pub(crate) use show::detail;
 pub(crate) use watch::follow;
 
-use std::process::ExitCode;
-
 use anyhow::anyhow;
 use clap::{Subcommand, ValueEnum};
 use towpath_db::process::ProcessMoved;
@@ -18,7 +16,7 @@ use towpath_db::{Database, Error};
 use towpath_model::id::ProcessId;
 
 use super::config::By;
-use crate::output::Output;
+use crate::output::{Exit, Output, done};
 use crate::settings::Settings;
 
 #[derive(Subcommand)]
@@ -75,7 +73,7 @@ impl Resolution {
     }
 }
 
-pub(crate) async fn run(process: Process, settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(process: Process, settings: &Settings, output: &Output) -> Exit {
     if let Process::New(new) = process {
         return new::run(&new, output);
     }
@@ -103,7 +101,7 @@ async fn moved_to(
     moved: Result<ProcessMoved, Error>,
     database: &Database,
     output: &Output,
-) -> anyhow::Result<ExitCode> {
+) -> Exit {
     let moved = match moved {
         Err(Error::Conflict(_)) => {
             let process = database.process_show(process_id).await?.process;
@@ -115,5 +113,5 @@ async fn moved_to(
         moved => moved?,
     };
     output.show(&moved, |moved| format!("process {} is {}", moved.process_id, moved.state));
-    Ok(ExitCode::SUCCESS)
+    done()
 }

@@ -1,14 +1,12 @@
 //! `towpath process new NAME`: writes the SQL of a new business process and its test.
 
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
-
 use anyhow::{Context, bail};
 use clap::Args;
 use serde_json::json;
+use std::path::{Path, PathBuf};
 use towpath_db::migrate::{PROCESS, Template};
 
-use crate::output::Output;
+use crate::output::{Exit, Output, done};
 
 /// The longest name whose functions fit an identifier of PostgreSQL: count_NAME_task_scheduled.
 const NAME_BYTES_MAX: usize = 40;
@@ -29,7 +27,7 @@ pub(crate) struct New {
     dir: PathBuf,
 }
 
-pub(crate) fn run(new: &New, output: &Output) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(new: &New, output: &Output) -> Exit {
     let (schema, name) = new.name.split_once('.').unwrap_or(("business", &new.name));
     check_name(name)?;
     check_schema(schema)?;
@@ -48,7 +46,7 @@ pub(crate) fn run(new: &New, output: &Output) -> anyhow::Result<ExitCode> {
             example(&new.task_kind)
         )
     });
-    Ok(ExitCode::SUCCESS)
+    done()
 }
 
 fn check_name(name: &str) -> anyhow::Result<()> {
@@ -101,7 +99,7 @@ fn write_new(path: &Path, text: &str) -> anyhow::Result<()> {
     file.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// A template filled in for a process of one's own.
+/// A template filled in for your own process.
 fn fill(template: &str, schema: &str, name: &str, task_kind: &str) -> String {
     let variant = if ["db_function", "email", "sms"].contains(&task_kind) { task_kind } else { "other" };
     let filled = Template { schema, name, handler: name, task_kind, variant }.fill(template);

@@ -1,21 +1,15 @@
 //! `towpath process show`: the facts as a timeline.
 
-use std::process::ExitCode;
-
 use serde_json::Value;
 use towpath_db::Database;
 use towpath_db::process::{ProcessAttempt, ProcessFact, ProcessWhole};
 use towpath_model::id::ProcessId;
 
-use crate::output::{Output, table};
+use crate::output::{Exit, Output, done, table};
 
-pub(crate) async fn run(
-    process: ProcessId,
-    database: &Database,
-    output: &Output,
-) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(process: ProcessId, database: &Database, output: &Output) -> Exit {
     output.show(&database.process_show(process).await?, in_words);
-    Ok(ExitCode::SUCCESS)
+    done()
 }
 
 fn in_words(whole: &ProcessWhole) -> String {
@@ -39,8 +33,8 @@ fn in_words(whole: &ProcessWhole) -> String {
     }
     let fields = fields.iter().map(|(name, value)| format!("{name:<11}  {value}")).collect::<Vec<_>>();
     let mut parts = vec![fields.join("\n")];
-    let facts: Vec<_> = whole.facts.iter().map(row).collect();
-    parts.push(table(["WHEN", "FACT", "ATTEMPT", "WHO", "DETAIL"], &facts));
+    let facts = whole.facts.iter().map(row);
+    parts.push(table(["WHEN", "FACT", "ATTEMPT", "WHO", "DETAIL"], facts));
     if let Some(open) = whole.attempts.iter().find(|attempt| attempt.outcome.is_none()) {
         parts.push(outstanding(open));
     }

@@ -11,7 +11,7 @@ use towpath_db::process::ProcessFact;
 use towpath_model::id::ProcessId;
 
 use super::show::detail;
-use crate::output::{EXIT_FAILURES, EXIT_TO_DO, Output};
+use crate::output::{EXIT_FAILURES, EXIT_TO_DO, Exit, Output, done};
 use crate::progress;
 
 /// Often enough for a person; a few cheap reads a second for the database.
@@ -26,7 +26,7 @@ pub(crate) struct Watch {
     timeout: Option<u64>,
 }
 
-pub(crate) async fn run(watch: Watch, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(watch: Watch, database: &Database, output: &Output) -> Exit {
     follow(watch.process, watch.timeout, database, output).await
 }
 
@@ -36,7 +36,7 @@ pub(crate) async fn follow(
     timeout_seconds: Option<u64>,
     database: &Database,
     output: &Output,
-) -> anyhow::Result<ExitCode> {
+) -> Exit {
     let deadline = timeout_seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     let spinner = progress::spinner("watching");
     let mut seen = 0;
@@ -47,7 +47,7 @@ pub(crate) async fn follow(
         }
         seen = whole.facts.iter().map(|fact| fact.fact_no).max().unwrap_or(seen);
         match whole.process.state.as_str() {
-            "succeeded" => return Ok(ExitCode::SUCCESS),
+            "succeeded" => return done(),
             "held" => return Ok(ExitCode::from(EXIT_TO_DO)),
             _ if whole.process.is_over() => return Ok(ExitCode::from(EXIT_FAILURES)),
             _ => {}

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use towpath_model::token::{Material, PrivateKey, Secret};
 use towpath_server::project::{Change, Mint, NewKey, new_pair, random_secret};
 
-use crate::output::{Output, table};
+use crate::output::{Exit, Output, done, table};
 use crate::settings::Settings;
 use registry::Registry;
 
@@ -117,14 +117,14 @@ pub(crate) struct TokenArgs {
     private_key: Option<PathBuf>,
 }
 
-pub(crate) async fn run(project: Project, settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(project: Project, settings: &Settings, output: &Output) -> Exit {
     if let Project::Token(TokenArgs { private_key: Some(file), .. }) = &project {
         let secret = read_key(file)?;
         let Project::Token(token) = project else { unreachable!("matched above") };
         let (kid, mint) = (token.kid.clone().unwrap_or_default(), token.mint());
         let signed = PrivateKey::EdDsa(secret.bytes()).sign(&kid, &mint.claims(&token.project)?);
         show_token(output, &signed.context("the private key cannot sign")?);
-        return Ok(ExitCode::SUCCESS);
+        return done();
     }
     let registry = Registry::open(settings).await?;
     let code = act(project, &registry, output).await;
@@ -132,7 +132,7 @@ pub(crate) async fn run(project: Project, settings: &Settings, output: &Output) 
     code
 }
 
-async fn act(project: Project, registry: &Registry, output: &Output) -> anyhow::Result<ExitCode> {
+async fn act(project: Project, registry: &Registry, output: &Output) -> Exit {
     match project {
         Project::Add { project, key, origin } => {
             let (key, shown) = key.make()?;
@@ -166,7 +166,7 @@ async fn act(project: Project, registry: &Registry, output: &Output) -> anyhow::
                 let rows: Vec<_> = list.as_array().into_iter().flatten().map(row).collect();
                 match rows.is_empty() {
                     true => "no projects; register one with: towpath project add NAME".into(),
-                    false => table(["PROJECT", "KEYS", "ORIGINS", "REGISTERED"], &rows),
+                    false => table(["PROJECT", "KEYS", "ORIGINS", "REGISTERED"], rows),
                 }
             });
         }
@@ -178,13 +178,12 @@ async fn act(project: Project, registry: &Registry, output: &Output) -> anyhow::
             };
             output.show(&found["keys"], |keys| {
                 let text = |key: &Value, name: &str| key[name].as_str().unwrap_or("-").to_owned();
-                let rows: Vec<_> = keys
+                let rows = keys
                     .as_array()
                     .into_iter()
                     .flatten()
-                    .map(|key| [text(key, "kid"), text(key, "alg"), text(key, "created_at")])
-                    .collect();
-                table(["KEY", "ALGORITHM", "CREATED"], &rows)
+                    .map(|key| [text(key, "kid"), text(key, "alg"), text(key, "created_at")]);
+                table(["KEY", "ALGORITHM", "CREATED"], rows)
             });
         }
         Project::Token(token) => show_token(output, &registry.mint(&token.project, &token.mint()).await?),
@@ -202,7 +201,7 @@ async fn act(project: Project, registry: &Registry, output: &Output) -> anyhow::
             });
         }
     }
-    Ok(ExitCode::SUCCESS)
+    done()
 }
 
 impl KeyArgs {
@@ -230,6 +229,7 @@ impl KeyArgs {
 impl TokenArgs {
     fn mint(&self) -> Mint {
         Mint {
+            job: None,
             scope: self.scope.clone(),
             seconds: self.seconds,
             streams: self.stream.clone(),

@@ -7,6 +7,7 @@ use towpath_db::Database;
 use towpath_db::event::RouteSpec;
 
 use super::key_in_words;
+use crate::command::Actor;
 use crate::input;
 use crate::output::Output;
 
@@ -75,9 +76,8 @@ pub(crate) struct Add {
     /// Replace an existing route; its mode and signing key stay
     #[arg(long)]
     replace: bool,
-    /// Actor to record (default: user@host)
-    #[arg(long, value_name = "ACTOR")]
-    by: Option<String>,
+    #[command(flatten)]
+    by: Actor,
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {
@@ -88,7 +88,7 @@ fn pair(text: &str) -> Result<(String, String), String> {
 }
 
 pub(crate) async fn run(add: Add, database: &Database, output: &Output) -> anyhow::Result<()> {
-    let actor = add.by.clone().unwrap_or_else(crate::command::actor);
+    let actor = add.by.name();
     if !add.replace && database.route_list().await?.iter().any(|row| row.route_name == add.route) {
         bail!("route {} already exists; change it with --replace", add.route);
     }

@@ -9,9 +9,10 @@ use towpath_db::Database;
 use towpath_db::event::{Letters, LettersReplayed, RouteDeadLetter, RouteDeadLetterPage};
 use towpath_model::id::DeadLetterId;
 
+use crate::command::Actor;
 use crate::command::config::By;
 use crate::command::job::first_line;
-use crate::output::{EXIT_FAILURES, EXIT_TO_DO, Output, table};
+use crate::output::{EXIT_FAILURES, EXIT_TO_DO, Exit, Output, done, paged, table_or};
 use crate::progress;
 
 /// Dead letters per call of a bulk replay: short transactions.
@@ -53,9 +54,8 @@ pub(crate) enum Dlq {
         /// Replay them; without this a bulk replay only counts and exits with code 3
         #[arg(long)]
         yes: bool,
-        /// Actor to record (default: user@host)
-        #[arg(long, value_name = "ACTOR")]
-        by: Option<String>,
+        #[command(flatten)]
+        by: Actor,
     },
     /// Resolve a dead letter without sending it
     Resolve {
@@ -66,7 +66,7 @@ pub(crate) enum Dlq {
     },
 }
 
-pub(crate) async fn run(dlq: Dlq, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(dlq: Dlq, database: &Database, output: &Output) -> Exit {
     match dlq {
         Dlq::List { route, resolved, limit, after } => {
             let which = if resolved { Letters::Resolved } else { Letters::Open };
@@ -75,7 +75,7 @@ pub(crate) async fn run(dlq: Dlq, database: &Database, output: &Output) -> anyho
         }
         Dlq::Show { letter } => output.show(&database.route_dead_letter_show(letter).await?, show),
         Dlq::Replay { letters, route, yes, by, .. } => {
-            let actor = by.unwrap_or_else(crate::command::actor);
+            let actor = by.name();
             return match (letters.is_empty(), yes) {
                 (false, _) => some(&letters, &actor, database, output).await,
                 (true, false) => preview(route.as_deref(), database, output).await,
@@ -87,15 +87,10 @@ pub(crate) async fn run(dlq: Dlq, database: &Database, output: &Output) -> anyho
             output.show(&json!({ "resolved": letter }), |_| format!("resolved dead letter {letter}"));
         }
     }
-    Ok(ExitCode::SUCCESS)
+    done()
 }
 
-async fn some(
-    letters: &[DeadLetterId],
-    actor: &str,
-    database: &Database,
-    output: &Output,
-) -> anyhow::Result<ExitCode> {
+async fn some(letters: &[DeadLetterId], actor: &str, database: &Database, output: &Output) -> Exit {
     let mut done = vec![];
     let bar = progress::bar(letters.len() as u64, "replayed");
     for letter in letters {
@@ -118,7 +113,7 @@ async fn some(
 }
 
 /// Counts them without changing any.
-async fn preview(route: Option<&str>, database: &Database, output: &Output) -> anyhow::Result<ExitCode> {
+async fn preview(route: Option<&str>, database: &Database, output: &Output) -> Exit {
     let count = count(route, database).await?;
     output.show(&json!({ "would_replay": count }), |_| match count {
         0 => "no open dead letters".into(),
@@ -142,12 +137,7 @@ async fn count(route: Option<&str>, database: &Database) -> anyhow::Result<u64> 
 }
 
 /// Replays batch by batch, until a batch resolves nothing more.
-async fn many(
-    route: Option<&str>,
-    actor: &str,
-    database: &Database,
-    output: &Output,
-) -> anyhow::Result<ExitCode> {
+async fn many(route: Option<&str>, actor: &str, database: &Database, output: &Output) -> Exit {
     let bar = progress::bar(count(route, database).await?, "replayed");
     let mut done = LettersReplayed::default();
     loop {
@@ -183,29 +173,19 @@ async fn many(
 }
 
 fn list(page: &RouteDeadLetterPage) -> String {
-    if page.dead_letters.is_empty() {
-        return "no route dead letters".into();
-    }
-    let rows: Vec<_> = page
-        .dead_letters
-        .iter()
-        .map(|letter| {
-            let kind = |field: &str| letter.event_snapshot.as_ref().and_then(|event| event[field].as_str());
-            [
-                letter.dead_letter_id.to_string(),
-                letter.route_name.clone(),
-                letter.stage.clone(),
-                format!("{}/{}", kind("event_domain").unwrap_or("?"), kind("event_type").unwrap_or("?")),
-                format!("{:.0}", letter.created_at),
-                letter.resolution.clone().unwrap_or_else(|| first_line(&letter.error)),
-            ]
-        })
-        .collect();
-    let letters = table(["DEAD LETTER", "ROUTE", "STAGE", "EVENT", "CREATED", "ERROR"], &rows);
-    match page.cursor {
-        Some(cursor) => format!("{letters}\nmore: --after {cursor}"),
-        None => letters,
-    }
+    let rows = page.dead_letters.iter().map(|letter| {
+        let kind = |field: &str| letter.event_snapshot.as_ref().and_then(|event| event[field].as_str());
+        [
+            letter.dead_letter_id.to_string(),
+            letter.route_name.clone(),
+            letter.stage.clone(),
+            format!("{}/{}", kind("event_domain").unwrap_or("?"), kind("event_type").unwrap_or("?")),
+            format!("{:.0}", letter.created_at),
+            letter.resolution.clone().unwrap_or_else(|| first_line(&letter.error)),
+        ]
+    });
+    let head = ["DEAD LETTER", "ROUTE", "STAGE", "EVENT", "CREATED", "ERROR"];
+    paged(table_or("no route dead letters", head, rows), page.cursor)
 }
 
 fn show(letter: &RouteDeadLetter) -> String {

@@ -3,27 +3,22 @@
 use towpath_db::event::{Route, RouteAttempts};
 use towpath_model::event::route::Mode;
 
-use crate::output::table;
+use crate::output::{table, table_or};
 
 pub(crate) fn table_of(routes: &[Route]) -> String {
-    if routes.is_empty() {
-        return "no routes; add one with: towpath routes add NAME --to-job KIND".into();
-    }
-    let rows: Vec<_> = routes
-        .iter()
-        .map(|route| {
-            [
-                route.route_name.clone(),
-                route.mode.to_string(),
-                takes(route),
-                target(route),
-                route.deliveries_waiting.to_string(),
-                route.dead_letters_open.to_string(),
-                trouble(route),
-            ]
-        })
-        .collect();
-    table(["ROUTE", "MODE", "EVENTS", "TO", "WAITING", "DEAD", ""], &rows)
+    let rows = routes.iter().map(|route| {
+        [
+            route.route_name.clone(),
+            route.mode.to_string(),
+            takes(route),
+            target(route),
+            route.deliveries_waiting.to_string(),
+            route.dead_letters_open.to_string(),
+            trouble(route),
+        ]
+    });
+    let head = ["ROUTE", "MODE", "EVENTS", "TO", "WAITING", "DEAD", ""];
+    table_or("no routes; add one with: towpath routes add NAME --to-job KIND", head, rows)
 }
 
 /// The events it matches, on one line.
@@ -109,40 +104,32 @@ pub(crate) fn in_words(route: &Route) -> String {
 
 pub(crate) fn attempts_in_words(attempts: &RouteAttempts) -> String {
     let none = || "-".to_owned();
-    let decisions: Vec<_> = attempts
-        .decisions
-        .iter()
-        .map(|one| {
-            [
-                format!("{:.0}", one.attempted_at),
-                one.position.to_string(),
-                one.event_id.to_string(),
-                one.decision.to_string(),
-                one.error.clone().or_else(|| one.reason.clone()).unwrap_or_else(none),
-            ]
-        })
-        .collect();
-    let decided = table(["DECIDED", "POSITION", "EVENT", "DECISION", "WHY"], &decisions);
+    let decisions = attempts.decisions.iter().map(|one| {
+        [
+            format!("{:.0}", one.attempted_at),
+            one.position.to_string(),
+            one.event_id.to_string(),
+            one.decision.to_string(),
+            one.error.clone().or_else(|| one.reason.clone()).unwrap_or_else(none),
+        ]
+    });
+    let decided = table(["DECIDED", "POSITION", "EVENT", "DECISION", "WHY"], decisions);
     if attempts.deliveries.is_empty() {
         return decided;
     }
-    let sent: Vec<_> = attempts
-        .deliveries
-        .iter()
-        .map(|one| {
-            [
-                format!("{:.0}", one.ended_at),
-                one.event_id.to_string(),
-                one.attempt.to_string(),
-                one.outcome.clone(),
-                one.status_code.map_or_else(none, |code| code.to_string()),
-                one.duration_ms.map_or_else(none, |ms| format!("{ms} ms")),
-                one.error.clone().unwrap_or_else(none),
-            ]
-        })
-        .collect();
+    let sent = attempts.deliveries.iter().map(|one| {
+        [
+            format!("{:.0}", one.ended_at),
+            one.event_id.to_string(),
+            one.attempt.to_string(),
+            one.outcome.clone(),
+            one.status_code.map_or_else(none, |code| code.to_string()),
+            one.duration_ms.map_or_else(none, |ms| format!("{ms} ms")),
+            one.error.clone().unwrap_or_else(none),
+        ]
+    });
     format!(
         "{decided}\n\n{}",
-        table(["SENT", "EVENT", "ATTEMPT", "OUTCOME", "STATUS", "TOOK", "ERROR"], &sent)
+        table(["SENT", "EVENT", "ATTEMPT", "OUTCOME", "STATUS", "TOOK", "ERROR"], sent)
     )
 }

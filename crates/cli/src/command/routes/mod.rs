@@ -6,8 +6,6 @@ mod list;
 mod test;
 mod worker;
 
-use std::process::ExitCode;
-
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
 use towpath_db::event::{ModeSet, SecretRotated};
@@ -16,7 +14,8 @@ use towpath_model::event::route::Mode;
 use towpath_model::nearest::nearest;
 
 use super::config::By;
-use crate::output::Output;
+use crate::command::Actor;
+use crate::output::{Exit, Output, done};
 use crate::settings::Settings;
 
 #[derive(Subcommand)]
@@ -80,12 +79,11 @@ pub(crate) struct Rotate {
     /// Your own key: whsec_ and 24 to 64 bytes in base64 (default: a random one)
     #[arg(long, value_name = "KEY")]
     signing_key: Option<String>,
-    /// Actor to record (default: user@host)
-    #[arg(long, value_name = "ACTOR")]
-    by: Option<String>,
+    #[command(flatten)]
+    by: Actor,
 }
 
-pub(crate) async fn run(routes: Routes, settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(routes: Routes, settings: &Settings, output: &Output) -> Exit {
     super::with_database(settings, async |database| {
         match routes {
             Routes::List => output.show(&database.route_list().await?, |rows| list::table_of(rows)),
@@ -109,7 +107,7 @@ pub(crate) async fn run(routes: Routes, settings: &Settings, output: &Output) ->
                 });
             }
             Routes::Rotate(rotate) => {
-                let actor = rotate.by.unwrap_or_else(super::actor);
+                let actor = rotate.by.name();
                 let key = rotate.signing_key.as_deref();
                 let rotated = database.route_secret_rotate(&rotate.route, key, rotate.overlap, &actor).await;
                 let rotated = known(rotated, &rotate.route, &database).await?;
@@ -132,7 +130,7 @@ pub(crate) async fn run(routes: Routes, settings: &Settings, output: &Output) ->
             Routes::Worker(worker) => worker::run(worker, &database, output).await?,
             Routes::Dlq(dlq) => return dlq::run(dlq, &database, output).await,
         }
-        Ok(ExitCode::SUCCESS)
+        done()
     })
     .await
 }

@@ -7,16 +7,11 @@ use towpath_db::Database;
 use towpath_route::webhook::{Client, send_test};
 
 use super::known;
-use crate::output::{EXIT_FAILURES, Output};
+use crate::output::{EXIT_FAILURES, Exit, Output};
 use crate::progress;
 use crate::settings::Settings;
 
-pub(crate) async fn run(
-    route: &str,
-    settings: &Settings,
-    database: &Database,
-    output: &Output,
-) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(route: &str, settings: &Settings, database: &Database, output: &Output) -> Exit {
     let test = known(database.route_test(route).await, route, database).await?;
     let client = Client::new(crate::route::reach(settings))?;
     let report = progress::patience("waiting for the receiver", send_test(&client, &test)).await;

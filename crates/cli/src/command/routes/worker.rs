@@ -4,6 +4,7 @@ use clap::Args;
 use towpath_db::Database;
 use towpath_db::event::{RouteWorkerSpec, RouteWorkers};
 
+use crate::command::Actor;
 use crate::output::{Output, table};
 
 #[derive(Args)]
@@ -19,9 +20,8 @@ pub(crate) struct Worker {
     /// Register it for events of this domain only; cannot be changed later
     #[arg(long, value_name = "DOMAIN", requires = "worker")]
     domain: Option<String>,
-    /// Actor to record (default: user@host)
-    #[arg(long, value_name = "ACTOR")]
-    by: Option<String>,
+    #[command(flatten)]
+    by: Actor,
 }
 
 pub(crate) async fn run(worker: Worker, database: &Database, output: &Output) -> anyhow::Result<()> {
@@ -34,7 +34,7 @@ pub(crate) async fn run(worker: Worker, database: &Database, output: &Output) ->
     };
     let known = before.workers.iter().find(|row| row.worker_name == name).map(|row| row.slices);
     let slices = worker.slices.or(known).unwrap_or(1);
-    let actor = worker.by.unwrap_or_else(crate::command::actor);
+    let actor = worker.by.name();
     let spec = RouteWorkerSpec {
         worker_name: &name,
         slices,
@@ -55,7 +55,7 @@ pub(crate) async fn run(worker: Worker, database: &Database, output: &Output) ->
 }
 
 fn list(workers: &RouteWorkers) -> String {
-    let rows: Vec<_> = workers
+    let rows = workers
         .workers
         .iter()
         .flat_map(|worker| worker.cursors.iter().map(move |cursor| (worker, cursor)))
@@ -69,7 +69,6 @@ fn list(workers: &RouteWorkers) -> String {
                 cursor.events.to_string(),
                 format!("{:.0}", cursor.last_run_at),
             ]
-        })
-        .collect();
-    table(["WORKER", "DOMAIN", "SLICE", "POSITION", "LAG", "EVENTS", "LAST RUN"], &rows)
+        });
+    table(["WORKER", "DOMAIN", "SLICE", "POSITION", "LAG", "EVENTS", "LAST RUN"], rows)
 }

@@ -5,13 +5,11 @@ mod read;
 mod retention;
 mod write;
 
-use std::process::ExitCode;
-
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use crate::output::{Output, table};
+use crate::output::{Exit, Output, done, table_or};
 use crate::settings::Settings;
 use client::Client;
 
@@ -62,7 +60,7 @@ enum Action {
     Fork(write::Fork),
 }
 
-pub(crate) async fn run(stream: Stream, settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(stream: Stream, settings: &Settings, output: &Output) -> Exit {
     let client = Client::new(settings, stream.project)?;
     match stream.action {
         Action::Create(create) => output.show(&write::create(&client, create).await?, in_words),
@@ -90,7 +88,7 @@ pub(crate) async fn run(stream: Stream, settings: &Settings, output: &Output) ->
             output.show(&list, list_in_words);
         }
     }
-    Ok(ExitCode::SUCCESS)
+    done()
 }
 
 /// A stream after a change.
@@ -111,10 +109,8 @@ fn list_in_words(list: &Value) -> String {
             [text("id"), text("content_type"), text("next_offset"), state.to_owned(), text("expires_at")]
         })
         .collect();
-    if rows.is_empty() {
-        return "no streams; create one with: towpath stream create NAME".into();
-    }
-    table(["STREAM", "TYPE", "NEXT OFFSET", "STATE", "EXPIRES"], &rows)
+    let head = ["STREAM", "TYPE", "NEXT OFFSET", "STATE", "EXPIRES"];
+    table_or("no streams; create one with: towpath stream create NAME", head, rows)
 }
 
 #[cfg(test)]

@@ -2,8 +2,6 @@
 
 mod reader;
 
-use std::process::ExitCode;
-
 use clap::{Args, Subcommand};
 use serde_json::json;
 use towpath_db::Database;
@@ -11,8 +9,9 @@ use towpath_db::event::{BroadcastUsed, EventSubscription, EventSubscriptionSpec}
 use towpath_model::id::SubscriptionId;
 
 use super::events::{Thought, recipients_in_words};
+use crate::command::Actor;
 use crate::input;
-use crate::output::{Output, table};
+use crate::output::{Exit, Output, done, table, table_or};
 use crate::settings::Settings;
 
 #[derive(Subcommand)]
@@ -66,31 +65,19 @@ pub(crate) struct Add {
     /// Notes for operators
     #[arg(long, value_name = "TEXT")]
     notes: Option<String>,
-    /// Actor to record (default: user@host)
-    #[arg(long, value_name = "ACTOR")]
-    by: Option<String>,
+    #[command(flatten)]
+    by: Actor,
 }
 
 #[derive(Args)]
 pub(crate) struct Named {
     /// Its id, as `subscriptions list` shows it
     subscription: SubscriptionId,
-    /// Actor to record (default: user@host)
-    #[arg(long, value_name = "ACTOR")]
-    by: Option<String>,
+    #[command(flatten)]
+    by: Actor,
 }
 
-impl Named {
-    fn actor(&self) -> String {
-        self.by.clone().unwrap_or_else(super::actor)
-    }
-}
-
-pub(crate) async fn run(
-    which: Subscriptions,
-    settings: &Settings,
-    output: &Output,
-) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(which: Subscriptions, settings: &Settings, output: &Output) -> Exit {
     super::with_database(settings, async |database| {
         match which {
             Subscriptions::List { recipient } => {
@@ -100,14 +87,14 @@ pub(crate) async fn run(
             Subscriptions::Add(add) => put(add, &database, output).await?,
             Subscriptions::Mute(named) => {
                 let id = named.subscription;
-                database.event_subscription_mute(id, &named.actor()).await?;
+                database.event_subscription_mute(id, &named.by.name()).await?;
                 output.show(&json!({ "subscription_id": id, "mute": true }), |_| {
                     format!("muted subscription {id}; undo with: towpath subscriptions unmute {id}")
                 });
             }
             Subscriptions::Unmute(named) => {
                 let id = named.subscription;
-                database.event_subscription_unmute(id, &named.actor()).await?;
+                database.event_subscription_unmute(id, &named.by.name()).await?;
                 output.show(&json!({ "subscription_id": id, "mute": false }), |_| {
                     format!("unmuted subscription {id}")
                 });
@@ -126,13 +113,13 @@ pub(crate) async fn run(
             }
             Subscriptions::Reader(reader) => reader::run(reader, &database, output).await?,
         }
-        Ok(ExitCode::SUCCESS)
+        done()
     })
     .await
 }
 
 async fn put(add: Add, database: &Database, output: &Output) -> anyhow::Result<()> {
-    let actor = add.by.clone().unwrap_or_else(super::actor);
+    let actor = add.by.name();
     let spec = EventSubscriptionSpec {
         recipient_ref: &add.recipient,
         event_domain: &add.domain,
@@ -160,40 +147,32 @@ fn list(rows: &[EventSubscription]) -> String {
             .into();
     }
     let any = |value: &Option<String>| value.clone().unwrap_or_else(|| "any".into());
-    let rows: Vec<_> = rows
-        .iter()
-        .map(|row| {
-            let filter = row.scope_filter.to_string();
-            [
-                row.subscription_id.to_string(),
-                row.recipient_ref.clone(),
-                row.event_domain.clone(),
-                any(&row.event_type),
-                any(&row.event_stream),
-                any(&row.scope_subject_table),
-                if filter == "{}" { String::new() } else { filter },
-                if row.mute { "muted" } else { "" }.to_owned(),
-            ]
-        })
-        .collect();
-    table(["SUBSCRIPTION", "RECIPIENT", "DOMAIN", "TYPE", "STREAM", "TABLE", "FILTER", ""], &rows)
+    let rows = rows.iter().map(|row| {
+        let filter = row.scope_filter.to_string();
+        [
+            row.subscription_id.to_string(),
+            row.recipient_ref.clone(),
+            row.event_domain.clone(),
+            any(&row.event_type),
+            any(&row.event_stream),
+            any(&row.scope_subject_table),
+            if filter == "{}" { String::new() } else { filter },
+            if row.mute { "muted" } else { "" }.to_owned(),
+        ]
+    });
+    table(["SUBSCRIPTION", "RECIPIENT", "DOMAIN", "TYPE", "STREAM", "TABLE", "FILTER", ""], rows)
 }
 
 fn broadcasts(rows: &[BroadcastUsed]) -> String {
-    if rows.is_empty() {
-        return "every event of the last 24 hours had a subscriber".into();
-    }
-    let rows: Vec<_> = rows
-        .iter()
-        .map(|row| {
-            [
-                row.event_domain.clone(),
-                row.event_type.clone(),
-                row.broadcast_events_24h.to_string(),
-                row.events_24h.to_string(),
-                format!("{} %", row.broadcast_percent),
-            ]
-        })
-        .collect();
-    table(["DOMAIN", "TYPE", "BROADCAST", "EVENTS", "SHARE"], &rows)
+    let rows = rows.iter().map(|row| {
+        [
+            row.event_domain.clone(),
+            row.event_type.clone(),
+            row.broadcast_events_24h.to_string(),
+            row.events_24h.to_string(),
+            format!("{} %", row.broadcast_percent),
+        ]
+    });
+    let head = ["DOMAIN", "TYPE", "BROADCAST", "EVENTS", "SHARE"];
+    table_or("every event of the last 24 hours had a subscriber", head, rows)
 }

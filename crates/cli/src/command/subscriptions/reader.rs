@@ -5,7 +5,8 @@ use serde_json::json;
 use towpath_db::event::{EventActor, EventActorSpec};
 use towpath_db::{Database, Error};
 
-use crate::output::{Output, table};
+use crate::command::Actor;
+use crate::output::{Output, table_or};
 
 #[derive(Subcommand)]
 pub(crate) enum Reader {
@@ -33,9 +34,8 @@ pub(crate) struct Add {
     /// Notes for operators
     #[arg(long, value_name = "TEXT")]
     notes: Option<String>,
-    /// Actor to record (default: user@host)
-    #[arg(long, value_name = "ACTOR")]
-    by: Option<String>,
+    #[command(flatten)]
+    by: Actor,
 }
 
 pub(crate) async fn run(reader: Reader, database: &Database, output: &Output) -> anyhow::Result<()> {
@@ -46,7 +46,7 @@ pub(crate) async fn run(reader: Reader, database: &Database, output: &Output) ->
                 login_role: add.login.as_deref(),
                 executor_id: add.executor.as_deref(),
                 notes: add.notes.as_deref(),
-                actor: &add.by.clone().unwrap_or_else(crate::command::actor),
+                actor: &add.by.name(),
             };
             database.event_actor_put(&spec).await?;
             output.show(&json!({ "recipient_ref": add.recipient }), |_| {
@@ -76,21 +76,16 @@ pub(crate) async fn run(reader: Reader, database: &Database, output: &Output) ->
 }
 
 fn list(rows: &[EventActor]) -> String {
-    if rows.is_empty() {
-        return "no readers; register one with: towpath subscriptions reader add".into();
-    }
     let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".into());
-    let rows: Vec<_> = rows
-        .iter()
-        .map(|row| {
-            [
-                row.recipient_ref.clone(),
-                text(&row.login_role),
-                text(&row.executor_id),
-                row.subscriptions.to_string(),
-                format!("{:.0} by {}", row.registered_at, row.registered_by),
-            ]
-        })
-        .collect();
-    table(["RECIPIENT", "LOGIN", "EXECUTOR", "SUBSCRIPTIONS", "REGISTERED"], &rows)
+    let rows = rows.iter().map(|row| {
+        [
+            row.recipient_ref.clone(),
+            text(&row.login_role),
+            text(&row.executor_id),
+            row.subscriptions.to_string(),
+            format!("{:.0} by {}", row.registered_at, row.registered_by),
+        ]
+    });
+    let head = ["RECIPIENT", "LOGIN", "EXECUTOR", "SUBSCRIPTIONS", "REGISTERED"];
+    table_or("no readers; register one with: towpath subscriptions reader add", head, rows)
 }

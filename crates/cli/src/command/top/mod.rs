@@ -10,14 +10,13 @@ mod screen;
 mod tests;
 
 use std::io::IsTerminal;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::bail;
 use clap::Args;
 
 use super::stream::client::Client;
-use crate::output::Output;
+use crate::output::{Exit, Output, done};
 use crate::server_file::ServerFile;
 use crate::settings::Settings;
 use draw::{Pane, View};
@@ -34,7 +33,7 @@ pub(crate) struct Top {
     once: bool,
 }
 
-pub(crate) async fn run(top: Top, settings: &Settings, output: &Output) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(top: Top, settings: &Settings, output: &Output) -> Exit {
     let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     if !top.once && (!terminal || output.is_json()) {
         bail!("towpath top needs a terminal; in scripts use: towpath top --once --json");
@@ -52,7 +51,7 @@ pub(crate) async fn run(top: Top, settings: &Settings, output: &Output) -> anyho
         tokio::time::sleep(EVERY).await;
         let frame = looker.look().await?;
         output.show(&frame, in_words);
-        Ok(ExitCode::SUCCESS)
+        done()
     })
     .await
 }

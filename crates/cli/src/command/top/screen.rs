@@ -1,7 +1,6 @@
 //! The terminal: reads keys, draws frames, and restores the terminal afterwards.
 
 use std::collections::VecDeque;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use super::EVERY;
 use super::draw::{self, HISTORY, View};
 use super::frame::Frame;
 use super::look::Looker;
+use crate::output::{Exit, done};
 use crate::shutdown;
 
 /// How long the key thread may take to notice that the screen is closed.
@@ -32,7 +32,7 @@ impl Drop for Screen {
 }
 
 /// Draws until the user quits.
-pub(super) async fn run(looker: Looker) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(looker: Looker) -> Exit {
     // Take the first snapshot before drawing, so that a database error is printed normally.
     let (seen, paused) = looking(looker).await?;
     let (mut interrupt, mut terminate) = shutdown::signals()?;
@@ -57,7 +57,7 @@ pub(super) async fn run(looker: Looker) -> anyhow::Result<ExitCode> {
             _ = terminate.recv() => break,
         }
     }
-    Ok(ExitCode::SUCCESS)
+    done()
 }
 
 fn draw_once(

@@ -114,7 +114,7 @@ impl Subscription {
         tails.filter(|(stream, tail)| *tail > Offset::ZERO && self.is_pending(stream, *tail)).collect()
     }
 
-    /// Wakes, if there is work, no wake is under way and no pause is on.
+    /// Wakes, if there is work, no wake is in flight and no pause is on.
     pub fn wake(&self, tails: BTreeMap<String, Offset>, wake_id: String, now: Timestamp) -> Option<Change> {
         let waits = self.retry_at.is_some_and(|until| now < until);
         if self.wake.is_some() || waits || tails.is_empty() {
@@ -127,7 +127,7 @@ impl Subscription {
         Some(Change::Woken(Wake { id: wake_id, tails, holder: None, lease_until }))
     }
 
-    /// A worker claims the wake under way. There must be one.
+    /// A worker claims the wake in flight. There must be one.
     pub fn claim(&self, worker: &str, now: Timestamp) -> Result<Change, Refusal> {
         if !matches!(self.config.kind, Kind::PullWake { .. }) {
             return Err(Refusal::NotPullWake);
@@ -191,7 +191,7 @@ impl Subscription {
         Some(Change::Failed { retry_at: now + pause })
     }
 
-    /// The lease of the wake under way has run out.
+    /// The lease of the wake in flight has run out.
     pub fn expire(&self, now: Timestamp) -> Option<Change> {
         let until = self.wake.as_ref()?.lease_until?;
         (until <= now).then_some(Change::Ended)

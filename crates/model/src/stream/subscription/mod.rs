@@ -37,7 +37,7 @@ pub struct Subscription {
     pub links: BTreeMap<String, Link>,
     /// The number of the newest wake.
     pub generation: u64,
-    /// The wake under way.
+    /// The wake in flight.
     pub wake: Option<Wake>,
     /// Deliveries that failed in a row.
     pub failures: u32,
@@ -56,7 +56,7 @@ pub struct Link {
     pub acked: Option<Offset>,
 }
 
-/// A wake under way.
+/// A wake in flight.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wake {
     /// Its id, unguessable.

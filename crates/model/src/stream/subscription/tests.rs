@@ -39,7 +39,7 @@ fn fence(subscription: &Subscription) -> Fence {
 }
 
 #[test]
-fn wishes_are_checked() {
+fn requests_are_checked() {
     let parse = |body| Config::parse(&body).map_err(|invalid| invalid.0);
     assert_eq!(parse(json!({ "type": "x", "pattern": "a" })), Err("type must be webhook or pull-wake"));
     assert_eq!(parse(json!({ "type": "webhook", "pattern": "a" })), Err("a webhook requires webhook.url"));

@@ -59,32 +59,31 @@ impl Counts {
     pub(super) fn new(metrics: &Metrics) -> Counts {
         let counts = Counts::default();
         metrics.register(|registry| {
-            registry.register("fanout", "Publishes, by fan-out mode", counts.fanout.clone());
-            let deliveries = counts.deliveries.clone();
-            registry.register("fanout_deliveries", "Deliveries to sessions", deliveries);
+            registry.register("fanout", "Publishes, by fan-out mode", &counts.fanout);
+            registry.register("fanout_deliveries", "Deliveries to sessions", &counts.deliveries);
+            registry.register("subscription", "Subscriptions created and removed", &counts.subscription);
+            registry.register("session", "Session events, by event", &counts.session);
+            registry.register("cleanup", "Session clean-up runs", &counts.cleanup);
             registry.register(
-                "subscription",
-                "Subscriptions created and removed",
-                counts.subscription.clone(),
+                "cleanup_sessions",
+                "Sessions removed because they expired",
+                &counts.cleaned_sessions,
             );
-            registry.register("session", "Session events, by event", counts.session.clone());
-            registry.register("cleanup", "Session clean-up runs", counts.cleanup.clone());
-            let sessions = counts.cleaned_sessions.clone();
-            registry.register("cleanup_sessions", "Sessions removed because they expired", sessions);
-            let subscriptions = counts.cleaned_subscriptions.clone();
             registry.register(
                 "cleanup_subscriptions",
                 "Subscriptions removed with expired sessions",
-                subscriptions,
+                &counts.cleaned_subscriptions,
             );
-            registry.register("publish", "Publishes and plain appends, by event", counts.publish.clone());
-            registry.register("publish_error", "Refused publishes", counts.publish_error.clone());
-            registry.register("sessions", "Current sessions", counts.sessions.clone());
-            registry.register("fanout_lag_bytes", "Bytes waiting in sources", counts.lag_bytes.clone());
-            let lagging = counts.lagging_sources.clone();
-            registry.register("fanout_lagging_sources", "Sources with waiting messages", lagging);
-            let open = counts.open_circuits.clone();
-            registry.register("fanout_open_circuits", "Sources with an open circuit", open);
+            registry.register("publish", "Publishes and plain appends, by event", &counts.publish);
+            registry.register("publish_error", "Refused publishes", &counts.publish_error);
+            registry.register("sessions", "Current sessions", &counts.sessions);
+            registry.register("fanout_lag_bytes", "Bytes waiting in sources", &counts.lag_bytes);
+            registry.register(
+                "fanout_lagging_sources",
+                "Sources with waiting messages",
+                &counts.lagging_sources,
+            );
+            registry.register("fanout_open_circuits", "Sources with an open circuit", &counts.open_circuits);
         });
         // Every label exists from the start, at zero.
         for mode in Mode::ALL {

@@ -145,7 +145,7 @@ impl Remote {
         (session, Reached::All)
     }
 
-    /// The stream of a session is gone there, so the session ends here.
+    /// The session's stream no longer exists on the other server, so the session ends here.
     async fn end_session(&self, session: &StreamName) {
         match self.0.store.delete(session.clone()).await {
             Ok(()) | Err(Error::NotFound(_)) => {}
@@ -331,7 +331,7 @@ impl SessionStreams for Remote {
             let mut outcome = PublishOutcome::new(&published, 0);
             let is_new = !published.appended.is_duplicate;
             if outcome.mode == Mode::Queued && is_few && fan_out.inline_max > 0 && is_new {
-                // A task of its own: it goes on when the publisher disconnects.
+                // A separate task: it continues when the publisher disconnects.
                 let remote = self.clone();
                 let delivery = tokio::spawn(async move { remote.deliver_page(&source).await });
                 outcome.mode = Mode::Inline;

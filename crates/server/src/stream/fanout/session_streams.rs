@@ -55,7 +55,7 @@ pub(crate) struct NewStream {
     pub(crate) ttl_seconds: u64,
 }
 
-/// The result of one step of a delivery. Sessions that are gone are in neither count.
+/// The result of one step of a delivery. Deleted sessions are in neither count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Delivered {
     pub(crate) successes: usize,

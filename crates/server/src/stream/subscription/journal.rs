@@ -1,5 +1,5 @@
-//! What is kept of subscriptions: each has a stream of its changes in the same store as
-//! the streams it follows, out of reach of the stream routes.
+//! The stored form of subscriptions: each has a stream of its changes in the same store as the
+//! streams it follows. The stream routes cannot reach it.
 
 use bytes::Bytes;
 use towpath_model::stream::name::{DEFAULT_PROJECT, StreamName, decode, encode};
@@ -8,9 +8,9 @@ use towpath_model::stream::state::Shape;
 use towpath_model::stream::subscription::{Change, Subscription};
 use towpath_streams::{Append, Create, Error, List, Messages, Retention, Store};
 
-/// How the ids of such streams begin.
+/// The prefix of their ids.
 const PREFIX: &str = "__ds/subscription/";
-/// Changes are summed up when they outweigh the sum this many times, and this many bytes.
+/// Changes are replaced by their sum when they have this many times its bytes, and this many bytes.
 const SUM_UP_FACTOR: u64 = 4;
 const SUM_UP_BYTES: u64 = 64 * 1024;
 /// Subscriptions read at a time when the server starts.
@@ -63,7 +63,7 @@ impl Journal {
         let sum = messages.data.len() as u64;
         let shape = Shape { content_type: None, expiry: None, closed: false, fork: None };
         let create = Create { shape, messages, retention: Retention::default() };
-        // A name that is there belongs to a deletion that was not finished.
+        // If the name exists, a deletion was not finished.
         if !store.create(name.clone(), create.clone()).await?.is_new {
             store.delete(name.clone()).await?;
             store.create(name.clone(), create).await?;
@@ -93,7 +93,7 @@ impl Journal {
         }
     }
 
-    /// Replaces all changes by what they add up to.
+    /// Replaces all changes by their sum.
     async fn sum_up(&mut self, store: &dyn Store, subscription: &Subscription) -> Result<(), Error> {
         let messages = written(&[Change::Is(Box::new(subscription.clone()))]);
         let length = messages.data.len() as u64;
@@ -111,7 +111,7 @@ impl Journal {
         }
     }
 
-    /// Everything there is, when the server starts.
+    /// All subscriptions, read when the server starts.
     pub(super) async fn read_all(store: &dyn Store) -> Result<Vec<(Key, Subscription, Journal)>, Error> {
         let mut found = vec![];
         let mut after = None;

@@ -1,7 +1,7 @@
 //! The keys of the subscription API: one signs webhooks, one makes the tokens of wakes.
 //!
 //! They are made once and kept in a stream of the store, so that tokens and signatures
-//! stay good when the server restarts or another one takes over.
+//! stay valid when the server restarts or another one takes over.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::hmac;
@@ -17,7 +17,7 @@ use towpath_model::stream::offset::Start;
 use towpath_model::stream::state::Shape;
 use towpath_streams::{Create, Error, Messages, Retention, Store};
 
-/// How long a token is good: longer than the longest lease by far.
+/// How long a token is valid: far longer than the longest lease.
 const TOKEN_SECONDS: i64 = 3600;
 
 pub(super) struct Keys {
@@ -26,14 +26,14 @@ pub(super) struct Keys {
     tokens: hmac::Key,
 }
 
-/// What is stored.
+/// The stored form.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     ed25519_seed: String,
     token_key: String,
 }
 
-/// What a token says.
+/// The claims of a token.
 #[derive(Serialize, Deserialize)]
 struct Claims {
     sub: String,
@@ -41,7 +41,7 @@ struct Claims {
     exp: i64,
 }
 
-/// Why a token is not taken.
+/// Why a token is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BadToken {
     Invalid,
@@ -49,7 +49,7 @@ pub(super) enum BadToken {
 }
 
 impl Keys {
-    /// Reads the keys, or makes them. Whoever comes second reads those of the first.
+    /// Reads the keys, or makes them. A server that comes second reads those of the first.
     pub(super) async fn open(store: &dyn Store) -> Result<Keys, Error> {
         let name = StreamName::reserved(DEFAULT_PROJECT, "keys").expect("a constant name is a name");
         let fresh = Stored { ed25519_seed: random(32), token_key: random(32) };
@@ -66,7 +66,7 @@ impl Keys {
     fn new(stored: &Stored) -> Option<Keys> {
         let signing = Ed25519KeyPair::from_seed_unchecked(&decode(&stored.ed25519_seed)?).ok()?;
         let tokens = hmac::Key::new(hmac::HMAC_SHA256, &decode(&stored.token_key)?);
-        // The thumbprint of the public key, as RFC 7638 makes it.
+        // The thumbprint of the public key, as in RFC 7638.
         let public = encode(signing.public_key());
         let thumbprint = format!(r#"{{"crv":"Ed25519","kty":"OKP","x":"{public}"}}"#);
         let id = format!("ds_{}", encode(digest(&SHA256, thumbprint.as_bytes())));
@@ -78,7 +78,7 @@ impl Keys {
         &self.id
     }
 
-    /// What receivers verify signatures with.
+    /// The public key, with which receivers verify signatures.
     pub(super) fn public(&self) -> Value {
         let x = encode(self.signing.public_key());
         json!({ "keys": [{ "kty": "OKP", "crv": "Ed25519", "x": x, "kid": self.id, "use": "sig", "alg": "EdDSA" }] })

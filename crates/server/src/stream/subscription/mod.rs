@@ -1,8 +1,8 @@
 //! The reserved `__ds` API: consumers that are woken when streams grow, by a webhook or by
 //! a message in a stream they follow.
 //!
-//! `routes` answers requests, `worker` wakes and looks after leases, `journal` makes every
-//! change durable before it is answered. Decisions are `towpath_model::stream::subscription`.
+//! `routes` answers requests, `worker` sends wakes and ends leases, `journal` makes every change
+//! durable before it is answered. `towpath_model::stream::subscription` decides.
 
 mod journal;
 mod keys;
@@ -39,21 +39,21 @@ struct Inner {
     keys: Keys,
     sender: Sender,
     reach: Reach,
-    /// Where this server is reached, for URLs in webhooks.
+    /// The public URL of this server, for URLs in webhooks.
     base_url: String,
     all: RwLock<BTreeMap<Key, Arc<Entry>>>,
     count: AtomicUsize,
-    /// Held while a subscription is created, so that two of one name cannot be.
+    /// Held while a subscription is created, so that no two get the same name.
     creating: tokio::sync::Mutex<()>,
-    /// Streams that grew or went since the worker looked last: a set, so that a busy stream
-    /// is looked at once.
+    /// Streams that grew or were deleted since the last look of the worker: a set, so that a busy
+    /// stream is looked at once.
     grown: Mutex<HashSet<StreamName>>,
     news: Notify,
     deliveries: Arc<Semaphore>,
 }
 
-/// One subscription. Its lock is held while a change becomes durable, so that decisions
-/// about it are taken one after the other.
+/// One subscription. Its lock is held while a change becomes durable, so that
+/// decisions about it are made one after the other.
 struct Entry {
     key: Key,
     state: tokio::sync::Mutex<State>,
@@ -62,12 +62,12 @@ struct Entry {
 struct State {
     subscription: Subscription,
     journal: Journal,
-    /// Deleted while somebody waited for the lock.
+    /// Set when it is deleted; a request may still wait for the lock then.
     is_gone: bool,
 }
 
 impl Subscriptions {
-    /// Reads what is there.
+    /// Reads the stored subscriptions.
     pub(crate) async fn open(
         store: Arc<dyn Store>,
         settings: &Settings,
@@ -100,13 +100,13 @@ impl Subscriptions {
         })))
     }
 
-    /// For the store, which must not keep this alive: this keeps the store.
+    /// For the store. Weak, because this holds the store.
     pub(crate) fn watcher(&self) -> Weak<dyn Watch> {
         let inner: Arc<dyn Watch> = self.0.clone();
         Arc::downgrade(&inner)
     }
 
-    /// Streams of a project that grew since the worker looked last.
+    /// The streams of a project that grew since the last look of the worker.
     fn grown_in(&self, project: &str) -> Vec<StreamName> {
         let grown = self.0.grown.lock().unwrap_or_else(PoisonError::into_inner);
         grown.iter().filter(|name| *name.project == *project).cloned().collect()
@@ -136,7 +136,7 @@ impl Subscriptions {
         &*self.0.store
     }
 
-    /// Where a followed stream ends; one that is not there ends at zero.
+    /// The tail of a followed stream; zero if the stream does not exist.
     fn tail(&self, project: &str, stream: &str) -> Offset {
         let name = StreamName::new(project, stream);
         name.and_then(|name| self.store().head(&name).ok()).map_or(Offset::ZERO, |head| head.tail)
@@ -144,8 +144,8 @@ impl Subscriptions {
 }
 
 impl Inner {
-    /// A stream grew or went. Costs next to nothing while nobody subscribes.
-    fn hear(&self, name: &StreamName) {
+    /// A stream grew or was deleted. Costs next to nothing without subscriptions.
+    fn note_change(&self, name: &StreamName) {
         if self.count.load(Ordering::Relaxed) == 0 {
             return;
         }
@@ -157,12 +157,12 @@ impl Inner {
     }
 }
 
-/// Whatever the way a stream grew: by a request, by a route, by a delivery.
+/// Sees every change of a stream: by a request, a route or a delivery.
 impl Watch for Inner {
     fn changed(&self, name: &StreamName, _: Offset, _: bool) {
-        // What subscriptions keep of themselves is nobody's news.
+        // Changes of the subscriptions' own streams wake no worker.
         if !name.is_reserved() {
-            self.hear(name);
+            self.note_change(name);
         }
     }
 
@@ -183,13 +183,13 @@ impl Entry {
 }
 
 impl State {
-    /// Makes changes durable, then true.
+    /// Makes changes durable, then applies them.
     async fn write(&mut self, store: &dyn Store, changes: Vec<Change>) -> Result<(), Error> {
         self.journal.write(store, &mut self.subscription, changes).await
     }
 }
 
-/// A name for a wake that nobody guesses.
+/// An unguessable name for a wake.
 fn wake_id() -> String {
     format!("w_{}", keys::random(12))
 }

@@ -197,7 +197,7 @@ impl Subscriptions {
         })
     }
 
-    /// A worker wants the wake; if nobody was woken yet but there is work, there is a wake.
+    /// A worker claims the wake. If there is work and no wake yet, this creates one.
     async fn claim(&self, entry: &Arc<Entry>, state: &mut State, body: &Value) -> Answer {
         let Some(worker) = body["worker"].as_str().filter(|worker| !worker.is_empty()) else {
             return Ok(invalid("worker is missing"));
@@ -226,7 +226,7 @@ impl Subscriptions {
         ))
     }
 
-    /// Which wake the request speaks for, proved by its token.
+    /// The wake that the request is for, proved by its token.
     fn fence(&self, entry: &Entry, parts: &Parts, body: &Value) -> Result<Fence, Box<Response<Body>>> {
         let unauthorized = |code, why| Box::new(failure(StatusCode::UNAUTHORIZED, code, why));
         let header = parts.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
@@ -342,7 +342,7 @@ fn refused(refusal: Refusal) -> Response<Body> {
     }
 }
 
-/// Whether a path below `__ds/` is for whoever was woken, with the token of that wake, or for
+/// Whether a path below `__ds/` is for the worker that was woken, with the token of that wake, or for
 /// everybody. Those paths check it themselves.
 pub(crate) fn brings_its_own_token(rest: &str) -> bool {
     matches!(

@@ -29,7 +29,7 @@ pub(super) struct Answer {
     pub(super) done: bool,
 }
 
-/// Sends webhooks. The address that was checked is the one that is dialled, redirects are
+/// Sends webhooks. The address that was checked is the one that is connected to, redirects are
 /// not followed, and proxies of the environment are not used.
 pub(super) struct Sender {
     http: reqwest::Client,
@@ -95,7 +95,7 @@ fn literal(url: &Url) -> Option<IpAddr> {
     url.host_str()?.trim_matches(['[', ']']).parse().ok()
 }
 
-/// Looks names up and forgets every address that must not be dialled.
+/// Looks names up and drops every address that must not be connected to.
 struct Guarded(Reach);
 
 impl Resolve for Guarded {
@@ -152,7 +152,7 @@ mod tests {
         assert!(!ok("http://169.254.169.254/"));
     }
 
-    /// A name that leads inside is refused when it is dialled.
+    /// A name of a private address is refused when it is looked up to connect.
     #[tokio::test]
     async fn names_are_judged_by_their_addresses() {
         let sender = Sender::new(Reach::Public).unwrap();

@@ -1,8 +1,8 @@
-//! The worker behind subscriptions: wakes whoever has work, ends leases that ran out, and
-//! tries failed deliveries again.
+//! The worker behind subscriptions: wakes the workers that have work, ends leases that ran out, and
+//! retries failed deliveries.
 //!
-//! Hints say which streams grew; what is due is found by looking, so that a lost hint costs
-//! time and nothing else.
+//! Hints say which streams grew. The worker also polls for what is due, so a lost hint only
+//! costs time.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -33,7 +33,7 @@ impl Subscriptions {
         }
     }
 
-    /// One look at everything that grew and everything that is due.
+    /// One pass over everything that grew and everything that is due.
     pub(crate) async fn run_once(&self) {
         let grown = {
             let mut grown = self.0.grown.lock().unwrap_or_else(PoisonError::into_inner);
@@ -72,7 +72,7 @@ impl Subscriptions {
         Ok(())
     }
 
-    /// A stream grew for the first time, or went.
+    /// A stream grew for the first time, or was deleted.
     pub(super) fn followed(&self, subscription: &Subscription, name: &StreamName) -> Option<Change> {
         match self.store().head(name) {
             Ok(_) => subscription.link_matching(&name.id, None),
@@ -83,7 +83,7 @@ impl Subscriptions {
         }
     }
 
-    /// Wakes if there is work and nobody is at it. Says whether it did.
+    /// Wakes if there is work and no wake in flight. Returns whether it did.
     pub(super) async fn wake(&self, entry: &Arc<Entry>, state: &mut State) -> Result<bool, Error> {
         let pending = state.subscription.pending(|stream| self.tail(&entry.key.project, stream));
         let first = pending.keys().next().cloned();
@@ -96,7 +96,7 @@ impl Subscriptions {
         Ok(true)
     }
 
-    /// Tells the workers of a pull-wake subscription.
+    /// Notifies the workers of a pull-wake subscription.
     async fn announce(&self, entry: &Entry, subscription: &Subscription, stream: Option<&str>) {
         let Kind::PullWake { wake_stream } = &subscription.config.kind else { return };
         let event = json!({
@@ -112,12 +112,12 @@ impl Subscriptions {
             Err(error) => Err(error),
         };
         if let Err(error) = appended {
-            // Workers can still claim without having been told.
+            // Workers can still claim without a notification.
             tracing::warn!(%error, subscription = entry.key.id, "cannot send a wake-up");
         }
     }
 
-    /// Sends a webhook in the background; what comes of it is written down there.
+    /// Sends a webhook in the background, which also records its outcome.
     fn deliver(&self, entry: Arc<Entry>, subscription: &Subscription) {
         let Kind::Webhook { url } = &subscription.config.kind else { return };
         let (url, generation) = (url.clone(), subscription.generation);
@@ -162,7 +162,7 @@ impl Subscriptions {
         })
     }
 
-    /// Everything followed, with what waits.
+    /// The followed streams, with what waits in each.
     pub(super) fn stream_infos(&self, entry: &Entry, subscription: &Subscription) -> Vec<Value> {
         let infos = subscription.links.iter().map(|(path, link)| {
             let tail = self.tail(&entry.key.project, path);
@@ -182,15 +182,15 @@ impl Subscriptions {
         format!("{}{}/subscriptions/{id}/{action}", self.0.base_url, root(&entry.key.project))
     }
 
-    /// After a start anything may have grown.
+    /// After a start, any stream may have grown.
     async fn catch_up(&self) {
         for entry in self.entries() {
             self.catch_up_one(&entry).await;
         }
     }
 
-    /// Follows streams that fit and are not followed yet, from their beginning, and wakes
-    /// whoever has work.
+    /// Follows streams that match and are not followed yet, from their beginning, and wakes
+    /// the subscription if it has work.
     pub(super) async fn catch_up_one(&self, entry: &Arc<Entry>) {
         let mut state = entry.state.lock().await;
         let result = async {
@@ -210,7 +210,7 @@ impl Subscriptions {
         }
     }
 
-    /// The project's streams that fit the pattern, and where they end.
+    /// The project's streams that match the pattern, and their tails.
     pub(super) async fn matching(
         &self,
         project: &str,
@@ -236,7 +236,7 @@ impl Subscriptions {
 }
 
 impl Entry {
-    /// What its tokens are for.
+    /// The name that its tokens carry.
     pub(super) fn subject(&self) -> String {
         format!("{}/{}", self.key.project, self.key.id)
     }
@@ -250,7 +250,7 @@ pub(super) fn root(project: &str) -> String {
     }
 }
 
-/// A message for a wake stream of any type; text gets a line of its own.
+/// A message for a wake stream of any content type; in text streams it is a line.
 fn note(event: &Value, mode: Mode) -> Append {
     let text = event.to_string();
     let messages = match mode {

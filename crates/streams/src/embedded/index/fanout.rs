@@ -1,8 +1,8 @@
 //! Sessions and their sources in the index.
 //!
 //! A delivery advances the cursor of a source and adds one entry to its feed. A session pulls
-//! entries, that is, makes views of them, when somebody reads it, when its subscriptions change,
-//! or when a feed is full. The numbers of the deliveries decide the order, so the result does
+//! entries, that is, makes views of them, when it is read, when its subscriptions change, or when
+//! a feed is full. The numbers of the deliveries decide the order, so the result does
 //! not depend on when a session pulls, and a crash changes nothing.
 
 use std::sync::Weak;
@@ -162,7 +162,7 @@ impl Index {
     }
 
     /// Gives a source its feed, and its envelope stream if that is what the session views. False
-    /// if the source is gone: that happens while a log is replayed that deletes it later.
+    /// if the source does not exist: the replayed log deletes it later.
     fn make_feed(&mut self, subscribe: &SubscribeRecord) -> bool {
         let SubscribeRecord { source: id, feed: viewed, at, start, .. } = *subscribe;
         let Some(source) = self.get_mut(id) else { return false };
@@ -265,7 +265,7 @@ impl Index {
         }
     }
 
-    /// Tells those who follow a session live, and the watcher, of a delivery.
+    /// Notifies the watcher and the live followers of sessions of a delivery.
     fn notify(&mut self, id: u64, messages: Option<&Messages>, observer: &mut impl Observer) {
         let Some(feed) = self.feed_mut(id) else { return };
         let is_full = feed.is_full();
@@ -338,7 +338,7 @@ impl Index {
         }
     }
 
-    /// Drops the views of a session that lie before its start.
+    /// Drops the views of a session before its start.
     pub(super) fn trim_session(&mut self, id: u64) {
         self.pull(id);
         let Some(stream) = self.get_mut(id) else { return };
@@ -442,7 +442,7 @@ impl Index {
     }
 }
 
-/// A stream without a name: nobody can read it directly.
+/// A stream without a name: it cannot be read directly.
 fn nameless(id: u64, name: StreamName, content_type: ContentType, at: u64) -> Stream {
     Stream {
         id,

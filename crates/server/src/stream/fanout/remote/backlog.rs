@@ -146,7 +146,7 @@ impl Backlogs {
         self.change(source, session, |backlog| backlog.filter(|backlog| !backlog.ended.is_empty())).await
     }
 
-    /// The session gets nothing more of the source: one of the two is gone.
+    /// The session gets nothing more of the source: one of the two was deleted.
     pub(super) async fn remove(&self, source: &StreamName, session: &StreamName) -> Result<(), Error> {
         self.change(source, session, |_| None).await
     }

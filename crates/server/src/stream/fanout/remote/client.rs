@@ -23,7 +23,7 @@ pub(super) struct Client {
 pub(super) enum Reply {
     /// It is there, from now or from before.
     Fine,
-    /// The stream is gone or has ended.
+    /// The stream was deleted or closed.
     Gone,
     /// Unknown; try again.
     Failed(String),

@@ -34,7 +34,7 @@ pub(crate) const PAGES: [&str; 12] = [
 ];
 
 /// A dashboard on a database and a store of its own.
-pub(crate) struct Place {
+pub(crate) struct TestDashboard {
     pub(crate) db: TestDb,
     pub(crate) database: Database,
     pub(crate) store: Arc<dyn Store>,
@@ -44,21 +44,21 @@ pub(crate) struct Place {
     _directory: tempfile::TempDir,
 }
 
-impl Place {
-    pub(crate) async fn open() -> Place {
-        Place::with(Access::Open).await
+impl TestDashboard {
+    pub(crate) async fn open() -> TestDashboard {
+        TestDashboard::with(Access::Open).await
     }
 
-    pub(crate) async fn guarded() -> Place {
+    pub(crate) async fn guarded() -> TestDashboard {
         let viewer = Some(Secret::new("look"));
-        Place::with(Access::Guarded { admin: Secret::new("act"), viewer }).await
+        TestDashboard::with(Access::Guarded { admin: Secret::new("act"), viewer }).await
     }
 
-    pub(crate) async fn with(access: Access) -> Place {
-        Place::sending(access, Cookies::AsAsked).await
+    pub(crate) async fn with(access: Access) -> TestDashboard {
+        TestDashboard::sending(access, Cookies::AsAsked).await
     }
 
-    pub(crate) async fn sending(access: Access, cookies: Cookies) -> Place {
+    pub(crate) async fn sending(access: Access, cookies: Cookies) -> TestDashboard {
         let db = TestDb::open().await;
         let database = db.database().await;
         let directory = tempfile::tempdir().unwrap();
@@ -77,7 +77,7 @@ impl Place {
         let server =
             RunningServer::start(towpath_server::Config { pages: Some(pages), ..Default::default() }).await;
         let client = Client::builder().redirect(redirect::Policy::none()).build().unwrap();
-        Place { db, database, store, circuits, server, client, _directory: directory }
+        TestDashboard { db, database, store, circuits, server, client, _directory: directory }
     }
 
     pub(crate) fn get(&self, path: &str) -> RequestBuilder {
