@@ -105,7 +105,8 @@ async fn stored_text_never_reaches_a_terminal_raw() {
     shell
         .db
         .execute(
-            "insert into towpath.job select (jsonb_populate_record(j, jsonb_build_object('job_id', gen_random_uuid(),
+            "insert into towpath.job select (jsonb_populate_record(j, jsonb_build_object(
+                 'job_id', towpath._uuid7((date_part('epoch', towpath.fn_now()) * 1000000)::bigint),
                  'job_kind', E'old\\x1b[31m\\nkind'))).* from towpath.job j",
         )
         .await;
