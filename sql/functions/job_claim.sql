@@ -105,8 +105,30 @@ begin
 end;
 $$;
 
+-- _job_group_add: adds jobs to the group they can share a lease entry with, or as a group of their own.
+create or replace function towpath._job_group_add(p_groups towpath._job_group[], p_jobs towpath._job_group)
+    returns towpath._job_group[]
+    language plpgsql immutable
+as $$
+begin
+    for _i in reverse cardinality(p_groups)..1 loop
+        if (p_groups[_i].lane, p_groups[_i].attempts, p_groups[_i].refunded, p_groups[_i].bundle)
+           = (p_jobs.lane, p_jobs.attempts, p_jobs.refunded, p_jobs.bundle) then
+            p_groups[_i].job_ids := p_groups[_i].job_ids || p_jobs.job_ids;
+            p_groups[_i].due_sum := p_groups[_i].due_sum + p_jobs.due_sum;
+            return p_groups;
+        end if;
+    end loop;
+    return p_groups || p_jobs;
+end;
+$$;
+
 -- _job_pick: takes up to p_limit due jobs out of their ready rows: the highest priority first, within one the oldest
--- due first, across lanes. Of a counted subscription (p_nos) no more than its room (p_rooms).
+-- due first, across lanes. Of a counted subscription (p_nos) no more than its room (p_rooms). Answers groups of jobs that
+-- can share a lease entry.
+--
+-- Ready rows are locked as they are read, and rows that others have locked are skipped: no job goes twice. The limit of
+-- the innermost query counts jobs, so that little is locked that is not taken; the first job stands for its row.
 create or replace function towpath._job_pick(
     p_lanes integer[], p_floors timestamptz[], p_priorities integer[], p_holders integer[],
     p_nos integer[], p_rooms integer[], p_limit integer, p_now timestamptz) returns towpath._job_group[]
@@ -117,8 +139,11 @@ declare
     _rooms integer[] := p_rooms;
     _from integer := 1;
     _to integer;
-    _place integer;
-    _group towpath._job_group;
+    _row record;
+    _no integer;
+    _take integer;
+    _ids uuid[];
+    _whole tid[] := '{}';
     _groups towpath._job_group[] := '{}';
 begin
     while _from <= cardinality(p_lanes) and _need > 0 loop
@@ -126,76 +151,39 @@ begin
         while p_priorities[_to + 1] = p_priorities[_from] loop
             _to := _to + 1;
         end loop;
-        foreach _group in array towpath._job_pick_priority(
-            p_lanes[_from : _to], p_floors[_from : _to], p_holders[_from : _to], p_nos, _rooms, _need, p_now)
-        loop
-            _groups := _groups || _group;
-            _need := _need - cardinality(_group.job_ids);
-            _place := array_position(p_nos, _group.holder);
-            if _place is not null then
-                _rooms[_place] := _rooms[_place] - cardinality(_group.job_ids);
-            end if;
-        end loop;
-        _from := _to + 1;
-    end loop;
-    return _groups;
-end;
-$$;
-
--- _job_pick_priority: the same for lanes of one priority.
---
--- Ready rows are locked as they are read, and rows that others have locked are skipped: no job goes twice. Reading a
--- lane stops as soon as it has given enough jobs, so that little is locked that is not taken. A row that is taken in
--- part is split.
-create or replace function towpath._job_pick_priority(
-    p_lanes integer[], p_floors timestamptz[], p_holders integer[], p_nos integer[], p_rooms integer[],
-    p_need integer, p_now timestamptz) returns towpath._job_group[]
-    language plpgsql
-as $$
-declare
-    _row record;
-    _groups towpath._job_group[] := '{}';
-begin
-    for _row in
-        with ready as (
-            select l.holder, l.room, r.*
-              from (select l.*, coalesce(p_rooms[array_position(p_nos, l.holder)], p_need) as room
-                      from unnest(p_lanes, p_floors, p_holders) as l(lane, floor_at, holder)) l
+        for _row in
+            select l.holder, r.*
+              from unnest(p_lanes[_from : _to], p_floors[_from : _to], p_holders[_from : _to])
+                   as l(lane, floor_at, holder)
              cross join lateral (
-                   -- A row for each job, so that the limit counts jobs; the first stands for its ready row.
                    select r.*, generate_series(1, r.jobs) as no
                      from (select r.ctid as tid, r.*, coalesce(cardinality(r.job_ids), 1) as jobs
                              from towpath.job_ready r
                             where r.lane = l.lane and r.due_at >= l.floor_at and r.due_at <= p_now
                             order by r.due_at, r.job_id for update skip locked) r
-                    limit greatest(least(p_need, l.room), 0)) r
-             where r.no = 1),
-        fitting as (
-            select r.*, least(r.jobs, r.room + r.jobs - sum(r.jobs) over (
-                                  partition by r.holder order by r.due_at, r.job_id))::integer as fit
-              from ready r),
-        taken as materialized (
-            select f.*
-              from (select f.*, least(f.fit, p_need + f.fit - sum(f.fit) over (
-                                          order by f.due_at, f.job_id))::integer as take
-                      from fitting f where f.fit > 0) f
-             where f.take > 0)
-        select row(t.lane, t.holder, t.attempts, t.refunded, t.bundle,
-                   array(select unnest(coalesce(x.job_ids[: x.take], array[x.job_id])) from taken x
-                          where x.lane = t.lane and x.attempts = t.attempts and x.refunded = t.refunded
-                            and x.bundle = t.bundle order by 1),
-                   sum(t.take * date_part('epoch', t.due_at)))::towpath._job_group as job_group,
-               array_agg(t.tid) filter (where t.take = t.jobs) as whole,
-               array_agg(t.tid) filter (where t.take < t.jobs) as cut
-          from taken t
-         group by t.lane, t.holder, t.attempts, t.refunded, t.bundle
-    loop
-        delete from towpath.job_ready r where r.ctid = any(_row.whole);
-        if _row.cut is not null then
-            perform towpath._job_ready_split(_row.cut, (_row.job_group).job_ids);
-        end if;
-        _groups := _groups || _row.job_group;
+                    limit greatest(least(_need, _rooms[array_position(p_nos, l.holder)]), 0)) r
+             where r.no = 1
+             order by r.due_at, r.job_id
+        loop
+            _no := array_position(p_nos, _row.holder);
+            _take := least(_row.jobs, _need, _rooms[_no]);
+            continue when _take <= 0;
+            _need := _need - _take;
+            if _no is not null then
+                _rooms[_no] := _rooms[_no] - _take;
+            end if;
+            _ids := coalesce(_row.job_ids[: _take], array[_row.job_id]);
+            if _take = _row.jobs then
+                _whole := _whole || _row.tid;
+            else
+                perform towpath._job_ready_split(_row.tid, _ids);
+            end if;
+            _groups := towpath._job_group_add(_groups, row(_row.lane, _row.holder, _row.attempts, _row.refunded,
+                                                           _row.bundle, _ids, _take * date_part('epoch', _row.due_at)));
+        end loop;
+        _from := _to + 1;
     end loop;
+    delete from towpath.job_ready r where r.ctid = any(_whole);
     return _groups;
 end;
 $$;
@@ -220,27 +208,22 @@ begin
 end;
 $$;
 
--- _job_answer: what a claim answers about the jobs of one lease entry, in the order of their ids. Ids that lie close
--- together (_ids_dense) are read as a range, the others one by one; the bounds let the statement open the partitions
--- of these days only. A job that is set apart may be due at another time than its wide row says.
+-- _job_answer: what a claim answers about the jobs of one lease entry; and about all others whose ids lie between theirs,
+-- which the caller leaves out. The bounds let the statement open the partitions of these days only. A job that is set
+-- apart may be due at another time than its wide row says.
 --
 -- No SET clause, so that it is inlined.
-create or replace function towpath._job_answer(
-    p_ids uuid[], p_low uuid, p_high uuid, p_dense boolean, p_attempt integer, p_refunded integer, p_bundle boolean,
-    p_owner text, p_until timestamptz, p_entry bigint) returns setof towpath._claimed_job
+create or replace function towpath._job_answer(p_entry towpath.lease_entry) returns setof towpath._claimed_job
     language sql stable
 as $$
-    select j.job_id, p_attempt, j.max_attempts + p_refunded, j.job_kind::text, j.executor::text, j.event_domain, j.source_ref,
-           j.target_ref, j.payload_ref, j.payload_json::jsonb, j.priority::integer,
-           case when p_bundle then j.scheduled_at::timestamptz
+    select j.job_id, p_entry.attempt, j.max_attempts + p_entry.refunded, j.job_kind::text, j.executor::text,
+           j.event_domain, j.source_ref, j.target_ref, j.payload_ref, j.payload_json::jsonb, j.priority::integer,
+           case when p_entry.bundle then j.scheduled_at::timestamptz
                 else (select v.due_at from towpath.job_live v where v.job_id = j.job_id)::timestamptz end,
-           j.idempotency_key::text, j.actor::text, j.run_id, j.created_at, p_owner, p_until, p_entry,
-           null::jsonb, j.traceparent
-      from (select j.* from towpath.job j
-             where p_dense and j.job_id >= p_low and j.job_id <= p_high and j.job_id in (select unnest(p_ids))
-            union all
-            select j.* from towpath.job j
-             where not p_dense and j.job_id >= p_low and j.job_id <= p_high and j.job_id = any(p_ids)) j
+           j.idempotency_key::text, j.actor::text, j.run_id, j.created_at, p_entry.lease_owner, p_entry.lease_until,
+           p_entry.entry_id, null::jsonb, j.traceparent
+      from towpath.job j
+     where j.job_id >= p_entry.job_ids[1] and j.job_id <= p_entry.job_ids[cardinality(p_entry.job_ids)]
 $$;
 
 -- fn_job_claim_rows: queued | retry_waiting -> leased, up to p_limit jobs (Q07). What it takes, and in what order, as one
@@ -332,13 +315,19 @@ begin
     _groups := towpath._job_pick(_set.lanes, _set.floors, _set.priorities, _set.holders, _nos, _rooms,
                                  least(p_limit, 5000), _now);
     foreach _group in array _groups loop
+        if cardinality(_group.job_ids) > 1 then
+            _group.job_ids := array(select unnest(_group.job_ids) order by 1);
+        end if;
         for _i in 1..cardinality(_group.job_ids) by towpath._entry_jobs_max() loop
             _entry := towpath._job_lease(_group, _i, _owner, _now, _until);
-            return query
-            select a.* from towpath._job_answer(
-                _entry.job_ids, _entry.job_ids[1], _entry.job_ids[cardinality(_entry.job_ids)],
-                towpath._ids_dense(_entry.job_ids), _entry.attempt, _entry.refunded, _entry.bundle, _owner, _until,
-                _entry.entry_id) a;
+            -- Ids that lie close together are read as a range, others are looked up one by one.
+            if towpath._ids_dense(_entry.job_ids) then
+                return query
+                select a.* from towpath._job_answer(_entry) a where a.job_id in (select unnest(_entry.job_ids));
+            else
+                return query
+                select a.* from towpath._job_answer(_entry) a where a.job_id = any(_entry.job_ids);
+            end if;
         end loop;
     end loop;
     if _counted then

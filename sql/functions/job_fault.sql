@@ -49,7 +49,7 @@ begin
             end;
         end loop;
         if _row.job_ids && _faulty then
-            perform towpath._job_ready_split(array[_row.tid], _faulty);
+            perform towpath._job_ready_split(_row.tid, _faulty);
             insert into towpath.job_live (job_id, due_at, lane, max_attempts)
             select j.job_id, _row.due_at, _row.lane, j.max_attempts
               from towpath.job j where _row.bundle and j.job_id = any(_row.job_ids) and j.job_id = any(_faulty);

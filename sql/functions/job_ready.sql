@@ -1,15 +1,15 @@
 -- Ready rows: one job's place in its lane, or that of a bundle. To take some jobs out of a bundle is to split it.
 
--- _job_ready_split: takes ready rows apart: each of their jobs that is not taken gets a row of its own. Claimers pass by
+-- _job_ready_split: takes a ready row apart: each of its jobs that is not taken gets a row of its own. Claimers pass by
 -- these rows until this transaction has committed and may sleep by then, so they are woken.
-create or replace function towpath._job_ready_split(p_tids tid[], p_taken uuid[]) returns void
+create or replace function towpath._job_ready_split(p_tid tid, p_taken uuid[]) returns void
     language plpgsql
 as $$
 declare
     _lanes integer[];
 begin
     with gone as (
-        delete from towpath.job_ready r where r.ctid = any(p_tids) returning r.*),
+        delete from towpath.job_ready r where r.ctid = p_tid returning r.*),
     alone as (
         insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded, bundle)
         select g.lane, g.due_at, g.each_id, g.attempts, g.refunded, g.bundle
@@ -42,7 +42,7 @@ begin
     if not found then
         return false;
     end if;
-    perform towpath._job_ready_split(array[_ready.tid], array[p_job_id]);
+    perform towpath._job_ready_split(_ready.tid, array[p_job_id]);
     insert into towpath.job_live (job_id, due_at, lane, max_attempts)
     select p_job_id, _ready.due_at, _ready.lane, j.max_attempts from towpath.job j where j.job_id = p_job_id;
     insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded, bundle)
