@@ -60,7 +60,7 @@ const emitNames: Record<keyof EmitOptions, string> = {
   eventId: "event_id",
 };
 
-type Named = Record<string, string | number>;
+export type Named = Record<string, string | number>;
 
 /** The options that are given, by their names in SQL. */
 export const enqueueOptions = (options: EnqueueOptions): Named => named(options, enqueueNames, "enqueue");
@@ -77,6 +77,12 @@ function named(options: object, names: Record<string, string>, what: string): Na
     found[name] = option === "runAt" ? moment(value) : (value as string | number);
   }
   return found;
+}
+
+/** What goes over HTTP. There the actor is the holder of the token, and no other can be chosen. */
+export function refuseActor(options: Named): Named {
+  if (options.actor === undefined) return options;
+  throw new Invalid("invalid", "actor: over HTTP it is the holder of the token", { hint: "leave actor out, or pass a database handle" });
 }
 
 function moment(value: unknown): string {

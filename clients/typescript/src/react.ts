@@ -2,12 +2,11 @@
 import { useCallback, useEffect, useMemo, useState } from "react";
 import { sleep } from "./backoff.js";
 import { followJob, followStream } from "./follow.js";
-import { Http } from "./http.js";
-import { Jobs } from "./jobs.js";
-import type { JobPhase, JobState } from "./jobs.js";
+import { Client } from "./client.js";
+import type { JobState, JobStatus } from "./status.js";
 
 export interface UseOptions {
-  /** A token that may read it, as from `tp.jobs.token`. */
+  /** A token that may read it, as from `client.jobToken`. */
   token?: string | undefined;
   /** The server; where the page comes from unless told. */
   url?: string | undefined;
@@ -16,7 +15,7 @@ export interface UseOptions {
 /** A job as a component sees it. */
 export interface FollowedJob<Result = unknown> {
   /** Undefined until the first answer. */
-  state: JobPhase | undefined;
+  state: JobState | undefined;
   percent: number | undefined;
   message: string | undefined;
   result: Result | undefined;
@@ -31,30 +30,30 @@ export interface FollowedJob<Result = unknown> {
   stop: (reason?: string) => Promise<void>;
 }
 
-/** Follows a job live until it has ended. Loaded again in the middle, it shows the same again. */
+/** Follows a job live, once there is an id and a token, until it has ended. Loaded again in the middle, it shows the same again. */
 export function useJob<Result = unknown>(id: string | undefined, options: UseOptions = {}): FollowedJob<Result> {
   const { token, url } = options;
-  const jobs = useMemo(() => new Jobs(new Http(url ?? globalThis.location?.origin ?? "", token)), [url, token]);
-  const [job, setJob] = useState<JobState>();
+  const client = useMemo(() => token && new Client({ url: url ?? globalThis.location?.origin, token }), [url, token]);
+  const [job, setJob] = useState<JobStatus>();
   const [chunks, setChunks] = useState<readonly unknown[]>([]);
   const [problem, setProblem] = useState<Error>();
   useEffect(() => {
     setJob(undefined);
     setChunks([]);
     setProblem(undefined);
-    if (id === undefined) return;
+    if (id === undefined || !client || !token) return;
     const abort = new AbortController();
     const unless = <Value>(set: (value: Value) => void) => (value: Value) => {
       if (!abort.signal.aborted) set(value);
     };
-    followJob(id, { jobs, token, signal: abort.signal, onState: unless(setJob), onChunks: unless(setChunks) }).catch(unless(setProblem));
+    followJob(id, { client, token, signal: abort.signal, onStatus: unless(setJob), onChunks: unless(setChunks) }).catch(unless(setProblem));
     return () => abort.abort();
-  }, [id, jobs, token]);
+  }, [id, client, token]);
   const stop = useCallback(
     async (reason?: string) => {
-      if (id !== undefined) await jobs.cancel(id, reason);
+      if (id !== undefined && client) await client.cancel(id, reason);
     },
-    [id, jobs],
+    [id, client],
   );
   return {
     state: job?.state,

@@ -7,7 +7,7 @@ import type { components } from "./openapi.js";
 export type ClaimedJob = components["schemas"]["ClaimedJob"] & { entry_id?: number | null };
 
 /** What a handler knows of its job, and can do with it. */
-export class JobContext<Args = unknown> {
+export class Context<Args = unknown> {
   readonly id: string;
   readonly kind: string;
   /** 1 for the first attempt. */
@@ -16,6 +16,7 @@ export class JobContext<Args = unknown> {
   readonly args: Args;
   /** Aborted when the lease is lost: the job was cancelled, or another worker has it; or the worker stops. */
   readonly signal: AbortSignal;
+  /** The idempotency key. */
   readonly key: string;
   readonly sourceRef: string | undefined;
   readonly targetRef: string | undefined;
@@ -57,7 +58,7 @@ export class JobContext<Args = unknown> {
 }
 
 /** Called around every handler; `next` runs the rest and returns the result. */
-export type Middleware = (job: JobContext, next: () => Promise<unknown>) => unknown;
+export type Middleware = (ctx: Context, next: () => Promise<unknown>) => unknown;
 
 /** Why a signal is aborted at the end of a drain. What a handler throws then is no failure: the job runs elsewhere. */
 export class WorkerStops extends Error {
@@ -106,8 +107,8 @@ export async function runOne(claimed: ClaimedJob, { lease, job, middleware, sign
     } catch (error) {
       throw new PermanentError(error instanceof Error ? error.message : String(error));
     }
-    const context = new JobContext(claimed, args, signal, http);
-    const handler = job.handler as (args: unknown, job: JobContext) => unknown;
+    const context = new Context(claimed, args, signal, http);
+    const handler = job.handler as (args: unknown, ctx: Context) => unknown;
     const chain = middleware.reduceRight<() => Promise<unknown>>(
       (next, layer) => async () => layer(context, next),
       async () => handler(args, context),

@@ -1,12 +1,14 @@
 // @towpath/client/testing: run what is due in this process, and see what was enqueued.
 import { AssertionError } from "node:assert";
+import { isDeepStrictEqual } from "node:util";
+import { Client, defaultClient } from "./client.js";
+import type { ClientOptions } from "./client.js";
 import { firstRow } from "./handle.js";
 import type { Handle } from "./handle.js";
 import type { RunnableJob } from "./job.js";
 import { record } from "./record.js";
 import { leaseOf, runOne } from "./run.js";
-import type { ClaimedJob, Middleware } from "./run.js";
-import type { Towpath } from "./towpath.js";
+import type { ClaimedJob, Middleware, Outcome } from "./run.js";
 import { isMayNotRegister } from "./worker.js";
 
 /** One attempt that `runUntilDrained` ran. */
@@ -15,7 +17,8 @@ export interface Ran {
   kind: string;
   args: unknown;
   attempt: number;
-  outcome: "succeeded" | "failed" | "snoozed" | "lost";
+  /** A permanent failure makes a dead letter at once; after another one there may be a retry. */
+  outcome: "succeeded" | "failed" | "permanent" | "snoozed" | "lost";
   result: unknown;
   error: string | undefined;
 }
@@ -28,11 +31,11 @@ const CLAIM_JOBS_MAX = 100;
  * is left, and returns what ran. Jobs that wait, for a retry or for their time, stay where they are.
  */
 export async function runUntilDrained(
-  tp: Towpath,
   jobs: readonly RunnableJob[],
-  options: { middleware?: readonly Middleware[]; leaseSeconds?: number } = {},
+  options: ClientOptions & { middleware?: readonly Middleware[]; leaseSeconds?: number } = {},
 ): Promise<Ran[]> {
-  const http = tp.http.with({ "towpath-worker": `testing-${process.pid}` });
+  const client = options.url || options.token ? new Client(options) : defaultClient();
+  const http = client.http.with({ "towpath-worker": `testing-${process.pid}` });
   const kinds = jobs.map(({ kind }) => kind);
   await http.post("/api/v1/executors/register", { kinds }).catch((error: unknown) => {
     if (!isMayNotRegister(error)) throw error;
@@ -53,7 +56,7 @@ export async function runUntilDrained(
         kind: one.job_kind,
         args: one.payload_json,
         attempt: one.attempt,
-        outcome: lost ? "lost" : ({ ack: "succeeded", fail: "failed", snooze: "snoozed", lost: "lost" } as const)[outcome.kind],
+        outcome: lost ? "lost" : wordOf(outcome),
         result: outcome.kind === "ack" ? outcome.result : undefined,
         error: outcome.kind === "fail" ? outcome.error : undefined,
       });
@@ -61,9 +64,15 @@ export async function runUntilDrained(
   }
 }
 
+function wordOf(outcome: Outcome): Ran["outcome"] {
+  if (outcome.kind === "fail") return outcome.permanent ? "permanent" : "failed";
+  return ({ ack: "succeeded", snooze: "snoozed", lost: "lost" } as const)[outcome.kind];
+}
+
 /** A job that `expectEnqueued` found. */
 export interface EnqueuedJob {
   id: string;
+  kind: string;
   args: Record<string, unknown>;
   key: string;
   priority: number;
@@ -71,16 +80,20 @@ export interface EnqueuedJob {
 }
 
 /**
- * The unfinished jobs of a kind that this handle sees, oldest first, also those of its own open transaction. Throws
- * if there is none. The login must be the owner's, or have the role `towpath_observer`.
+ * The unfinished jobs of a kind that this handle sees, oldest first, also those of its own open transaction; with
+ * `args`, those that have at least these arguments. Throws if there is none. The login must be the owner's, or have
+ * the role `towpath_observer`.
  */
-export async function expectEnqueued(handle: Handle, kind: string): Promise<EnqueuedJob[]> {
-  const statement = `select coalesce(json_agg(json_build_object('id', job_id, 'args', payload_json, 'key', idempotency_key,
+export async function expectEnqueued(handle: Handle, job: { readonly kind: string } | string, args: Record<string, unknown> = {}): Promise<EnqueuedJob[]> {
+  const kind = typeof job === "string" ? job : job.kind;
+  const statement = `select coalesce(json_agg(json_build_object('id', job_id, 'kind', job_kind, 'args', payload_json, 'key', idempotency_key,
       'priority', priority, 'runAt', scheduled_at) order by job_id), '[]')::text as jobs
     from towpath.job_queue where job_kind = $1::text and state in ('queued', 'leased', 'in_progress', 'retry_waiting')`;
-  const jobs = JSON.parse(String((await firstRow(handle, statement, [kind])).jobs)) as (EnqueuedJob & { runAt: string })[];
+  const all = JSON.parse(String((await firstRow(handle, statement, [kind])).jobs)) as (EnqueuedJob & { runAt: string })[];
+  const jobs = all.filter((job) => Object.entries(args).every(([name, value]) => isDeepStrictEqual(job.args[name], value)));
   if (jobs.length === 0) {
-    throw new AssertionError({ message: `no job of kind ${kind} is enqueued`, stackStartFn: expectEnqueued });
+    const wanted = all.length > 0 ? ` with ${JSON.stringify(args)}; there are ${JSON.stringify(all.map((job) => job.args))}` : "";
+    throw new AssertionError({ message: `no job of kind ${kind} is enqueued${wanted}`, stackStartFn: expectEnqueued });
   }
   return jobs.map((job) => ({ ...job, runAt: new Date(job.runAt) }));
 }

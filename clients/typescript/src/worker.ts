@@ -7,13 +7,15 @@
 // Nothing here is the truth: the database is. A worker that dies loses its leases, and its jobs run elsewhere.
 import { Backoff, sleep } from "./backoff.js";
 import { Invalid, LeaseLost, NotAuthorised } from "./errors.js";
+import { Client, defaultClient } from "./client.js";
+import type { ClientOptions } from "./client.js";
 import type { Http } from "./http.js";
 import type { RunnableJob } from "./job.js";
 import { record } from "./record.js";
 import { WorkerStops, leaseOf, runOne } from "./run.js";
 import type { ClaimedJob, Lease, Middleware, Outcome } from "./run.js";
 
-export interface WorkOptions {
+export interface WorkOptions extends ClientOptions {
   /** How many handlers run at once; 32 unless told. */
   concurrency?: number;
   /** The executor that the token must belong to; any unless told. */
@@ -46,16 +48,27 @@ const CLAIM_WAIT_SECONDS = 20;
 const HEARTBEAT_MS = 5_000;
 // A running job is extended at least this often, because that is also how its worker learns of a cancel.
 const EXTEND_MS_MAX = 5_000;
+// How long a claim waits for more free places, unless half of them are free.
+const GATHER_MS = 5;
 // A claim that is in flight at a stop may still answer with jobs, which are released; an idle one is aborted.
 const LAST_CLAIM_MS = 250;
 // After the drain: handlers that were told to abort, and results that are not recorded yet.
 const ABORT_GRACE_MS = 1_000;
 const LAST_RECORD_MS = 5_000;
 
-export class Worker {
+/**
+ * Runs jobs of these kinds until SIGTERM, SIGINT or `options.signal`, then finishes what is running and returns.
+ * It registers its executor and kinds itself.
+ */
+export function work(jobs: readonly RunnableJob[], options: WorkOptions = {}): Promise<void> {
+  const client = options.url || options.token ? new Client(options) : defaultClient();
+  return new Worker(client.http, jobs, options).run();
+}
+
+class Worker {
   readonly #http: Http;
   readonly #jobs: ReadonlyMap<string, RunnableJob>;
-  readonly #options: Required<Omit<WorkOptions, "signal" | "executor">>;
+  readonly #options: Required<Omit<WorkOptions, "signal" | "executor" | keyof ClientOptions>>;
   readonly #executor: string | undefined;
   readonly #held = new Map<string, Held>();
   readonly #stop = new AbortController();
@@ -163,11 +176,14 @@ export class Worker {
   async #claimUntilStopped(): Promise<void> {
     const backoff = new Backoff();
     while (!this.#stop.signal.aborted) {
-      const room = this.#room;
-      if (room < 1) {
+      if (this.#room < 1) {
         await this.#change();
         continue;
       }
+      // Where one handler has ended, others end soon: a claim for many costs as much as a claim for one.
+      if (2 * this.#room < this.#options.concurrency) await sleep(GATHER_MS, this.#stop.signal);
+      if (this.#stop.signal.aborted) return;
+      const room = this.#room;
       try {
         const jobs = await this.#claim(Math.min(room, CLAIM_JOBS_MAX));
         backoff.reset();

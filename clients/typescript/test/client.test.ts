@@ -9,10 +9,8 @@ import { promisify } from "node:util";
 import { type } from "arktype";
 import * as v from "valibot";
 import { z } from "zod";
-import { GateClosed, Invalid, LeaseLost, NotAuthorised, NotFound, Towpath, TowpathError, Unavailable } from "../src/index.js";
+import { Client, GateClosed, Invalid, LeaseLost, NotAuthorised, NotFound, TowpathError, Unavailable, emit, job as define } from "../src/index.js";
 import type { StandardSchema } from "../src/index.js";
-
-const tp = new Towpath({ url: "http://127.0.0.1:9", token: "none" });
 
 /** A handle that keeps what it is asked. */
 function keeping(): { asked: unknown[][]; query(text: string, values: unknown[]): Promise<{ rows: object[] }> } {
@@ -45,7 +43,7 @@ const schemas: Record<string, StandardSchema<any, any>> = {
 
 for (const [library, schema] of Object.entries(schemas)) {
   test(`${library}: arguments are validated when they are enqueued`, async () => {
-    const job = tp.job("resize", schema);
+    const job = define("resize", schema);
     const handle = keeping();
     assert.equal(await job.enqueue(handle, { file: "a.png" }), "an id");
     assert.equal(handle.asked[0]?.[2], '{"file":"a.png"}');
@@ -56,16 +54,16 @@ for (const [library, schema] of Object.entries(schemas)) {
 
 test("what is validated is what a worker will read", async () => {
   const handle = keeping();
-  const wrong = tp.job("wrong", z.object({ at: z.date() }));
+  const wrong = define("wrong", z.object({ at: z.date() }));
   await assert.rejects(wrong.enqueue(handle, { at: new Date() }), /at: .*expected date/);
-  const right = tp.job("right", z.object({ at: z.coerce.date() }));
+  const right = define("right", z.object({ at: z.coerce.date() }));
   await right.enqueue(handle, { at: new Date(0) });
   assert.equal(handle.asked[0]?.[2], '{"at":"1970-01-01T00:00:00.000Z"}');
 });
 
 test("the types of arguments follow the schema", async () => {
-  const job = tp.job("typed", z.object({ file: z.string() }));
-  const others = [tp.job("typed", v.object({ file: v.string() })), tp.job("typed", type({ file: "string" }))] as const;
+  const job = define("typed", z.object({ file: z.string() }));
+  const others = [define("typed", v.object({ file: v.string() })), define("typed", type({ file: "string" }))] as const;
   // @ts-expect-error: a number is no file
   await assert.rejects(job.enqueue(keeping(), { file: 7 }), Invalid);
   // @ts-expect-error: a number is no file
@@ -81,16 +79,21 @@ test("the types of arguments follow the schema", async () => {
 
 test("defaults of a definition are overridden by the options of a call", async () => {
   const handle = keeping();
-  const job = tp.job("mail", z.object({}), { priority: 7, maxAttempts: 2 });
+  const job = define("mail", z.object({}), { priority: 7, maxAttempts: 2 });
   await job.enqueue(handle, {}, { priority: 9 });
   assert.deepEqual([handle.asked[0]?.[3], handle.asked[0]?.[7]], ["9", "2"]);
 });
 
 test("a missing handle does not turn a transaction into a call over HTTP", async () => {
-  const job = tp.job("mail", z.object({}));
+  const job = define("mail", z.object({}));
   const missing = undefined as unknown as ReturnType<typeof keeping>;
   await assert.rejects(job.enqueue(missing, {}), /the database handle is undefined/);
-  await assert.rejects(tp.emit(missing, "a", "b"), /the database handle is undefined/);
+  await assert.rejects(emit(missing, "a", "b"), /the database handle is undefined/);
+});
+
+test("a client without an address or a token says what is missing", () => {
+  assert.throws(() => new Client({ url: "http://127.0.0.1:9", token: "" }), /the client has no token .*TOWPATH_TOKEN/);
+  assert.throws(() => new Client({ url: "", token: "none" }), /the client has no url .*TOWPATH_URL/);
 });
 
 test("errors are told by their word, over HTTP as in SQL", async () => {
@@ -109,12 +112,12 @@ test("errors are told by their word, over HTTP as in SQL", async () => {
     response.writeHead(status).end(body);
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  const away = new Towpath({ url: `http://127.0.0.1:${(server.address() as AddressInfo).port}` });
-  const job = away.job("mail", z.object({}));
+  const away = new Client({ url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, token: "none" });
+  const job = define("mail", z.object({}));
   for (; answers.length > 0; answers.shift()) {
     const [, , word, kind] = answers[0] as (typeof answers)[0];
-    await assert.rejects(job.enqueue({}), (error) => error instanceof kind && error.word === word);
+    await assert.rejects(job.enqueue(away, {}), (error) => error instanceof kind && error.word === word);
   }
   await new Promise((resolve) => server.close(resolve));
-  await assert.rejects(job.enqueue({}), (error) => error instanceof Unavailable && /does not answer: .+TOWPATH_URL/.test(error.message));
+  await assert.rejects(job.enqueue(away, {}), (error) => error instanceof Unavailable && /does not answer: .+TOWPATH_URL/.test(error.message));
 });

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { z } from "zod";
-import { GateClosed, Invalid, Towpath } from "../src/index.js";
+import { GateClosed, Invalid, emit, job as define } from "../src/index.js";
 import { drivers } from "./drivers.js";
 import type { Driver } from "./drivers.js";
 import { Server } from "./kit.js";
@@ -15,9 +15,8 @@ before(async () => {
 });
 after(() => server?.stop());
 
-// Without an address: enqueueing on a handle must need no server.
-const tp = new Towpath({ url: "http://127.0.0.1:9" });
-const ship = tp.job("shop.ship", z.looseObject({ order: z.string() }));
+// Without a client: enqueueing on a handle must need no server.
+const ship = define("shop.ship", z.looseObject({ order: z.string() }));
 
 /** How many rows, jobs and events there are of an order. */
 async function found(ref: string): Promise<string> {
@@ -42,7 +41,7 @@ for (const make of drivers) {
       const order = ref("commit");
       await driver.transaction(order, async (tx) => {
         assert.match(await ship.enqueue(tx, { order }), /^[0-9a-f-]{36}$/);
-        assert.match(await tp.emit(tx, "shop", "placed", { order }), /^[0-9a-f-]{36}$/);
+        assert.match(await emit(tx, "shop", "placed", { order }), /^[0-9a-f-]{36}$/);
         assert.equal(await found(order), "0 0 0 0", "nothing before the commit");
       });
       assert.equal(await found(order), "1 1 1 1");
@@ -52,7 +51,7 @@ for (const make of drivers) {
       const order = ref("rollback");
       const transaction = driver.transaction(order, async (tx) => {
         await ship.enqueue(tx, { order });
-        await tp.emit(tx, "shop", "placed", { order });
+        await emit(tx, "shop", "placed", { order });
         throw new Error("the card was declined");
       });
       await assert.rejects(transaction, /the card was declined/);

@@ -9,7 +9,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import pg from "pg";
-import { Towpath } from "../src/index.js";
+import { Client } from "../src/index.js";
 
 const binary = process.env.TOWPATH_TEST_BIN ?? "towpath";
 // The caller's own settings must not affect the tests.
@@ -78,8 +78,13 @@ export class Server {
     return stdout;
   }
 
-  client(): Towpath {
-    return new Towpath({ url: this.url, token: this.token });
+  /** Where it is, and a token that may do everything. */
+  get access(): { url: string; token: string } {
+    return { url: this.url, token: this.token };
+  }
+
+  client(): Client {
+    return new Client(this.access);
   }
 
   /** One statement on a connection of its own. */

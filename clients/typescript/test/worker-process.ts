@@ -1,7 +1,7 @@
 // A worker in a process of its own, for tests that kill, stop and restart it. It reports what happens as
 // messages to its parent: `ready`, `began ID ATTEMPT`, `ended ID`, `aborted ID NAME`, `log LINE`, `stopping`, `stopped`.
 import { z } from "zod";
-import { Towpath } from "../src/index.js";
+import { job as define, work } from "../src/index.js";
 import type { WorkOptions } from "../src/index.js";
 
 const tell = (line: string) => process.send?.(line);
@@ -18,19 +18,18 @@ process.on("SIGTERM", () => tell("stopping"));
 const orphaned = () => process.exit(2);
 process.on("disconnect", orphaned);
 
-const tp = new Towpath();
-const task = tp.job(process.env.TEST_KIND ?? "task", z.object({ hold: z.boolean().default(false), milliseconds: z.number().default(0) }));
+const task = define(process.env.TEST_KIND ?? "task", z.object({ hold: z.boolean().default(false), milliseconds: z.number().default(0) }));
 const options = { log: (line: string) => tell(`log ${line}`), ...(JSON.parse(process.env.TEST_OPTIONS ?? "{}") as WorkOptions) };
 
-const working = tp.work(
+const working = work(
   [
-    task.run(async ({ hold, milliseconds }, job) => {
-      tell(`began ${job.id} ${job.attempt}`);
-      const aborted = new Promise<never>((_, reject) => job.signal.addEventListener("abort", () => reject(job.signal.reason)));
-      aborted.catch((reason: Error) => tell(`aborted ${job.id} ${reason.name}`));
+    task.run(async ({ hold, milliseconds }, ctx) => {
+      tell(`began ${ctx.id} ${ctx.attempt}`);
+      const aborted = new Promise<never>((_, reject) => ctx.signal.addEventListener("abort", () => reject(ctx.signal.reason)));
+      aborted.catch((reason: Error) => tell(`aborted ${ctx.id} ${reason.name}`));
       if (hold && !open) await Promise.race([new Promise<void>((go) => waiting.push(go)), aborted]);
       if (milliseconds > 0) await new Promise((resolve) => setTimeout(resolve, milliseconds));
-      tell(`ended ${job.id}`);
+      tell(`ended ${ctx.id}`);
     }),
   ],
   options,

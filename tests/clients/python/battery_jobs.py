@@ -51,7 +51,7 @@ async def wait(args: Wait, ctx: AsyncContext) -> None:
 def wait_in_thread(args: Wait, ctx: Context) -> None:
     args.begin(ctx)
     while not args.may_end:
-        if ctx.cancelled.is_set():
+        if ctx.lost.is_set():
             Path(args.dir, "cancelled").touch()
             return
         time.sleep(0.02)

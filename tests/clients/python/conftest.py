@@ -135,6 +135,8 @@ def towpath() -> Iterator[Towpath]:
     server = Towpath(data)
     try:
         server.start()
+        # Jobs of a dead worker are soon tried again.
+        server.command("config", "set", "queue.retry.backoff_base_sec", "1", "--why", "a test")
         yield server
     finally:
         if server.process is not None and server.process.poll() is None:

@@ -17,7 +17,7 @@ import towpath as tp
 def doing(request: pytest.FixtureRequest, towpath: Towpath, client: tp.Client, tmp_path_factory: Any) -> Any:
     """Runs one job and returns how it ended."""
 
-    def ended(what: str, size: int = 0, **options: Any) -> tp.JobState:
+    def ended(what: str, size: int = 0, **options: Any) -> tp.JobStatus:
         return client.wait(client.enqueue(request.param, Do(what, size), **options), 60)
 
     with worker(towpath, tmp_path_factory.mktemp("do")):

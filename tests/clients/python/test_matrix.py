@@ -148,7 +148,7 @@ def test_refusal_rolls_everything_back(matrix: Matrix) -> None:
 
 def test_refused_row_of_many_rolls_everything_back(matrix: Matrix) -> None:
     async def work(transaction: Transaction) -> tp.TowpathError:
-        many = [Resize("a.png"), (Resize("b.png"), tp.Options(priority=-1))]
+        many = [Resize("a.png"), (Resize("b.png"), tp.EnqueueOptions(priority=-1))]
         return await refused(
             matrix, transaction, tp.Invalid, lambda: resize.enqueue_many(transaction.handle, many)
         )

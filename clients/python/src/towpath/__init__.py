@@ -10,7 +10,7 @@ with connection.transaction():                       # psycopg, asyncpg, SQLAlch
 python -m towpath work app.jobs --concurrency 32
 """
 
-from .calls import JobState, JobToken
+from .calls import JobState, JobStatus, JobToken
 from .client import AsyncClient, Client
 from .context import AsyncContext, Context
 from .errors import (
@@ -29,7 +29,7 @@ from .errors import (
     Unavailable,
 )
 from .job import Entry, Job, emit, job
-from .options import EmitOptions, Options
+from .options import EmitOptions, EnqueueOptions
 from .worker import AnyContext, Middleware, Next, Worker, work
 
 __all__ = [
@@ -40,11 +40,13 @@ __all__ = [
     "Conflict",
     "Context",
     "EmitOptions",
+    "EnqueueOptions",
     "Entry",
     "GateClosed",
     "Invalid",
     "Job",
     "JobState",
+    "JobStatus",
     "JobToken",
     "LeaseLost",
     "Middleware",
@@ -52,7 +54,6 @@ __all__ = [
     "NoSubscription",
     "NotAuthorised",
     "NotFound",
-    "Options",
     "Paused",
     "PermanentError",
     "RetryAfter",

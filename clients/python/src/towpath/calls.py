@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Literal, TypeVar, cast
 from uuid import UUID
 
 from .errors import TowpathError, from_word
@@ -13,7 +13,12 @@ from .options import http_job, without_actor
 
 T = TypeVar("T")
 
-ENDED = frozenset({"succeeded", "dead_letter", "cancelled"})
+JobState = Literal[
+    "queued", "leased", "in_progress", "retry_waiting", "succeeded", "dead_letter", "cancelled", "cleaned"
+]
+"""The words for where a job stands."""
+
+ENDED = frozenset({"succeeded", "dead_letter", "cancelled", "cleaned"})
 
 
 @dataclass(frozen=True)
@@ -27,12 +32,12 @@ class Call(Generic[T]):
 
 
 @dataclass(frozen=True)
-class JobState:
+class JobStatus:
     """A job as it is now."""
 
     id: str
     kind: str
-    state: str
+    state: JobState
     attempt: int
     max_attempts: int
     percent: int | None
@@ -83,11 +88,11 @@ def emit(event: Mapping[str, Any]) -> Call[str]:
     return Call("POST", "/api/v1/events", lambda answer: answer["event_id"], without_actor(event))
 
 
-def job(job_id: str | UUID, wait: int | None = None) -> Call[JobState]:
+def job(job_id: str | UUID, wait: int | None = None) -> Call[JobStatus]:
     return Call("GET", f"/api/v1/jobs/{job_id}" + (f"?wait={wait}" if wait else ""), _state)
 
 
-def cancel(job_id: str | UUID, reason: str | None) -> Call[str]:
+def cancel(job_id: str | UUID, reason: str | None) -> Call[JobState]:
     body = {} if reason is None else {"reason": reason}
     return Call("POST", f"/api/v1/jobs/{job_id}/cancel", lambda answer: answer["state"], body)
 
@@ -101,8 +106,8 @@ def _token(answer: dict[str, Any]) -> JobToken:
     return JobToken(answer["token"], moment(answer["expires_at"]), answer["stream"])
 
 
-def _state(answer: dict[str, Any]) -> JobState:
-    return JobState(
+def _state(answer: dict[str, Any]) -> JobStatus:
+    return JobStatus(
         id=answer["job_id"],
         kind=answer["kind"],
         state=answer["state"],

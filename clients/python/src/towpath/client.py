@@ -15,14 +15,14 @@ import httpx
 from . import calls, describe
 from .arguments import dumps
 from .backoff import Backoff
-from .calls import Call, JobState, JobToken
+from .calls import Call, JobState, JobStatus, JobToken
 from .errors import Invalid, TowpathError, Unavailable
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
     from .job import Entry, Job
-    from .options import EmitOptions, Options
+    from .options import EmitOptions, EnqueueOptions
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -111,7 +111,7 @@ class Client(_Connection):
             raise _unreachable(self.url, error) from error
         return _answer(call, response)
 
-    def enqueue(self, job: Job[A, Any] | str, args: A, **options: Unpack[Options]) -> str:
+    def enqueue(self, job: Job[A, Any] | str, args: A, **options: Unpack[EnqueueOptions]) -> str:
         """Enqueues a job and returns its id. For a kind that is defined elsewhere, pass its name."""
         return self.send(calls.enqueue(describe.job(job, args, options)))
 
@@ -123,30 +123,29 @@ class Client(_Connection):
         """Emits an event and returns its id."""
         return self.send(calls.emit(describe.event(domain, type, payload, options)))
 
-    def job(self, job_id: str | UUID) -> JobState:
+    def job(self, job_id: str | UUID) -> JobStatus:
         """A job as it is now."""
         return self.send(calls.job(job_id))
 
-    def wait(self, job_id: str | UUID, timeout: float | None = None) -> JobState:
-        """Waits until a job has ended. Raises TimeoutError when `timeout` seconds are over; None waits on.
+    def wait(self, job_id: str | UUID, timeout_seconds: float | None = None) -> JobStatus:
+        """Waits until a job has ended, or the time is over, and returns it as it is then: `ended` says which.
 
         A server that is away is asked again until then.
         """
-        deadline, backoff = _deadline(timeout), Backoff()
+        deadline, backoff = _deadline(timeout_seconds), Backoff()
         while True:
             try:
-                state = self.send(calls.job(job_id, _wait_seconds(deadline)))
+                status = self.send(calls.job(job_id, _wait_seconds(deadline)))
             except Unavailable:
                 if time.monotonic() >= deadline:
                     raise
                 time.sleep(min(backoff.next(), max(0.0, deadline - time.monotonic())))
                 continue
             backoff = Backoff()
-            if state.ended:
-                return state
-            _still_time(deadline, state)
+            if status.ended or time.monotonic() >= deadline:
+                return status
 
-    def cancel(self, job_id: str | UUID, reason: str | None = None) -> str:
+    def cancel(self, job_id: str | UUID, reason: str | None = None) -> JobState:
         """Cancels a job, running or not, and returns its state. Its handler is told by its next extension."""
         return self.send(calls.cancel(job_id, reason))
 
@@ -191,7 +190,7 @@ class AsyncClient(_Connection):
             raise _unreachable(self.url, error) from error
         return _answer(call, response)
 
-    async def enqueue(self, job: Job[A, Any] | str, args: A, **options: Unpack[Options]) -> str:
+    async def enqueue(self, job: Job[A, Any] | str, args: A, **options: Unpack[EnqueueOptions]) -> str:
         """Enqueues a job and returns its id. For a kind that is defined elsewhere, pass its name."""
         return await self.send(calls.enqueue(describe.job(job, args, options)))
 
@@ -203,30 +202,29 @@ class AsyncClient(_Connection):
         """Emits an event and returns its id."""
         return await self.send(calls.emit(describe.event(domain, type, payload, options)))
 
-    async def job(self, job_id: str | UUID) -> JobState:
+    async def job(self, job_id: str | UUID) -> JobStatus:
         """A job as it is now."""
         return await self.send(calls.job(job_id))
 
-    async def wait(self, job_id: str | UUID, timeout: float | None = None) -> JobState:
-        """Waits until a job has ended. Raises TimeoutError when `timeout` seconds are over; None waits on.
+    async def wait(self, job_id: str | UUID, timeout_seconds: float | None = None) -> JobStatus:
+        """Waits until a job has ended, or the time is over, and returns it as it is then: `ended` says which.
 
         A server that is away is asked again until then.
         """
-        deadline, backoff = _deadline(timeout), Backoff()
+        deadline, backoff = _deadline(timeout_seconds), Backoff()
         while True:
             try:
-                state = await self.send(calls.job(job_id, _wait_seconds(deadline)))
+                status = await self.send(calls.job(job_id, _wait_seconds(deadline)))
             except Unavailable:
                 if time.monotonic() >= deadline:
                     raise
                 await asyncio.sleep(min(backoff.next(), max(0.0, deadline - time.monotonic())))
                 continue
             backoff = Backoff()
-            if state.ended:
-                return state
-            _still_time(deadline, state)
+            if status.ended or time.monotonic() >= deadline:
+                return status
 
-    async def cancel(self, job_id: str | UUID, reason: str | None = None) -> str:
+    async def cancel(self, job_id: str | UUID, reason: str | None = None) -> JobState:
         """Cancels a job, running or not, and returns its state. Its handler is told by its next extension."""
         return await self.send(calls.cancel(job_id, reason))
 
@@ -250,16 +248,11 @@ def default_client() -> Client:
     return Client()
 
 
-def _deadline(timeout: float | None) -> float:
-    return float("inf") if timeout is None else time.monotonic() + timeout
+def _deadline(timeout_seconds: float | None) -> float:
+    return float("inf") if timeout_seconds is None else time.monotonic() + timeout_seconds
 
 
 def _wait_seconds(deadline: float) -> int:
     """Whole seconds for the server to wait; a last part of a second is rounded up."""
     left = deadline - time.monotonic()
     return max(1, min(_WAIT_SECONDS, int(left) + 1)) if left < _WAIT_SECONDS else _WAIT_SECONDS
-
-
-def _still_time(deadline: float, state: JobState) -> None:
-    if time.monotonic() >= deadline:
-        raise TimeoutError(f"job {state.id} has not ended in time; it is {state.state}")

@@ -23,8 +23,25 @@ class _Attempt:
         self.attempt: int = claimed["attempt"]
         self.max_attempts: int = claimed["max_attempts"]
         self.args: Any = None
-        self.cancelled = threading.Event()
+        self._is_lost = False
+        self._lost: threading.Event | None = None
+
+    @property
+    def lost(self) -> threading.Event:
         """Set when the lease is lost: the job was cancelled, or another worker has it. Stop working on it."""
+        # Made when a handler asks for it: an event costs as much as the rest of a short attempt.
+        if self._lost is None:
+            self._lost = threading.Event()
+            if self._is_lost:
+                self._lost.set()
+        return self._lost
+
+    def lose(self) -> None:
+        """Sets `lost`; for the worker."""
+        # In this order, because the handler may ask for the event at the same moment.
+        self._is_lost = True
+        if self._lost is not None:
+            self._lost.set()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.kind} {self.id}, attempt {self.attempt})"

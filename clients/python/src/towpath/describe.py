@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .arguments import to_payload
-from .options import EmitOptions, Options, checked
+from .options import EmitOptions, EnqueueOptions, checked
 
 if TYPE_CHECKING:
     from .job import Job
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 def job(definition: Job[Any, Any] | str, args: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     """A job of a definition, whose defaults apply, or of a kind."""
     kind = definition if isinstance(definition, str) else definition.kind
-    defaults = Options() if isinstance(definition, str) else definition.defaults
-    return {"kind": kind, "payload": to_payload(args), **checked({**defaults, **options}, Options)}
+    defaults = EnqueueOptions() if isinstance(definition, str) else definition.defaults
+    return {"kind": kind, "payload": to_payload(args), **checked({**defaults, **options}, EnqueueOptions)}
 
 
 def jobs(definition: Job[Any, Any] | str, entries: Sequence[Any]) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ A task is enqueued on Django's own connection, so it is part of the current tran
 
     DJANGO_SETTINGS_MODULE=shop.settings python -m towpath work towpath.django
 
-Each queue is a job kind, `django.` and its name. Options of the backend: `database`, the alias of the
+Each queue is a job kind, `django.` and its name. EnqueueOptions of the backend: `database`, the alias of the
 connection to enqueue on, and `max_attempts`.
 """
 

@@ -12,7 +12,7 @@ from .client import AsyncClient, Client, default_client
 from .context import AsyncContext, Context
 from .errors import Invalid
 from .handles import AsyncHandle, CursorHandle, Statement, SyncHandle
-from .options import EmitOptions, Options, checked
+from .options import EmitOptions, EnqueueOptions, checked
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 R = TypeVar("R")
 
-Entry = Union[A, "tuple[A, Options]"]
+Entry = Union[A, "tuple[A, EnqueueOptions]"]
 """One job of `enqueue_many`: its arguments, alone or with its options."""
 
 
 class Job(Generic[A, R]):
     """A job definition, made by `@job`. Calling it calls its handler, for tests."""
 
-    def __init__(self, kind: str, handler: Callable[..., Any], defaults: Options) -> None:
+    def __init__(self, kind: str, handler: Callable[..., Any], defaults: EnqueueOptions) -> None:
         self.kind = kind
         self.handler = handler
         self.defaults = defaults
-        checked(defaults, Options)
+        checked(defaults, EnqueueOptions)
         self.is_async = inspect.iscoroutinefunction(handler)
         parameters = list(inspect.signature(handler).parameters.values())
         # An annotation that cannot be read now, such as one under TYPE_CHECKING, means plain JSON.
@@ -59,16 +59,16 @@ class Job(Generic[A, R]):
         return self.handler(*given, *([context] if self._takes_context else []))
 
     @overload
-    def enqueue(self, args: A, /, **options: Unpack[Options]) -> str: ...
+    def enqueue(self, args: A, /, **options: Unpack[EnqueueOptions]) -> str: ...
     @overload
     def enqueue(
-        self, handle: AsyncClient | AsyncHandle, args: A, /, **options: Unpack[Options]
+        self, handle: AsyncClient | AsyncHandle, args: A, /, **options: Unpack[EnqueueOptions]
     ) -> Coroutine[Any, Any, str]: ...
     @overload
     def enqueue(
-        self, handle: Client | SyncHandle | CursorHandle, args: A, /, **options: Unpack[Options]
+        self, handle: Client | SyncHandle | CursorHandle, args: A, /, **options: Unpack[EnqueueOptions]
     ) -> str: ...
-    def enqueue(self, *given: Any, **options: Unpack[Options]) -> str | Coroutine[Any, Any, str]:
+    def enqueue(self, *given: Any, **options: Unpack[EnqueueOptions]) -> str | Coroutine[Any, Any, str]:
         """Enqueues a job and returns its id; on an asynchronous handle, what to await for it.
 
         On a database handle the job is part of the caller's transaction. A refusal raises, so
@@ -102,7 +102,7 @@ class Job(Generic[A, R]):
 class _Decorator:
     """What `@job("kind")` answers."""
 
-    def __init__(self, kind: str, defaults: Options) -> None:
+    def __init__(self, kind: str, defaults: EnqueueOptions) -> None:
         self._kind = kind
         self._defaults = defaults
 
@@ -122,7 +122,7 @@ class _Decorator:
         return Job(self._kind, handler, self._defaults)
 
 
-def job(kind: str, **defaults: Unpack[Options]) -> _Decorator:
+def job(kind: str, **defaults: Unpack[EnqueueOptions]) -> _Decorator:
     """Makes a function the handler of a kind.
 
         @job("resize", max_attempts=5)

@@ -1,4 +1,4 @@
-"""Options of enqueue and emit: their names, checked, and how SQL and HTTP spell them."""
+"""EnqueueOptions of enqueue and emit: their names, checked, and how SQL and HTTP spell them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from uuid import UUID
 from .errors import Invalid
 
 
-class Options(TypedDict, total=False):
-    """Options of enqueue, the parameters of the SQL function `towpath.enqueue`."""
+class EnqueueOptions(TypedDict, total=False):
+    """EnqueueOptions of enqueue, the parameters of the SQL function `towpath.enqueue`."""
 
     key: str | None
     run_at: datetime | None
@@ -27,7 +27,7 @@ class Options(TypedDict, total=False):
 
 
 class EmitOptions(TypedDict, total=False):
-    """Options of emit, the parameters of the SQL function `towpath.emit`."""
+    """EnqueueOptions of emit, the parameters of the SQL function `towpath.emit`."""
 
     stream: str | None
     subject_table: str | None

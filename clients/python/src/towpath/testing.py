@@ -6,10 +6,12 @@ import asyncio
 import json
 from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass
-from typing import Any, overload
+from datetime import datetime
+from typing import Any, Literal, overload
 
 from . import handles
 from .arguments import to_payload
+from .calls import moment
 from .ends import End
 from .handles import AsyncHandle, CursorHandle, Statement, SyncHandle
 from .job import Job
@@ -18,18 +20,19 @@ from .worker import Held, Worker
 # A job that was committed a moment ago may be missed by the first look.
 _LOOKS = 3
 _LOOK_SECONDS = 0.05
-_OUTCOMES = {"ack": "succeeded", "fail": "failed", "snooze": "snoozed"}
+Outcome = Literal["succeeded", "failed", "permanent", "snoozed"]
+"""How an attempt ended."""
 
 
 @dataclass(frozen=True)
 class Ran:
-    """One attempt that ran: `outcome` is succeeded, failed or snoozed."""
+    """One attempt that ran. A permanent failure makes a dead letter at once; after another one there may be a retry."""
 
     id: str
     kind: str
     args: Any
     attempt: int
-    outcome: str
+    outcome: Outcome
     result: Any = None
     error: str | None = None
 
@@ -40,11 +43,10 @@ class Enqueued:
 
     id: str
     kind: str
-    payload: dict[str, Any]
-    key: str | None
+    args: dict[str, Any]
+    key: str
     priority: int
-    row: dict[str, Any]
-    """All that is known of it."""
+    run_at: datetime
 
 
 class _Drainer(Worker):
@@ -62,7 +64,8 @@ class _Drainer(Worker):
             for job in claimed:
                 self._begin(job)
             if not claimed and self._running:
-                await asyncio.wait(set(self._running), return_when=asyncio.FIRST_COMPLETED)
+                self._freed.clear()
+                await self._freed.wait()
             await self._ends.all_told()
             looks = 0 if claimed or self._running else looks + 1
             if looks:
@@ -76,12 +79,18 @@ class _Drainer(Worker):
                 context.kind,
                 context.args,
                 context.attempt,
-                _OUTCOMES[end.verb],
+                _outcome(end),
                 end.body.get("result"),
                 end.body.get("error"),
             )
         )
         super()._tell(held, end)
+
+
+def _outcome(end: End) -> Outcome:
+    if end.verb == "fail":
+        return "permanent" if end.body.get("permanent") else "failed"
+    return "succeeded" if end.verb == "ack" else "snoozed"
 
 
 def run_until_drained(jobs: Iterable[Job[Any, Any]], **options: Any) -> list[Ran]:
@@ -111,7 +120,7 @@ def expect_enqueued(
 def expect_enqueued(
     handle: Any, job: Job[Any, Any] | str, args: Any = None, /
 ) -> list[Enqueued] | Coroutine[Any, Any, list[Enqueued]]:
-    """The queued jobs of a kind that this transaction sees, newest first. AssertionError if there is none.
+    """The queued jobs of a kind that this transaction sees, oldest first. AssertionError if there is none.
 
     With `args`, only those whose arguments contain them.
     """
@@ -148,7 +157,12 @@ def _page(text: str, found: list[Enqueued]) -> str | None:
     answer = json.loads(text)
     found += [
         Enqueued(
-            row["job_id"], row["job_kind"], row["payload_json"], row["idempotency_key"], row["priority"], row
+            row["job_id"],
+            row["job_kind"],
+            row["payload_json"],
+            row["idempotency_key"],
+            row["priority"],
+            moment(row["scheduled_at"]),
         )
         for row in answer["jobs"]
     ]
@@ -158,4 +172,4 @@ def _page(text: str, found: list[Enqueued]) -> str | None:
 def _some(found: list[Enqueued], wanted: dict[str, Any]) -> list[Enqueued]:
     if not found:
         raise AssertionError(f"no job is queued that matches {json.dumps(wanted)}")
-    return found
+    return found[::-1]

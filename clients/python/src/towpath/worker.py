@@ -39,7 +39,7 @@ from .errors import (
     Unavailable,
 )
 from .job import Job
-from .threads import Threads
+from .threads import Then, Threads
 
 log = logging.getLogger("towpath.worker")
 
@@ -54,9 +54,13 @@ _PASSING = (Unavailable, GateClosed, Paused)
 _CLAIM_JOBS_MAX = 100
 # Below the server's 30 seconds.
 _CLAIM_WAIT_SECONDS = 20
+# How long a claim waits for more free places, unless half of them are free.
+_GATHER_SECONDS = 0.005
 # A claim that is in flight when the worker stops may still answer for so long; its jobs are released.
 _CLAIM_GRACE_SECONDS = 1.0
 _HEARTBEAT_SECONDS = 10.0
+# A running job is extended at least this often, because that is also how its worker learns of a cancel.
+_EXTEND_SECONDS_MAX = 5.0
 # The server's limit for one extension.
 _EXTEND_JOBS_MAX = 1000
 # So many ends may wait for a server that is away; then no more jobs are claimed.
@@ -74,6 +78,7 @@ class Held:
         self.context = context
         self.lease: dict[str, Any] = {"job_id": context.id, "attempt": context.attempt}
         self.entry_id = entry_id
+        # Of a handler that runs on the loop.
         self.task: asyncio.Task[None] | None = None
         # Nothing more is said about it: the lease is lost, or the worker gave it up.
         self.dropped = False
@@ -81,7 +86,7 @@ class Held:
     def drop(self) -> None:
         """Cancels the handler; whatever it returns is ignored."""
         self.dropped = True
-        self.context.cancelled.set()
+        self.context.lose()
         if self.job.is_async and self.task is not None:
             self.task.cancel()
 
@@ -120,7 +125,7 @@ class Worker:
         self.wait_seconds = _CLAIM_WAIT_SECONDS
         self._server = {"url": url, "token": token}
         self._held: dict[str, Held] = {}
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: set[Held] = set()
         self._stopping = asyncio.Event()
         self._freed = asyncio.Event()
         self._threads = Threads(concurrency)
@@ -234,10 +239,19 @@ class Worker:
                     self._begin(job)
 
     async def _has_free_place(self) -> bool:
-        """Waits for a free place. False if the worker was stopped."""
+        """Waits for a free place. False if the worker was stopped.
+
+        Where one handler has ended, others end soon: a claim for many costs as much as a claim for one.
+        """
+        gathered = False
         while not self._stopping.is_set():
-            if len(self._running) < self.concurrency and len(self._ends) < _ENDS_MAX:
-                return True
+            free = self.concurrency - len(self._running)
+            if free > 0 and len(self._ends) < _ENDS_MAX:
+                if gathered or 2 * free >= self.concurrency:
+                    return True
+                gathered = True
+                await asyncio.sleep(_GATHER_SECONDS)
+                continue
             self._freed.clear()
             await self._unless_stopped(self._freed.wait())
         return False
@@ -281,9 +295,11 @@ class Worker:
         job = self._jobs[claimed["job_kind"]]
         held = Held(job, self._context(job, claimed), claimed.get("entry_id"))
         self._held[held.context.id] = held
-        held.task = asyncio.create_task(self._attempt(held), name=f"{job.kind} {held.context.id}")
-        self._running.add(held.task)
-        held.task.add_done_callback(self._ended)
+        self._running.add(held)
+        if job.is_async or self.middleware:
+            held.task = asyncio.create_task(self._attempt(held))
+        else:
+            self._threads.submit(lambda: self._attempt_in_thread(held))
 
     def _context(self, job: Job[Any, Any], claimed: dict[str, Any]) -> AnyContext:
         if job.is_async:
@@ -296,34 +312,47 @@ class Worker:
 
         asyncio.run_coroutine_threadsafe(reported(), self._loop).result()
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._running.discard(task)
-        self._freed.set()
-
     async def _attempt(self, held: Held) -> None:
-        """Runs the handler, and says how it ended."""
+        """Runs the handler on the loop, or in a thread within its middleware."""
         try:
             end = self._success(held, await self._call(held))
-        except asyncio.CancelledError:
-            if not held.dropped:
-                # The handler cancelled itself, or a library did: that is a failure like another.
-                end = self._failure(held, "CancelledError: the handler was cancelled")
-            else:
-                end = None
-        except LeaseLost as error:
+        except BaseException as error:
+            end = self._end_by(held, error)
+        self._ended(held, end)
+
+    def _attempt_in_thread(self, held: Held) -> Then:
+        """Runs the handler in this thread, and nothing of it on the loop."""
+        try:
+            self._read_args(held)
+            end = self._success(held, held.job.invoke(held.context.args, held.context))
+        except BaseException as error:
+            end = self._end_by(held, error)
+        return lambda: self._ended(held, end)
+
+    def _end_by(self, held: Held, error: BaseException) -> End | None:
+        """How an attempt ended whose handler raised; None if nothing is to be said about it."""
+        if isinstance(error, LeaseLost):
             log.warning("%s %s: %s", held.job.kind, held.context.id, error)
-            held.dropped = True
-            end = None
-        except Snooze as snooze:
-            body = {**held.lease, "seconds": max(0, round(snooze.seconds)), "note": snooze.note or ""}
-            end = End("snooze", body)
-        except RetryAfter as error:
-            end = self._failure(held, _text(error), retry_after_seconds=max(0.0, error.seconds))
-        except PermanentError as error:
-            end = self._failure(held, _text(error), permanent=True)
-        except (Exception, SystemExit) as error:
+            return None
+        if isinstance(error, asyncio.CancelledError):
+            # Unless it was dropped, the handler cancelled itself, or a library did: that is a failure like another.
+            return None if held.dropped else self._failure(held, "CancelledError: the handler was cancelled")
+        if isinstance(error, Snooze):
+            body = {**held.lease, "seconds": max(0, round(error.seconds)), "note": error.note or ""}
+            return End("snooze", body)
+        if isinstance(error, RetryAfter):
+            return self._failure(held, _text(error), retry_after_seconds=max(0.0, error.seconds))
+        if isinstance(error, PermanentError):
+            return self._failure(held, _text(error), permanent=True)
+        if isinstance(error, (Exception, SystemExit)):
             log.info("%s %s failed", held.job.kind, held.context.id, exc_info=error)
-            end = self._failure(held, _text(error))
+            return self._failure(held, _text(error))
+        raise error
+
+    def _ended(self, held: Held, end: End | None) -> None:
+        """Says how the attempt ended, unless somebody else has the job."""
+        self._running.discard(held)
+        self._freed.set()
         if end is None or held.dropped:
             self._let_go(held.context.id)
         else:
@@ -335,10 +364,9 @@ class Worker:
     async def _call(self, held: Held) -> Any:
         """Calls the handler through the middleware."""
         job, context = held.job, held.context
-        try:
-            context.args = job.read_args(context.payload)
-        except Invalid as error:
-            raise PermanentError(f"the arguments do not fit: {error}") from error
+        self._read_args(held)
+        if job.is_async and not self.middleware:
+            return await job.invoke(context.args, context)
 
         async def handler() -> Any:
             if job.is_async:
@@ -349,6 +377,12 @@ class Worker:
         for around in reversed(self.middleware):
             call = functools.partial(around, context, call)
         return await call()
+
+    def _read_args(self, held: Held) -> None:
+        try:
+            held.context.args = held.job.read_args(held.context.payload)
+        except Invalid as error:
+            raise PermanentError(f"the arguments do not fit: {error}") from error
 
     def _success(self, held: Held, result: Any) -> End:
         body = dict(held.lease)
@@ -388,14 +422,14 @@ class Worker:
                 await asyncio.sleep(backoff.next())
 
     async def _extend_loop(self) -> None:
-        """Extends every lease three times before it would end."""
+        """Extends every lease three times before it would end; also to learn of cancelled jobs."""
         backoff = Backoff()
-        wait = self.lease_seconds / 3
+        every = wait = min(self.lease_seconds / 3, _EXTEND_SECONDS_MAX)
         while True:
             await asyncio.sleep(wait)
             try:
                 await self._extend([held.lease for held in self._held.values()])
-                wait = self.lease_seconds / 3
+                wait = every
                 backoff.reset()
             except TowpathError as error:
                 log.warning("cannot extend leases, trying again: %s", error)
@@ -406,7 +440,7 @@ class Worker:
             body = {"jobs": leases[at : at + _EXTEND_JOBS_MAX], "seconds": self.lease_seconds}
             for job_id in (await self._post("jobs/extend_many", body))["lost"]:
                 held = self._held.get(job_id)
-                if held is not None and held.task in self._running:
+                if held is not None and held in self._running:
                     log.warning("%s %s: the lease is lost; cancelling its handler", held.job.kind, job_id)
                     held.drop()
 
@@ -422,10 +456,11 @@ class Worker:
         """Waits for running handlers, gives up those that do not end, and tells the server the rest."""
         self._stopping.set()
         deadline = time.monotonic() + self.drain_seconds
-        if self._running:
-            await asyncio.wait(set(self._running), timeout=self.drain_seconds)
-        given_up = [held for held in self._held.values() if held.task in self._running]
-        for held in given_up:
+        while self._running and (left := deadline - time.monotonic()) > 0:
+            self._freed.clear()
+            await asyncio.wait({freed := asyncio.ensure_future(self._freed.wait())}, timeout=left)
+            freed.cancel()
+        for held in list(self._running):
             log.warning(
                 "%s %s did not end in time; another worker will run it", held.job.kind, held.context.id
             )

@@ -105,4 +105,8 @@ async fn a_taken_key_answers_the_job_that_has_it<D: Driver>(url: &str) {
     let answers = D::connect(url).await.transact(&twice, End::Commit).await;
     assert_eq!(answers[0].as_ref().unwrap(), answers[1].as_ref().unwrap());
     assert_eq!(seen(url).await, [1, 1, 3, 1], "one job with the key, and the batch");
+    connection(url).await.batch_execute("delete from shop.orders; delete from billing.invoices").await.unwrap();
+    let later = D::connect(url).await.transact(&one(Resize::defaults().key("image:7")), End::Commit).await;
+    assert_eq!(later[0].as_ref().unwrap(), answers[0].as_ref().unwrap(), "also from another transaction");
+    assert_eq!(seen(url).await, [1, 1, 5, 2], "its rows, its batch and its event are there all the same");
 }
