@@ -1,1 +1,1 @@
-"""A small shop: orders, and a job that writes their invoices."""
+"""A small shop: orders, and the job that ships them."""

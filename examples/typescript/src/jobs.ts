@@ -1,6 +1,5 @@
-// The jobs of the shop, shared by the program that enqueues them and the one that runs them.
-import { Towpath } from "@towpath/client";
+// The job of the shop, shared by the program that enqueues it and the one that runs it.
+import { job } from "@towpath/client";
 import { z } from "zod";
 
-export const tp = new Towpath(); // TOWPATH_URL, TOWPATH_TOKEN
-export const ship = tp.job("shop.ship", z.object({ order: z.number(), parcels: z.number() }));
+export const ship = job("shop.ship", z.object({ order: z.number(), parcels: z.number() }), { maxAttempts: 5 });

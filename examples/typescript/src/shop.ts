@@ -1,81 +1,81 @@
-// The shop: takes orders, receives its own webhook, and serves the page.
+// The shop: takes orders, receives its own webhook, and serves the pages.
 import { readFile } from "node:fs/promises";
-import { createServer, request } from "node:http";
+import { createServer } from "node:http";
 import type { IncomingMessage, ServerResponse } from "node:http";
+import { Client, emit } from "@towpath/client";
 import pg from "pg";
 import { Webhook } from "standardwebhooks";
-import { ship, tp } from "./jobs.js";
+import { ship } from "./jobs.js";
 
+const client = new Client(); // TOWPATH_URL, TOWPATH_TOKEN
 const pool = new pg.Pool({ connectionString: process.env.DATABASE_URL });
-const towpath = process.env.TOWPATH_URL ?? "http://127.0.0.1:4437";
+const webhook = new Webhook(process.env.WEBHOOK_KEY ?? "");
 
 /** An order, its job and its event commit together, or not at all. */
 async function placeOrder(parcels: number): Promise<number> {
-  const client = await pool.connect();
+  const tx = await pool.connect();
   try {
-    await client.query("begin");
-    const { rows } = await client.query("insert into shop.orders (parcels) values ($1) returning order_id::integer", [parcels]);
+    await tx.query("begin");
+    const { rows } = await tx.query("insert into shop.orders (parcels) values ($1) returning order_id::integer", [parcels]);
     const order: number = rows[0].order_id;
-    const job = await ship.enqueue(client, { order, parcels }, { key: `ship:${order}` });
-    await client.query("update shop.orders set job_id = $2 where order_id = $1", [order, job]);
-    await tp.emit(client, "shop", "order.placed", { order });
-    await client.query("commit");
+    const job = await ship.enqueue(tx, { order, parcels }, { key: `ship:${order}` });
+    await tx.query("update shop.orders set job_id = $2 where order_id = $1", [order, job]);
+    await emit(tx, "shop", "order.placed", { order }, { subjectRef: String(order) });
+    await tx.query("commit");
     return order;
   } catch (error) {
-    await client.query("rollback");
+    await tx.query("rollback");
     throw error;
   } finally {
-    client.release();
+    tx.release();
   }
 }
 
 /** What the page needs to follow an order: its job, and a token for that job only. */
 async function showOrder(order: number): Promise<object | undefined> {
-  const { rows } = await pool.query("select job_id, announced_at from shop.orders where order_id = $1", [order]);
+  const { rows } = await pool.query("select job_id, announced_at is not null as announced from shop.orders where order_id = $1", [order]);
   if (!rows[0]) return undefined;
-  const { token } = await tp.jobs.token(rows[0].job_id);
-  return { order, job: rows[0].job_id, token, announced: rows[0].announced_at !== null };
+  const { job_id: job, announced } = rows[0];
+  const { token, stream } = await client.jobToken(job);
+  return { order, job, token, announced, towpath: client.url, stream };
 }
 
 /** The webhook: its signature proves that it comes from Towpath. */
-async function announce(body: string, headers: IncomingMessage["headers"]): Promise<void> {
-  const webhook = new Webhook(process.env.WEBHOOK_SECRET ?? "");
-  const event = webhook.verify(body, headers as Record<string, string>) as { data: { payload: { order: number } } };
+async function announce(body: string, headers: IncomingMessage["headers"]): Promise<boolean> {
+  let event: { data: { payload: { order: number } } };
+  try {
+    event = webhook.verify(body, headers as Record<string, string>) as typeof event;
+  } catch (error) {
+    console.log(`refused: ${String(error)}`);
+    return false;
+  }
   await pool.query("update shop.orders set announced_at = now() where order_id = $1 and announced_at is null", [event.data.payload.order]);
+  return true;
 }
+
+const pages: Record<string, [file: string, type: string]> = {
+  "/": ["../../page.html", "text/html; charset=utf-8"],
+  "/react": ["../react.html", "text/html; charset=utf-8"],
+  "/react.js": ["react.js", "text/javascript"],
+};
 
 async function answer(incoming: IncomingMessage, response: ServerResponse): Promise<void> {
-  const path = new URL(incoming.url ?? "/", "http://shop").pathname;
-  // The page reads jobs and streams from where it comes from, so the shop passes those calls on.
-  if (path.startsWith("/api/") || path.startsWith("/v1/")) return passOn(incoming, response);
   const send = (status: number, type: string, body: string | Buffer) => void response.writeHead(status, { "content-type": type }).end(body);
   const json = (status: number, body: object) => send(status, "application/json", JSON.stringify(body));
-  if (path === "/") return send(200, "text/html; charset=utf-8", await readFile(new URL("../page.html", import.meta.url)));
-  if (path === "/page.js") return send(200, "text/javascript", await readFile(new URL("page.js", import.meta.url)));
-  if (path === "/orders" && incoming.method === "POST") {
-    const { parcels } = JSON.parse(await text(incoming)) as { parcels: number };
-    return json(201, { order: await placeOrder(parcels) });
+  const path = incoming.url ?? "/";
+  if (incoming.method === "POST") {
+    const body = await text(incoming);
+    if (path === "/orders") return json(201, { order: await placeOrder((JSON.parse(body) as { parcels: number }).parcels) });
+    if (path === "/webhook") {
+      const verified = await announce(body, incoming.headers);
+      return json(verified ? 200 : 401, { verified });
+    }
   }
+  const page = pages[path];
+  if (page) return send(200, page[1], await readFile(new URL(page[0], import.meta.url)));
   const order = /^\/orders\/(\d+)$/.exec(path)?.[1];
   const found = order && (await showOrder(Number(order)));
-  if (found) return json(200, found);
-  if (path === "/webhook" && incoming.method === "POST") {
-    const body = await text(incoming);
-    const verified = await announce(body, incoming.headers).then(() => true, (error: Error) => console.log(`refused: ${error.message}`));
-    return verified ? json(200, {}) : json(401, { error: "not verified" });
-  }
-  json(404, { error: "not found" });
-}
-
-function passOn(incoming: IncomingMessage, response: ServerResponse): void {
-  const { host: _, ...headers } = incoming.headers;
-  const onward = request(towpath + incoming.url, { method: incoming.method, headers }, (answered) => {
-    response.writeHead(answered.statusCode ?? 502, answered.headers);
-    answered.pipe(response);
-  });
-  onward.on("error", () => response.destroy());
-  response.on("close", () => onward.destroy());
-  incoming.pipe(onward);
+  return found ? json(200, found) : json(404, { error: "not found" });
 }
 
 async function text(incoming: IncomingMessage): Promise<string> {
@@ -90,4 +90,5 @@ const server = createServer((incoming, response) => {
     response.writeHead(500, { "content-type": "application/json" }).end(JSON.stringify({ error: error.message }));
   });
 });
-server.listen(Number(process.env.PORT ?? 3000), "127.0.0.1", () => console.log(`open http://127.0.0.1:${process.env.PORT ?? 3000}`));
+const port = Number(process.env.PORT ?? 3000);
+server.listen(port, "127.0.0.1", () => console.log(`open http://127.0.0.1:${port}`));

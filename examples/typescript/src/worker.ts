@@ -1,15 +1,15 @@
-// Packs the parcels of orders.
+// Packs the parcels of orders, and reports how far it is.
 import { setTimeout as sleep } from "node:timers/promises";
-import { ship, tp } from "./jobs.js";
+import { work } from "@towpath/client";
+import { ship } from "./jobs.js";
 
-const pack = ship.run(async ({ order, parcels }, job) => {
+const pack = ship.run(async ({ order, parcels }, ctx) => {
   for (let parcel = 1; parcel <= parcels; parcel += 1) {
-    await sleep(100, undefined, { signal: job.signal }); // the work: it stops when the job is cancelled
-    await job.append({ packed: parcel });
-    await job.progress((100 * parcel) / parcels, `packed ${parcel} of ${parcels}`);
+    await sleep(100, undefined, { signal: ctx.signal }); // the work: it stops when the job is cancelled
+    await ctx.append({ packed: parcel });
+    await ctx.progress((100 * parcel) / parcels, `packed ${parcel} of ${parcels}`);
   }
   return { order, parcels };
 });
 
-console.log("working");
-await tp.work([pack], { concurrency: 8 });
+await work([pack], { concurrency: 8 });

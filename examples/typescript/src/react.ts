@@ -1,5 +1,4 @@
-// The page: places an order, shows how far it is, and stops it. The order is in the address, so that a reload and a
-// second tab show the same one.
+// The page of the shop once more, in React: `useJob`, and `useStream` for the raw messages.
 import { useJob, useStream } from "@towpath/client/react";
 import { createElement as h, useEffect, useState } from "react";
 import { createRoot } from "react-dom/client";
@@ -8,7 +7,8 @@ interface Order {
   order: number;
   job: string;
   token: string;
-  announced: boolean;
+  towpath: string;
+  stream: string;
 }
 
 function Shop() {
@@ -17,7 +17,7 @@ function Shop() {
   useEffect(() => {
     if (number) void fetch(`/orders/${number}`).then(async (answer) => setOrder((await answer.json()) as Order));
   }, [number]);
-  return h("main", null, h("h1", null, "Shop"), h(NewOrder), order && h(Progress, { key: order.order, ...order }), h(Feed));
+  return h("main", null, h("h1", null, "Shop"), h(NewOrder), order && h(Progress, { key: order.order, ...order }));
 }
 
 function NewOrder() {
@@ -30,8 +30,10 @@ function NewOrder() {
   return h("p", null, input, " parcels ", h("button", { id: "place", onClick: () => void place() }, "Place order"));
 }
 
-function Progress({ order, job, token }: Order) {
-  const { state, percent, message, chunks, result, problem, stop } = useJob<{ parcels: number }>(job, { token });
+function Progress({ order, job, token, towpath, stream }: Order) {
+  const options = { token, url: towpath };
+  const { state, percent, message, chunks, result, problem, stop } = useJob<{ parcels: number }>(job, options);
+  const { items, closed } = useStream(stream, options);
   return h(
     "section",
     null,
@@ -40,15 +42,10 @@ function Progress({ order, job, token }: Order) {
     h("progress", { id: "percent", max: 100, value: percent ?? 0 }),
     h("p", { id: "message" }, message),
     h("p", { id: "chunks" }, `${chunks.length} parcels seen`),
+    h("p", { id: "messages" }, `${items.length} messages${closed ? ", and no more" : ""}`),
     result && h("p", { id: "result" }, `shipped ${result.parcels} parcels`),
     h("button", { id: "stop", onClick: () => void stop("the customer changed their mind") }, "Stop"),
   );
-}
-
-/** Every order of the shop, as events become entries of a stream. */
-function Feed() {
-  const { items } = useStream<{ data: { payload: { order: number } } }>("/v1/stream/shop");
-  return h("ul", { id: "feed" }, items.map(({ data }, index) => h("li", { key: index }, `order ${data.payload.order} placed`)));
 }
 
 function useHash(): string {
