@@ -14,7 +14,7 @@ A page is what its readers see; what only this program needs stands in HTML comm
     <!-- file: FILE -->          the fence that follows is written to that file, beside the instance
 
 Indented blocks and fences marked `sh` or `sql` run, if they look like commands or SQL; a comment behind a
-command (`# …`) is the reader's. A block that only exports settings of Towpath counts for the rest of the page.
+command (`# …`) is the reader's. A block that only exports settings counts for the rest of the page.
 `towpath up`, `serve` and `route` do not run: the instance runs already. What follows `until`, `says` and `says not`
 may end before the line does. Each page has an instance of its own.
 """
@@ -26,10 +26,10 @@ from instance import Instance
 
 # At a time; each is a PostgreSQL and a towpath.
 PAGES_AT_ONCE = 2
-COMMANDS = ("towpath ", "DATABASE_URL=$(", "curl ", "psql ", "pg_dump ", "pg_restore ", "echo ", "export ", "python3 ", "python ", "pip ", "node ", "npm ", "npx ", "TOWPATH_URL=", "TOKEN=", "cat ")
+COMMANDS = ("towpath ", "DATABASE_URL=$(", "curl ", "psql ", "pg_dump ", "pg_restore ", "echo ", "export ", "python3 ", "python ", "pip ", "node ", "npm ", "npx ", "cargo ", "TOWPATH_URL=", "TOKEN=", "cat ")
 QUERIES = ("select ", "begin;", "insert ", "create ", "grant ", "update ")
 # These run only when they are named: tests/clients names them, with nothing but the built packages on the path.
-OF_CLIENTS = ("jobs-in-python.md", "jobs-in-typescript.md")
+OF_CLIENTS = ("jobs-in-python.md", "jobs-in-rust.md", "jobs-in-typescript.md")
 RUNS_ALREADY = re.compile(r"towpath (up|serve|route)( |$)|DATABASE_URL=\S+ towpath route")
 
 
@@ -71,7 +71,7 @@ def walk(instance, name, steps):
         script = step.script()
         if not script:
             continue
-        if all(line.startswith("export TOWPATH_") for line in step.lines):
+        if all(line.startswith(("export TOWPATH_", "export DATABASE_URL=")) for line in step.lines):
             exports += script + "\n"
         code, printed = instance.shell(exports + script, step.until)
         problems = step.problems(code, printed)

@@ -16,8 +16,16 @@ for part in sys.argv[1].split("."):
     value = value[int(part) if part.isdigit() else part]
 print(value if isinstance(value, str) else json.dumps(value))
 """
+# `browser ADDRESS`: what a real browser shows of a page when its requests have been answered.
+BROWSER = """#!/bin/sh
+program=$(command -v chromium || command -v chromium-browser || command -v google-chrome) || {
+    echo "please install chromium"
+    exit 1
+}
+exec "$program" --headless --no-sandbox --disable-gpu --virtual-time-budget=20000 --dump-dom "$1" 2>/dev/null
+"""
 READY_SECONDS = 120
-COMMAND_SECONDS = 120
+COMMAND_SECONDS = 300
 
 
 class Instance:
@@ -33,10 +41,9 @@ class Instance:
         with open(f"{self.dir}/bin/field", "w") as field:
             field.write(FIELD)
         os.chmod(f"{self.dir}/bin/field", 0o755)
-        # Programs in Rust are built in the clone, where `run` has built them already.
-        with open(f"{self.dir}/bin/cargo", "w") as cargo:
-            cargo.write(f'#!/bin/sh\ncd "{root}" && exec "{shutil.which("cargo")}" "$@"\n')
-        os.chmod(f"{self.dir}/bin/cargo", 0o755)
+        with open(f"{self.dir}/bin/browser", "w") as browser:
+            browser.write(BROWSER)
+        os.chmod(f"{self.dir}/bin/browser", 0o755)
         # Pages name files of the repository as a reader in a clone sees them.
         made = shutil.ignore_patterns("node_modules", "build")
         shutil.copytree(f"{root}/examples", f"{self.dir}/examples", ignore=made)
