@@ -21,8 +21,8 @@ class Threads:
     keep the process from ending.
 
     Waking a thread or the loop costs more than a short handler. So at most one thread is being woken at a time: it
-    wakes the next one before its own call, which may block, if there is still work. And the loop is told of ended
-    calls together.
+    wakes the next one before its own call, which may block, if there is still work. And the loop gets ended calls
+    together.
     """
 
     def __init__(self, size: int) -> None:
