@@ -3,9 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use nix::unistd::Uid;
 use towpath_model::doctor::SERVER_MAJOR_MIN;
 
 use crate::Error;
+
+/// Homebrew has no package without a version. This is the newest that the tests run on.
+const SERVER_MAJOR_BREW: i32 = 18;
 
 /// A directory with `initdb` and `postgres`, and their major version.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,17 +76,40 @@ fn none_fits(found: &[Binaries], bin: Option<&Path>, wanted: Option<i32>) -> Err
         (true, Some(dir)) => format!("no PostgreSQL server in {}", dir.display()),
         (true, None) => "no PostgreSQL server".to_owned(),
     };
+    // A distribution whose own version is too old would install that one again.
+    let newer =
+        if found.is_empty() { "" } else { ", or a newer one from https://www.postgresql.org/download" };
+    let install = install_line(&on_path, Uid::effective().is_root(), wanted);
     Error::Cluster(match wanted {
         Some(major) => format!(
             "the data directory was created by PostgreSQL {major}, but {seen} was found; \
-             install it (Debian: apt-get install postgresql-{major}) or set --postgres-bin"
+             install it ({install}) or set --postgres-bin"
         ),
         None => format!(
-            "{seen} was found, but {SERVER_MAJOR_MIN} or newer is required; install it \
-             (Debian, Ubuntu: apt-get install postgresql; Fedora: dnf install postgresql-server; \
-             macOS: brew install postgresql), set --postgres-bin, or point DATABASE_URL at a server"
+            "{seen} was found, but {SERVER_MAJOR_MIN} or newer is required; install it ({install}){newer}, \
+             set --postgres-bin, or point DATABASE_URL at a server"
         ),
     })
+}
+
+/// The line that installs PostgreSQL, or one version of it, with the package manager that this system has.
+fn install_line(has: &dyn Fn(&str) -> bool, root: bool, wanted: Option<i32>) -> String {
+    let sudo = if root { "" } else { "sudo " };
+    let version = wanted.map(|major| major.to_string()).unwrap_or_default();
+    let dashed = wanted.map(|major| format!("-{major}")).unwrap_or_default();
+    let newest = wanted.unwrap_or(SERVER_MAJOR_BREW);
+    match ["apt-get", "dnf", "zypper", "pacman", "brew"].into_iter().find(|manager| has(manager)) {
+        Some("apt-get") => format!("{sudo}apt-get install postgresql{dashed}"),
+        Some("pacman") => format!("{sudo}pacman -S postgresql"),
+        Some("brew") => format!("brew install postgresql@{newest}"),
+        Some(manager) => format!("{sudo}{manager} install postgresql{version}-server"),
+        None => "from your distribution, or from https://www.postgresql.org/download".to_owned(),
+    }
+}
+
+fn on_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
 }
 
 #[cfg(test)]
@@ -112,9 +139,35 @@ mod tests {
     /// O02: the message names what was found, what is required and how to install it.
     #[test]
     fn the_error_names_the_package() {
+        let line = install_line(&on_path, Uid::effective().is_root(), None);
+        let message = none_fits(&[], None, None).to_string();
+        assert!(
+            message.contains("no PostgreSQL server") && message.contains(&format!("({line}),")),
+            "{message}"
+        );
         let message = none_fits(&binaries(&[14]), None, None).to_string();
-        assert!(message.contains("only PostgreSQL 14") && message.contains("apt-get install postgresql"));
+        assert!(message.contains("only PostgreSQL 14") && message.contains("or a newer one"), "{message}");
         let message = none_fits(&binaries(&[17]), None, Some(15)).to_string();
-        assert!(message.contains("created by PostgreSQL 15") && message.contains("postgresql-15"));
+        assert!(
+            message.contains("created by PostgreSQL 15") && message.contains("only PostgreSQL 17"),
+            "{message}"
+        );
+    }
+
+    /// O02: the line is for the package manager of this system, and can be pasted.
+    #[test]
+    fn the_line_to_install_fits_the_system() {
+        let line = |manager: &'static str, root: bool, wanted: Option<i32>| {
+            install_line(&move |program| program == manager, root, wanted)
+        };
+        assert_eq!(line("apt-get", true, None), "apt-get install postgresql");
+        assert_eq!(line("apt-get", false, Some(15)), "sudo apt-get install postgresql-15");
+        assert_eq!(line("dnf", false, None), "sudo dnf install postgresql-server");
+        assert_eq!(line("dnf", false, Some(16)), "sudo dnf install postgresql16-server");
+        assert_eq!(line("zypper", true, None), "zypper install postgresql-server");
+        assert_eq!(line("pacman", false, None), "sudo pacman -S postgresql");
+        assert_eq!(line("brew", false, None), "brew install postgresql@18");
+        assert_eq!(line("brew", false, Some(15)), "brew install postgresql@15");
+        assert!(line("apk", false, None).starts_with("from your distribution"));
     }
 }
