@@ -39,7 +39,7 @@ for (const signal of ["SIGTERM", "SIGHUP", "SIGINT"]) {
   });
 }
 
-// npx ends without passing SIGTERM on. When it is gone, so is whoever could stop the program.
+// npx ends without passing SIGTERM on. When it is gone, nothing else can stop the program.
 if (process.env.npm_command === "exec") {
   const parent = process.ppid;
   setInterval(() => {
