@@ -73,8 +73,9 @@ pub enum Error {
     /// The disk is full. Reads work; writes resume when there is room.
     #[error("the disk for streams is full; free some space and writes resume")]
     DiskFull,
-    /// The disk did not confirm a write, so what it holds is unknown until a restart.
-    #[error("the stream store refuses writes after a failed fsync ({0}); check the disk and restart")]
+    /// The disk did not confirm a write, so what it holds is unknown until a restart; or the shared log does not
+    /// continue what this node has.
+    #[error("the stream store refuses writes until it is restarted: {0}")]
     Poisoned(String),
     /// Stored bytes do not match their checksum.
     #[error("{0}")]

@@ -34,6 +34,18 @@ pub const COMMIT_CHANGES_GUESS: usize = 1_024;
 /// the last commit's time if that is less.
 pub const COMMIT_PATIENCE_MAX: Duration = Duration::from_micros(500);
 
+/// How often a node reads a shared log when nothing asks it to: what other nodes commit is then seen this late by those
+/// who follow it live here.
+pub const SHARED_LOG_POLL: Duration = Duration::from_millis(100);
+/// Commits that are read at a time from a shared log: a few round trips a second for a node that reads all of it.
+pub const SHARED_LOG_READ_BYTES: usize = 8 << 20;
+/// The wait before a shared log that did not answer is asked again. It doubles ...
+pub const SHARED_LOG_RETRY_MIN: Duration = Duration::from_millis(2);
+/// ... up to this: a database that is back is used within this time.
+pub const SHARED_LOG_RETRY_MAX: Duration = Duration::from_millis(200);
+/// How long callers wait for a shared log that does not answer, before they are told to try again later.
+pub const SHARED_LOG_PATIENCE: Duration = Duration::from_secs(1);
+
 /// Open files of the store: a quarter of the usual limit of a process. Others are opened when they
 /// are read.
 pub const OPEN_FILES_MAX: usize = 256;

@@ -20,8 +20,8 @@ use towpath_model::stream::producer::Producer;
 use towpath_model::stream::state::{Accepted, Shape};
 
 use crate::{
-    Batch, Error, FanOut, FanOutState, FannedOut, Follower, Published, Session, SessionCounts, Subscribe,
-    Subscribed, Subscription, Watch,
+    Batch, Error, FanOut, FanOutMode, FanOutState, FannedOut, Follower, IntakeBatch, Noted, Published,
+    Session, SessionCounts, Subscribe, Subscribed, Subscription, Watch,
 };
 
 /// The answer of a store, in the future.
@@ -124,6 +124,16 @@ pub trait Store: Send + Sync + 'static {
 
     /// All values of a namespace in the order of their keys.
     fn list_meta(&self, namespace: &str) -> Vec<(String, Bytes)>;
+
+    /// Takes messages of SQL transactions in, in order, all of them in one commit. Each is decided on its own. The
+    /// commit notes which ones it appended; see [`IntakeBatch::before`].
+    fn take_in(&self, batch: IntakeBatch) -> Answer<'_, Vec<Result<FanOutMode, Error>>>;
+
+    /// The last batch that was taken in.
+    fn noted(&self) -> Noted;
+
+    /// What anybody was told before this call is visible after it. Ready at once on a store that is not shared.
+    fn fresh(&self) -> Answer<'_, ()>;
 
     /// Notifies `watcher` of every change from now on, as long as it lives. Only the first call
     /// counts.

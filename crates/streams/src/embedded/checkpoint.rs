@@ -32,6 +32,8 @@ use crate::Error;
 const NAME: &str = "checkpoint";
 const NEW_NAME: &str = "checkpoint.new";
 const VERSION: u32 = 3;
+/// The same with the chain of a shared log.
+const VERSION_SHARED: u32 = 4;
 /// A frame is written when it has this much per stream that is visited at a time: 256 KiB by
 /// default.
 const FRAME_BYTES_PER_STREAM: usize = 512;
@@ -70,10 +72,14 @@ fn write_all(shared: &Shared, pace: &mut Pace) -> Result<u64, Error> {
         (index.position, [index.next_id, index.next_delivery, index.last_change], index.count)
     };
     let mut frame = Vec::new();
-    frame.put_u32(VERSION);
+    let is_cache = shared.config.log.is_some();
+    frame.put_u32(if is_cache { VERSION_SHARED } else { VERSION });
     frame.put_u32(position.segment);
     frame.put_u64(position.end);
     frame.put_u64(position.commit);
+    if is_cache {
+        frame.put_u32(position.chain);
+    }
     numbers.iter().for_each(|number| frame.put_u64(*number));
     frame.put_u64(about as u64);
     out.put(&mut frame, pace).map_err(failed)?;
@@ -101,6 +107,12 @@ fn write_all(shared: &Shared, pace: &mut Pace) -> Result<u64, Error> {
     put_end(&mut frame, &shared.index(), count);
     out.put(&mut frame, pace).map_err(failed)?;
     out.file.sync().map_err(failed)?;
+    if is_cache {
+        // Streams above point into the active segment, which no commit has synced. Sealed ones are synced.
+        let active = shared.index();
+        let active = active.segments.get(&active.position.segment).cloned();
+        active.map_or(Ok(()), |segment| segment.file.sync()).map_err(failed)?;
+    }
     shared.disk.rename(NEW_NAME, NAME).map_err(failed)?;
     shared.disk.sync_names().map_err(failed)?;
     Ok(out.end)
@@ -171,10 +183,13 @@ fn parse(bytes: Bytes, index: &mut Index) -> Option<Summary> {
     let size = bytes.len() as u64;
     let mut file = Take::new(bytes);
     let mut begin = frame(&mut file)?;
-    if begin.u32()? != VERSION {
+    let version = begin.u32()?;
+    if version != VERSION && version != VERSION_SHARED {
         return None;
     }
-    let position = Position { segment: begin.u32()?, end: begin.u64()?, commit: begin.u64()? };
+    let (segment, end, commit) = (begin.u32()?, begin.u64()?, begin.u64()?);
+    let chain = if version == VERSION_SHARED { begin.u32()? } else { 0 };
+    let position = Position { segment, end, commit, chain };
     (index.next_id, index.next_delivery, index.last_change) = (begin.u64()?, begin.u64()?, begin.u64()?);
     // A hint, and bounded by what the file could hold.
     index.reserve(begin.u64()?.min(size / 64) as usize);

@@ -25,11 +25,12 @@ use super::recover::{Opened, Recovery};
 use super::shared::Shared;
 use super::stream::Stream;
 use crate::follow::{Live, LiveState, Pages};
+use crate::intake::NOTED;
 use crate::limits::APPEND_BYTES_MAX;
 use crate::{
-    Answer, Append, Appended, Create, Created, Error, FanOut, FanOutState, FannedOut, Follower, Head, List,
-    Messages, Page, Published, Retention, RetentionChange, Session, SessionCounts, Store, StreamId,
-    Subscribe, Subscribed, Subscription, Watch,
+    Answer, Append, Appended, Create, Created, Error, FanOut, FanOutMode, FanOutState, FannedOut, Follower,
+    Head, INTAKE, IntakeBatch, List, Messages, Noted, Page, Published, Retention, RetentionChange, Session,
+    SessionCounts, Store, StreamId, Subscribe, Subscribed, Subscription, Watch,
 };
 
 /// Streams in a directory of this machine. Cheap to clone; shut down when the last clone is
@@ -76,14 +77,18 @@ impl Embedded {
 
     /// The same on any disk.
     pub fn open_on(disk: Arc<dyn Disk>, config: Config) -> Result<Embedded, Error> {
-        let Opened { index, log, numbers, commit, recovery, spares } = super::recover::open(&disk, &config)?;
+        let Opened { index, log, numbers, recovery, spares } = super::recover::open(&disk, &config)?;
+        let position = index.position;
         let mut shared = Shared::new(config, disk, 0, index);
         shared.numbers = numbers;
         shared.spares = spares;
         let shared = Arc::new(shared);
-        let committer = Committer::new(shared.clone(), log, commit);
+        let committer = Committer::new(shared.clone(), log, position);
         let inner = Inner { shared: shared.clone(), recovery, threads: Mutex::default() };
         inner.spawn("stream-committer", move || committer.run())?;
+        if shared.config.log.is_some() {
+            super::keeper::submit(&shared, |reply| Change::Refresh { reply })?;
+        }
         if shared.config.background {
             let (spares, maintainer, keeper) = (shared.clone(), shared.clone(), shared);
             inner.spawn("stream-spares", move || spares.spares.run(&*spares.disk, &spares.numbers))?;
@@ -139,7 +144,7 @@ impl Embedded {
     /// Hands a change to the committer; the future waits for its answer.
     fn submit<T: Send + 'static>(&self, change: impl FnOnce(Reply<T>) -> Change) -> Answer<'_, T> {
         let (reply, answer) = oneshot::channel();
-        let pushed = self.inner.shared.queue.push(change(reply));
+        let pushed = self.inner.shared.push(change(reply));
         Box::pin(answered(pushed, answer))
     }
 
@@ -153,7 +158,7 @@ impl Embedded {
         let (reply, answer) = oneshot::channel();
         let pushed = check(&append.messages).and_then(|()| {
             let append = Box::new(append);
-            self.inner.shared.queue.push(Change::Append { name, append, fan_out, reply })
+            self.inner.shared.push(Change::Append { name, append, fan_out, reply })
         });
         (pushed, answer)
     }
@@ -304,7 +309,10 @@ impl Store for Embedded {
         Box::pin(async move {
             check(&create.messages)?;
             let fork = match &create.shape.fork {
-                Some(point) => Some(self.resolve(point).await?),
+                Some(point) => {
+                    self.fresh().await?;
+                    Some(self.resolve(point).await?)
+                }
                 None => None,
             };
             let create = Box::new(create);
@@ -332,6 +340,7 @@ impl Store for Embedded {
 
     fn trim(&self, name: StreamName, before: Offset) -> Answer<'_, Offset> {
         Box::pin(async move {
+            self.fresh().await?;
             let head = self.head(&name)?;
             let before = before.min(head.tail);
             self.inner.shared.pull(head.id.0);
@@ -479,6 +488,26 @@ impl Store for Embedded {
         let from = index.metas.range((namespace.to_owned(), String::new())..);
         let of_it = from.take_while(|((of, _), _)| of == namespace);
         of_it.map(|((_, key), value)| (key.clone(), value.clone())).collect()
+    }
+
+    fn take_in(&self, batch: IntakeBatch) -> Answer<'_, Vec<Result<FanOutMode, Error>>> {
+        if let Some(error) = batch.messages.iter().find_map(|it| check(&it.append.messages).err()) {
+            return Box::pin(async move { Err(error) });
+        }
+        self.submit(|reply| Change::TakeIn { batch: Box::new(batch), reply })
+    }
+
+    fn noted(&self) -> Noted {
+        let index = self.inner.shared.index();
+        let noted = index.metas.get(&(INTAKE.to_owned(), NOTED.to_owned()));
+        noted.map_or_else(Noted::default, |bytes| Noted::decode(bytes))
+    }
+
+    fn fresh(&self) -> Answer<'_, ()> {
+        match self.inner.shared.config.log {
+            Some(_) => self.submit(|reply| Change::Refresh { reply }),
+            None => Box::pin(std::future::ready(Ok(()))),
+        }
     }
 
     fn watch(&self, watcher: Weak<dyn Watch>) {

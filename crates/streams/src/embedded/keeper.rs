@@ -173,9 +173,9 @@ pub(super) fn list(shared: &Shared, list: &List) -> Vec<(StreamName, Head)> {
 }
 
 /// Hands a change to the committer and blocks until it is answered.
-fn submit<T>(shared: &Shared, change: impl FnOnce(Reply<T>) -> Change) -> Result<T, Error> {
+pub(super) fn submit<T>(shared: &Shared, change: impl FnOnce(Reply<T>) -> Change) -> Result<T, Error> {
     let (reply, answer) = oneshot::channel();
-    shared.queue.push(change(reply))?;
+    shared.push(change(reply))?;
     wait(answer)
 }
 

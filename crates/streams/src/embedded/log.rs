@@ -1,4 +1,4 @@
-//! The end of the log: one write and one sync per commit, and a new segment when one is full.
+//! The log in files, and its end: one write and one sync per commit, and a new segment when one is full.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +10,7 @@ use crate::Error;
 use crate::limits::FIRST_SEGMENT_BYTES;
 
 /// The segment that is being written.
-pub(super) struct Log {
+pub(super) struct FileLog {
     disk: Arc<dyn Disk>,
     numbers: Arc<AtomicU32>,
     spares: Arc<Spares>,
@@ -20,6 +20,8 @@ pub(super) struct Log {
     end: u64,
     size: u64,
     size_max: u64,
+    /// The log of record is elsewhere: nothing here is synced before it is sealed or a checkpoint needs it.
+    is_cache: bool,
 }
 
 /// How a commit failed.
@@ -30,7 +32,7 @@ pub(super) enum Failure {
     Unknown(String),
 }
 
-impl Log {
+impl FileLog {
     /// Continues at `end` of `active`.
     pub(super) fn new(
         disk: Arc<dyn Disk>,
@@ -38,11 +40,11 @@ impl Log {
         spares: Arc<Spares>,
         active: Arc<Segment>,
         end: u64,
-        size_max: u64,
-    ) -> Result<Log, Error> {
+        (size_max, is_cache): (u64, bool),
+    ) -> Result<FileLog, Error> {
         let length = active.file.len().map_err(|error| Error::io("cannot measure a segment", &error))?;
         let size = length.max(FIRST_SEGMENT_BYTES.min(size_max));
-        Ok(Log { disk, numbers, spares, active, header: None, end, size, size_max })
+        Ok(FileLog { disk, numbers, spares, active, header: None, end, size, size_max, is_cache })
     }
 
     pub(super) fn active(&self) -> &Arc<Segment> {
@@ -53,7 +55,7 @@ impl Log {
         self.end
     }
 
-    /// Makes `bytes` durable and answers where they begin in the active segment.
+    /// Makes `bytes` durable, unless this is a cache, and answers where they begin in the active segment.
     pub(super) fn commit(&mut self, bytes: &[u8]) -> Result<u64, Failure> {
         if self.end + bytes.len() as u64 > self.size {
             self.rotate(bytes.len() as u64).map_err(Failure::Refused)?;
@@ -63,7 +65,9 @@ impl Log {
             None => self.active.file.write_at(bytes, self.end),
         };
         written.map_err(|error| Failure::Refused(Error::io("cannot write streams", &error)))?;
-        self.active.file.sync().map_err(|error| Failure::Unknown(error.to_string()))?;
+        if !self.is_cache {
+            self.active.file.sync().map_err(|error| Failure::Unknown(error.to_string()))?;
+        }
         self.header = None;
         let begin = self.end;
         self.end += bytes.len() as u64;
@@ -76,6 +80,9 @@ impl Log {
             // An empty segment that is too small just grows.
             self.size = HEADER_BYTES + bytes;
             return Ok(());
+        }
+        if self.is_cache {
+            self.active.file.sync().map_err(|error| Error::io("cannot seal a segment", &error))?;
         }
         let needed = HEADER_BYTES + bytes;
         let next_size = (self.size * 4).min(self.size_max);

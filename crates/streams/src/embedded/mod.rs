@@ -4,6 +4,7 @@
 //! One thread writes. It takes every change that waits (`queue`), decides it (`plan`), makes the
 //! records durable with one write and one sync (`log`), and only then applies them (`index`).
 
+mod cache;
 mod checkpoint;
 mod codec;
 mod committer;
@@ -41,6 +42,7 @@ use jiff::Timestamp;
 pub use handle::{Embedded, Status};
 pub use recover::Recovery;
 
+use crate::CommitLog;
 use crate::limits::{
     CHECKPOINT_AFTER_BYTES, COMPACTION_BYTES_PER_SECOND, QUEUE_BYTES_MAX, SEGMENT_BYTES, SLOTS_PER_LOCK,
 };
@@ -63,6 +65,8 @@ pub struct Config {
     /// Whether the store has threads for segments, checkpoints and expiry. Tests switch them off
     /// and call [`Embedded::maintain`] and [`Embedded::keep`].
     pub background: bool,
+    /// The log that this node shares with others; its own files are then a cache. Without one, they are the log.
+    pub log: Option<Arc<dyn CommitLog>>,
     /// The clock.
     pub clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
 }
@@ -78,6 +82,7 @@ impl Config {
             compaction_bytes_per_second: COMPACTION_BYTES_PER_SECOND,
             checkpoint_streams: SLOTS_PER_LOCK,
             background: true,
+            log: None,
             clock: Arc::new(Timestamp::now),
         }
     }

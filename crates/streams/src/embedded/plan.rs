@@ -6,9 +6,11 @@
 //! is rare, and it keeps this small.
 
 mod fanout;
+mod intake;
 
 pub(super) use fanout::{TOO_FAR_BEHIND, envelope_starts};
 
+use std::any::Any;
 use std::collections::{HashMap, HashSet};
 
 use hashbrown::DefaultHashBuilder;
@@ -20,7 +22,7 @@ use towpath_model::stream::state;
 
 use super::index::Index;
 use super::planned::{PlannedFeed, PlannedStream};
-use super::queue::{Change, Reply};
+use super::queue::Change;
 use super::record::{AppendRecord, CreateRecord, Fork, Record};
 use super::stream::{Stream, time};
 use crate::{
@@ -56,28 +58,15 @@ pub(super) struct Plan<'a> {
     retained: HashMap<u64, Retention>,
     /// Keys of small values that this commit adds.
     new_metas: HashSet<(String, String)>,
+    /// This commit has taken a batch of messages in.
+    has_taken_in: bool,
 }
 
-/// An answer and the caller who waits for it.
+/// The answer to a change, of the type that its caller waits for.
 pub(super) enum Answer {
-    /// An append or a publish: by far the most frequent, so it needs no allocation.
-    Append(Reply<Published>, Result<Published, Error>),
-    Other(SendAnswer),
-}
-
-type SendAnswer = Box<dyn FnOnce(Option<&Error>) + Send>;
-
-impl Answer {
-    /// Sends the answer, or the error that the whole commit failed with. The caller may have
-    /// stopped waiting; the change is made anyway.
-    pub(super) fn send(self, failed: Option<&Error>) {
-        match self {
-            Answer::Append(reply, answer) => {
-                drop(reply.send(failed.map_or(answer, |error| Err(error.clone()))));
-            }
-            Answer::Other(send) => send(failed),
-        }
-    }
+    /// To an append or a publish: by far the most frequent, so it needs no allocation.
+    Append(Result<Published, Error>),
+    Other(Box<dyn Any + Send>),
 }
 
 /// Why a change is not part of this commit.
@@ -123,86 +112,82 @@ impl<'a> Plan<'a> {
             changed: HashSet::new(),
             retained: HashMap::new(),
             new_metas: HashSet::new(),
+            has_taken_in: false,
         }
     }
 
-    /// Decides one change. Gives it back if the next commit must decide it.
-    pub(super) fn decide(&mut self, change: Change) -> Option<Change> {
+    /// Decides one change, and keeps the answer for its caller. False if the next commit must decide it.
+    ///
+    /// The change stays as it is: if another node takes this commit's number, it is decided again.
+    pub(super) fn decide(&mut self, change: &Change) -> bool {
         match change {
-            Change::Append { name, append, fan_out, reply } => {
-                match answer_of(self.append(&name, &append, fan_out)) {
-                    Some(answer) => self.answers.push(Answer::Append(reply, answer)),
-                    None => return Some(Change::Append { name, append, fan_out, reply }),
-                }
-                None
+            Change::Append { name, append, fan_out, .. } => {
+                let Some(answer) = answer_of(self.append(name, append, *fan_out)) else { return false };
+                self.answers.push(Answer::Append(answer));
+                true
             }
-            Change::AppendAll { appends, reply } => {
-                let decided = self.append_all(&appends);
-                self.answer(reply, decided).map(|reply| Change::AppendAll { appends, reply })
+            Change::AppendAll { appends, .. } => {
+                let decided = self.append_all(appends);
+                self.answer(decided)
             }
-            Change::Create { name, create, fork, reply } => {
-                let decided = self.create(&name, &create, fork.as_deref());
-                self.answer(reply, decided).map(|reply| Change::Create { name, create, fork, reply })
+            Change::Create { name, create, fork, .. } => {
+                let decided = self.create(name, create, fork.as_deref());
+                self.answer(decided)
             }
-            Change::Delete { name, reply } => {
-                let decided = self.delete(&name);
-                self.answer(reply, decided).map(|reply| Change::Delete { name, reply })
+            Change::Delete { name, .. } => {
+                let decided = self.delete(name);
+                self.answer(decided)
             }
-            Change::Expire { ids, reply } => {
-                let expired = self.expire(&ids);
-                self.send_later(reply, Ok(expired));
-                None
+            Change::Expire { ids, .. } => {
+                let expired = self.expire(ids);
+                self.answer(Ok(expired))
             }
-            Change::Touch { uses, reply } => {
-                self.write(Record::Touch { uses });
-                self.send_later(reply, Ok(()));
-                None
+            Change::Touch { uses, .. } => {
+                self.write(Record::Touch { uses: uses.clone() });
+                self.answer(Ok(()))
             }
-            Change::Trim { id, name, start, reply } => {
-                let decided = self.trim(id, &name, start);
-                self.answer(reply, decided).map(|reply| Change::Trim { id, name, start, reply })
+            Change::Trim { id, name, start, .. } => {
+                let decided = self.trim(*id, name, *start);
+                self.answer(decided)
             }
-            Change::Mark { ids, reply } => {
-                self.mark(&ids);
-                self.send_later(reply, Ok(()));
-                None
+            Change::Mark { ids, .. } => {
+                self.mark(ids);
+                self.answer(Ok(()))
             }
-            Change::Retain { name, change, reply } => {
-                let decided = self.retain(&name, change);
-                self.answer(reply, decided).map(|reply| Change::Retain { name, change, reply })
+            Change::Retain { name, change, .. } => {
+                let decided = self.retain(name, *change);
+                self.answer(decided)
             }
-            Change::Subscribe { subscribe, reply } => {
-                let decided = self.subscribe(&subscribe);
-                self.answer(reply, decided).map(|reply| Change::Subscribe { subscribe, reply })
+            Change::Subscribe { subscribe, .. } => {
+                let decided = self.subscribe(subscribe);
+                self.answer(decided)
             }
-            Change::Unsubscribe { session, source, deliver, reply } => {
-                let decided = self.unsubscribe(&session, &source, deliver);
-                let again = self.answer(reply, decided);
-                again.map(|reply| Change::Unsubscribe { session, source, deliver, reply })
+            Change::Unsubscribe { session, source, deliver, .. } => {
+                let decided = self.unsubscribe(session, source, *deliver);
+                self.answer(decided)
             }
-            Change::Deliver { name, delivery, reply } => {
-                let decided = self.deliver_step(&name, &delivery);
-                self.answer(reply, decided).map(|reply| Change::Deliver { name, delivery, reply })
+            Change::Deliver { name, delivery, .. } => {
+                let decided = self.deliver_step(name, delivery);
+                self.answer(decided)
             }
-            Change::Meta { value, reply } => {
-                let answer = self.set_meta(*value);
-                self.send_later(reply, answer);
-                None
+            Change::Meta { value, .. } => {
+                let decided = self.set_meta(value).map_err(NotMade::from);
+                self.answer(decided)
             }
+            Change::TakeIn { batch, .. } => {
+                let decided = self.take_in(batch);
+                self.answer(decided)
+            }
+            Change::Refresh { .. } => self.answer(Ok(())),
         }
     }
 
-    /// Keeps the answer for a caller. Gives the reply back if the next commit decides.
-    fn answer<T: Send + 'static>(&mut self, reply: Reply<T>, decided: Decided<T>) -> Option<Reply<T>> {
-        let Some(answer) = answer_of(decided) else { return Some(reply) };
-        self.send_later(reply, answer);
-        None
-    }
-
-    fn send_later<T: Send + 'static>(&mut self, reply: Reply<T>, answer: Result<T, Error>) {
-        self.answers.push(Answer::Other(Box::new(move |failed| {
-            let _ = reply.send(failed.map_or(answer, |error| Err(error.clone())));
-        })));
+    /// Keeps an answer. False if the next commit decides.
+    fn answer<T: Send + 'static>(&mut self, decided: Decided<T>) -> bool {
+        let answer = answer_of(decided);
+        let is_decided = answer.is_some();
+        self.answers.extend(answer.map(|answer: Result<T, Error>| Answer::Other(Box::new(answer))));
+        is_decided
     }
 
     fn write(&mut self, record: Record) {

@@ -12,11 +12,12 @@ use tokio::sync::oneshot;
 use towpath_model::stream::name::StreamName;
 use towpath_model::stream::offset::Offset;
 
+use super::plan::Answer;
 use super::record::Fork;
 use crate::limits::QUEUE_CHANGES_MAX;
 use crate::{
-    Append, Appended, Create, Created, Error, FanOut, FannedOut, Messages, Published, Retention,
-    RetentionChange, Subscribe, Subscribed,
+    Append, Appended, Create, Created, Error, FanOut, FanOutMode, FannedOut, IntakeBatch, Messages,
+    Published, Retention, RetentionChange, Subscribe, Subscribed,
 };
 
 /// Sleeping for less costs more than it gains: the kernel's timers are coarser.
@@ -27,19 +28,76 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
 /// A change that a caller asks for.
 pub(super) enum Change {
-    Create { name: StreamName, create: Box<Create>, fork: Option<Box<Fork>>, reply: Reply<Created> },
-    Append { name: StreamName, append: Box<Append>, fan_out: FanOut, reply: Reply<Published> },
-    AppendAll { appends: Vec<(StreamName, Append)>, reply: Reply<Vec<Result<Appended, Error>>> },
-    Delete { name: StreamName, reply: Reply<()> },
-    Expire { ids: Vec<u64>, reply: Reply<usize> },
-    Touch { uses: Vec<(u64, u64)>, reply: Reply<()> },
-    Trim { id: u64, name: StreamName, start: u64, reply: Reply<Offset> },
-    Retain { name: StreamName, change: RetentionChange, reply: Reply<Retention> },
-    Mark { ids: Vec<u64>, reply: Reply<()> },
-    Subscribe { subscribe: Box<Subscribe>, reply: Reply<Subscribed> },
-    Unsubscribe { session: StreamName, source: StreamName, deliver: bool, reply: Reply<bool> },
-    Deliver { name: StreamName, delivery: Box<Delivery>, reply: Reply<FannedOut> },
-    Meta { value: Box<MetaValue>, reply: Reply<()> },
+    Create {
+        name: StreamName,
+        create: Box<Create>,
+        fork: Option<Box<Fork>>,
+        reply: Reply<Created>,
+    },
+    Append {
+        name: StreamName,
+        append: Box<Append>,
+        fan_out: FanOut,
+        reply: Reply<Published>,
+    },
+    AppendAll {
+        appends: Vec<(StreamName, Append)>,
+        reply: Reply<Vec<Result<Appended, Error>>>,
+    },
+    Delete {
+        name: StreamName,
+        reply: Reply<()>,
+    },
+    Expire {
+        ids: Vec<u64>,
+        reply: Reply<usize>,
+    },
+    Touch {
+        uses: Vec<(u64, u64)>,
+        reply: Reply<()>,
+    },
+    Trim {
+        id: u64,
+        name: StreamName,
+        start: u64,
+        reply: Reply<Offset>,
+    },
+    Retain {
+        name: StreamName,
+        change: RetentionChange,
+        reply: Reply<Retention>,
+    },
+    Mark {
+        ids: Vec<u64>,
+        reply: Reply<()>,
+    },
+    Subscribe {
+        subscribe: Box<Subscribe>,
+        reply: Reply<Subscribed>,
+    },
+    Unsubscribe {
+        session: StreamName,
+        source: StreamName,
+        deliver: bool,
+        reply: Reply<bool>,
+    },
+    Deliver {
+        name: StreamName,
+        delivery: Box<Delivery>,
+        reply: Reply<FannedOut>,
+    },
+    Meta {
+        value: Box<MetaValue>,
+        reply: Reply<()>,
+    },
+    TakeIn {
+        batch: Box<IntakeBatch>,
+        reply: Reply<Vec<Result<FanOutMode, Error>>>,
+    },
+    /// Changes nothing: its answer says that everything before it is in the index.
+    Refresh {
+        reply: Reply<()>,
+    },
 }
 
 /// A part of a source to deliver.
@@ -53,6 +111,7 @@ pub(super) struct Delivery {
 }
 
 /// A small value to set, or to remove.
+#[derive(Clone)]
 pub(super) struct MetaValue {
     pub(super) namespace: String,
     pub(super) key: String,
@@ -67,10 +126,44 @@ impl Change {
             Change::AppendAll { appends, .. } => appends.iter().map(|(_, it)| it.messages.data.len()).sum(),
             Change::Deliver { delivery, .. } => delivery.wrapped.as_ref().map_or(0, |it| it.data.len()),
             Change::Meta { value, .. } => value.value.as_ref().map_or(0, Bytes::len),
+            Change::TakeIn { batch, .. } => {
+                batch.messages.iter().map(|message| message.append.messages.data.len()).sum()
+            }
             _ => 0,
         };
         body + size_of::<Change>()
     }
+
+    /// Answers the caller, or sends the error that the whole commit failed with. The caller may have stopped waiting;
+    /// the change is made anyway.
+    pub(super) fn send(self, answer: Answer, failed: Option<&Error>) {
+        match self {
+            Change::Append { reply, .. } => {
+                let Answer::Append(answer) = answer else { unreachable!("an append is answered as one") };
+                drop(reply.send(failed.map_or(answer, |error| Err(error.clone()))));
+            }
+            Change::Create { reply, .. } => send(reply, answer, failed),
+            Change::AppendAll { reply, .. } => send(reply, answer, failed),
+            Change::Expire { reply, .. } => send(reply, answer, failed),
+            Change::Trim { reply, .. } => send(reply, answer, failed),
+            Change::Retain { reply, .. } => send(reply, answer, failed),
+            Change::Subscribe { reply, .. } => send(reply, answer, failed),
+            Change::Unsubscribe { reply, .. } => send(reply, answer, failed),
+            Change::Deliver { reply, .. } => send(reply, answer, failed),
+            Change::TakeIn { reply, .. } => send(reply, answer, failed),
+            Change::Delete { reply, .. }
+            | Change::Touch { reply, .. }
+            | Change::Mark { reply, .. }
+            | Change::Meta { reply, .. }
+            | Change::Refresh { reply } => send(reply, answer, failed),
+        }
+    }
+}
+
+fn send<T: 'static>(reply: Reply<T>, answer: Answer, failed: Option<&Error>) {
+    let Answer::Other(answer) = answer else { unreachable!("only an append is answered as one") };
+    let answer = answer.downcast::<Result<T, Error>>().expect("an answer has the type of its change");
+    let _ = reply.send(failed.map_or(*answer, |error| Err(error.clone())));
 }
 
 pub(super) struct Queue {
@@ -116,14 +209,31 @@ impl Queue {
     ///
     /// A caller that was just answered often asks again at once. So if fewer changes wait than
     /// `usual`, the committer waits up to `patience` for more: fuller commits, fewer syncs.
-    pub(super) fn take(&self, usual: usize, patience: Duration) -> Option<VecDeque<Change>> {
+    ///
+    /// With `idle` it returns after that time at the latest, with or without changes.
+    pub(super) fn take(
+        &self,
+        usual: usize,
+        patience: Duration,
+        idle: Option<Duration>,
+    ) -> Option<VecDeque<Change>> {
         let mut waiting = self.lock();
         while waiting.changes.is_empty() {
             if waiting.shut {
                 return None;
             }
             waiting.wake_at = 1;
-            waiting = self.arrived.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+            let Some(idle) = idle else {
+                waiting = self.arrived.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let (woken, waited) =
+                self.arrived.wait_timeout(waiting, idle).unwrap_or_else(PoisonError::into_inner);
+            waiting = woken;
+            if waited.timed_out() && waiting.changes.is_empty() && !waiting.shut {
+                waiting.wake_at = 0;
+                return Some(VecDeque::new());
+            }
         }
         if waiting.changes.len() < usual && patience >= PATIENCE_MIN {
             waiting.wake_at = usual;

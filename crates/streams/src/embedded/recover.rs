@@ -12,10 +12,11 @@ use std::sync::atomic::AtomicU32;
 use bytes::Bytes;
 
 use super::Config;
+use super::cache::{self, CacheEnd};
 use super::checkpoint::{self, Summary};
 use super::disk::{Disk, DiskFile};
 use super::index::{Index, Location};
-use super::log::{self, Log};
+use super::log::{self, FileLog};
 use super::record::{HEAD_BYTES, Record};
 use super::segment::{HEADER_BYTES, Header, Kind, Segment, file_name, index_name, number_of};
 use super::shared::Position;
@@ -38,9 +39,8 @@ pub struct Recovery {
 /// An opened store, ready for its threads.
 pub(super) struct Opened {
     pub(super) index: Index,
-    pub(super) log: Log,
+    pub(super) log: FileLog,
     pub(super) numbers: Arc<AtomicU32>,
-    pub(super) commit: u64,
     pub(super) recovery: Recovery,
     pub(super) spares: Arc<Spares>,
 }
@@ -49,31 +49,51 @@ const VERSION_NAME: &str = "VERSION";
 const VERSION: &[u8] = b"towpath-streams 3\n";
 
 pub(super) fn open(disk: &Arc<dyn Disk>, config: &Config) -> Result<Opened, Error> {
+    match &config.log {
+        Some(log) => cache::open(disk, config, &**log),
+        None => open_files(disk, config, VERSION, None).map(|(opened, _)| opened),
+    }
+}
+
+/// Opens what is on the disk. For a cache, answers where it ends.
+pub(super) fn open_files(
+    disk: &Arc<dyn Disk>,
+    config: &Config,
+    version: &[u8],
+    cache: Option<CacheEnd>,
+) -> Result<(Opened, Option<CacheEnd>), Error> {
     let names = disk.names().map_err(|error| Error::io("cannot list the stream store", &error))?;
-    check_version(&**disk, &names)?;
+    check_version(&**disk, &names, version)?;
     let mut index = Index::default();
     let summary = checkpoint::read(&**disk, &names, &mut index)?;
     index.finish_loading();
     let mut headers = log_headers(&**disk, &names)?;
     let highest = names.iter().filter_map(|name| number_of(name)).max().unwrap_or(0);
     let mut recovery = Recovery::default();
-    let replay = Replay { disk: &**disk, index: &mut index, recovery: &mut recovery };
+    let mut replay = Replay { disk: &**disk, index: &mut index, recovery: &mut recovery, cache };
     let end = replay.run(summary.as_ref(), &mut headers)?;
+    let mut cache = replay.cache;
     index.finish_replay();
     let (active, end, commit) = match end {
         Some(end) => end,
         None => (log::first(&**disk, highest + 1, 0, 0)?, HEADER_BYTES, 0),
     };
     index.segments.insert(active.number, active.clone());
-    index.position = Position { segment: active.number, end, commit };
+    index.position = Position { segment: active.number, end, commit, chain: 0 };
     keep_unreached(&**disk, &names, &index, &mut recovery)?;
     remove_strays(&**disk, &names, &index);
+    // The last commit of a cache may be there in part only. It is read from the shared log again.
+    if let Some(cache) = &mut cache {
+        index.position = cache.position(active.number, end);
+    }
+    let end = index.position.end;
     let numbers = Arc::new(AtomicU32::new(highest.max(active.number) + 1));
     let spares: Arc<Spares> = Arc::default();
-    let log = Log::new(disk.clone(), numbers.clone(), spares.clone(), active, end, config.segment_bytes)?;
+    let sizes = (config.segment_bytes, cache.is_some());
+    let log = FileLog::new(disk.clone(), numbers.clone(), spares.clone(), active, end, sizes)?;
     spares.want(config.segment_bytes.min(4 * crate::limits::FIRST_SEGMENT_BYTES));
     report(&recovery, &index);
-    Ok(Opened { index, log, numbers, commit, recovery, spares })
+    Ok((Opened { index, log, numbers, recovery, spares }, cache))
 }
 
 fn report(recovery: &Recovery, index: &Index) {
@@ -87,14 +107,14 @@ fn report(recovery: &Recovery, index: &Index) {
     tracing::info!(streams = index.count, replayed_records, replayed_bytes, "opened the stream store");
 }
 
-fn check_version(disk: &dyn Disk, names: &[String]) -> Result<(), Error> {
+fn check_version(disk: &dyn Disk, names: &[String], version: &[u8]) -> Result<(), Error> {
     let failed = |error: std::io::Error| Error::io("cannot read the store's version", &error);
     if names.iter().any(|name| name == VERSION_NAME) {
         let file = disk.open(VERSION_NAME).map_err(failed)?;
         let mut text = vec![0; file.len().map_err(failed)?.min(64) as usize];
         file.read_at(&mut text, 0).map_err(failed)?;
         let unfinished = !names.iter().any(|name| number_of(name).is_some());
-        if text == VERSION {
+        if text == version {
             return Ok(());
         }
         if !unfinished {
@@ -102,12 +122,12 @@ fn check_version(disk: &dyn Disk, names: &[String]) -> Result<(), Error> {
             return Err(Error::Unsupported(format!(
                 "the stream store has format {:?}, but this version reads {:?}; use the version that wrote it",
                 text.trim(),
-                String::from_utf8_lossy(VERSION).trim()
+                String::from_utf8_lossy(version).trim()
             )));
         }
     }
     let file = disk.create(VERSION_NAME).map_err(failed)?;
-    file.write_at(VERSION, 0).and_then(|()| file.sync()).map_err(failed)?;
+    file.write_at(version, 0).and_then(|()| file.sync()).map_err(failed)?;
     disk.sync_names().map_err(failed)
 }
 
@@ -133,6 +153,8 @@ struct Replay<'a> {
     disk: &'a dyn Disk,
     index: &'a mut Index,
     recovery: &'a mut Recovery,
+    /// Where the commits of a cache end.
+    cache: Option<CacheEnd>,
 }
 
 /// The last segment, where its records end, and the last commit.
@@ -140,13 +162,14 @@ type End = (Arc<Segment>, u64, u64);
 
 impl Replay<'_> {
     fn run(
-        mut self,
+        &mut self,
         summary: Option<&Summary>,
         headers: &mut BTreeMap<u32, Header>,
     ) -> Result<Option<End>, Error> {
         let (mut number, mut from, mut commit) = match summary {
             Some(summary) => {
                 self.open_listed(summary)?;
+                self.cache = self.cache.map(|_| CacheEnd::at(summary.position));
                 (summary.position.segment, summary.position.end, summary.position.commit)
             }
             None => match headers.values().find(|header| header.before == 0) {
@@ -217,6 +240,10 @@ impl Replay<'_> {
                 break;
             }
             *commit = found.commit;
+            if let Some(cache) = &mut self.cache {
+                let record = &bytes[at..at + found.length as usize];
+                cache.add(found.commit, record, (segment.number, from + at as u64));
+            }
             let block = u32::try_from(from).expect("segments stay below 4 GiB") + at as u32 + found.block;
             self.index.apply(&found.record, Location { segment: segment.number, block }, &mut ());
             at += found.length as usize;

@@ -2,19 +2,20 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{
-    Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
+    Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
 };
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Config;
 use super::disk::Disk;
 use super::index::Index;
 use super::maintain::Upkeep;
 use super::pages::PageCache;
-use super::queue::Queue;
+use super::queue::{Change, Queue};
 use super::spare::Spares;
 use super::stream::millis;
-use crate::Watch;
+use crate::limits::SHARED_LOG_PATIENCE;
+use crate::{Error, Watch};
 
 /// The end of the log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub(super) struct Position {
     pub(super) segment: u32,
     pub(super) end: u64,
     pub(super) commit: u64,
+    /// The chain of a shared log up to there.
+    pub(super) chain: u32,
 }
 
 pub(super) struct Shared {
@@ -45,6 +48,8 @@ pub(super) struct Shared {
     index: RwLock<Index>,
     poison: OnceLock<String>,
     full: AtomicBool,
+    /// Since when the shared log does not answer.
+    unreached: Mutex<Option<Instant>>,
     wake: Mutex<Wake>,
     woken: Condvar,
 }
@@ -72,6 +77,7 @@ impl Shared {
             index: RwLock::new(index),
             poison: OnceLock::new(),
             full: AtomicBool::new(false),
+            unreached: Mutex::default(),
             wake: Mutex::default(),
             woken: Condvar::new(),
         }
@@ -124,6 +130,44 @@ impl Shared {
 
     pub(super) fn is_full(&self) -> bool {
         self.full.load(Ordering::Relaxed)
+    }
+
+    /// Hands a change to the committer, unless the shared log has been away for too long.
+    pub(super) fn push(&self, change: Change) -> Result<(), Error> {
+        if self.config.log.is_some() {
+            self.check_reached()?;
+        }
+        self.queue.push(change)
+    }
+
+    /// The shared log has answered.
+    pub(super) fn reached(&self) {
+        if self.lock_unreached().take().is_some() {
+            tracing::info!("the shared log of the stream store answers again");
+        }
+    }
+
+    /// The shared log has not answered.
+    pub(super) fn unreached(&self, why: &str) {
+        let mut unreached = self.lock_unreached();
+        if unreached.is_none() {
+            tracing::warn!(why, "the shared log of the stream store does not answer, retrying");
+            *unreached = Some(Instant::now());
+        }
+    }
+
+    /// An error once the shared log has been away for too long: callers must not wait without end.
+    pub(super) fn check_reached(&self) -> Result<(), Error> {
+        match *self.lock_unreached() {
+            Some(since) if since.elapsed() >= SHARED_LOG_PATIENCE => {
+                Err(Error::Busy("its log in PostgreSQL does not answer; try again later"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn lock_unreached(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.unreached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts what was written, and wakes the maintainer when a segment was sealed.

@@ -11,13 +11,14 @@ use towpath_model::stream::state::ForkPoint;
 use towpath_streams::embedded::Embedded;
 use towpath_streams::{Append, Beyond, Create, Error, FanOut, FanOutMode, List, Messages, Store, Subscribe};
 
+use crate::memory_log::MemoryLog;
 use crate::model::{Model, Wrong};
 use crate::sim::SimDisk;
 use crate::support::*;
 
 /// An event of a history.
 #[derive(Debug, Clone)]
-enum Event {
+pub(crate) enum Event {
     Write(Write),
     /// Writes that become one commit.
     Burst(Vec<Write>),
@@ -53,7 +54,7 @@ enum Event {
 }
 
 #[derive(Debug, Clone)]
-enum Beside {
+pub(crate) enum Beside {
     Write(Write),
     FanOut { id: u8 },
     Trim { id: u8, part: u8 },
@@ -61,7 +62,7 @@ enum Beside {
 }
 
 #[derive(Debug, Clone)]
-enum Write {
+pub(crate) enum Write {
     Create { id: u8, json: bool, seconds: Option<u8>, closed: bool, data: Vec<u8> },
     Append { id: u8, body: Body, seq: Option<u8> },
     Publish { id: u8, body: Body, inline_max: u8, skip: bool },
@@ -72,7 +73,7 @@ enum Write {
 }
 
 #[derive(Debug, Clone)]
-struct Body {
+pub(crate) struct Body {
     sizes: Vec<u8>,
     close: bool,
     producer: Option<(u8, u8, u8)>,
@@ -139,6 +140,31 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
+impl Event {
+    /// Whether a node decides it in a commit, so that it needs no barrier.
+    pub(crate) fn is_a_change(&self) -> bool {
+        matches!(self, Event::Write(_) | Event::Fork { .. } | Event::Trim { .. })
+    }
+}
+
+/// What a node of several can do without time passing: lives that readers renew are not in the log at once.
+pub(crate) fn shared_event() -> impl Strategy<Value = Event> {
+    let id = 0..STREAMS;
+    prop_oneof![
+        1 => prop::collection::vec(write().prop_map(Beside::Write), 1..10).prop_map(Event::CheckpointBeside),
+        16 => write().prop_map(Event::Write),
+        3 => (id.clone(), 0..STREAMS, prop::option::of(any::<u8>()), 0..4u8, prop::option::of(1..20u8))
+            .prop_map(|(id, origin, part, sub_offset, seconds)| Event::Fork { id, origin, part, sub_offset, seconds }),
+        1 => (id.clone(), any::<u8>()).prop_map(|(id, part)| Event::Trim { id, part }),
+        2 => id.clone().prop_map(|id| Event::FanOut { id }),
+        3 => (id, 1..300u16).prop_map(|(id, page)| Event::Read { id, page }),
+        1 => Just(Event::Keep),
+        1 => Just(Event::Maintain),
+        1 => Just(Event::Compact),
+        1 => Just(Event::Checkpoint),
+    ]
+}
+
 fn id(number: u8) -> String {
     match number < STREAMS - SESSIONS {
         true => format!("s{number}"),
@@ -147,10 +173,10 @@ fn id(number: u8) -> String {
 }
 
 /// The store and the model, side by side.
-struct Pair {
-    disk: SimDisk,
-    clock: Clock,
-    store: Embedded,
+pub(crate) struct Pair {
+    pub(crate) disk: SimDisk,
+    pub(crate) clock: Clock,
+    pub(crate) store: Embedded,
     model: Model,
 }
 
@@ -196,6 +222,14 @@ impl Pair {
     fn new() -> Pair {
         let (disk, clock) = (SimDisk::default(), Clock::new());
         let store = open(&disk, &clock);
+        let model = Model { now: clock.millis(), ..Model::default() };
+        Pair { disk, clock, store, model }
+    }
+
+    /// The same on a log that others share.
+    pub(crate) fn shared(log: &MemoryLog) -> Pair {
+        let (disk, clock) = (SimDisk::default(), Clock::new());
+        let store = open_shared(&disk, &clock, log);
         let model = Model { now: clock.millis(), ..Model::default() };
         Pair { disk, clock, store, model }
     }
@@ -426,7 +460,7 @@ impl Pair {
     }
 
     /// Everything the store says about every stream is what the model says.
-    async fn agree(&mut self) {
+    pub(crate) async fn agree(&mut self) {
         for number in 0..STREAMS {
             let said = self.store.head(&name(&id(number)));
             let expected = self.model.usable(&id(number));
@@ -495,7 +529,7 @@ impl Pair {
         }
     }
 
-    async fn live_through(&mut self, event: &Event) {
+    pub(crate) async fn live_through(&mut self, event: &Event) {
         match event {
             Event::Write(write) => self.write(write).await,
             Event::Burst(writes) => self.burst(writes).await,

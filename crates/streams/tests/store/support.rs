@@ -14,6 +14,7 @@ use towpath_streams::embedded::disk::Disk;
 use towpath_streams::embedded::{Config, Embedded};
 use towpath_streams::{Append, Create, Error, Messages, Retention, Store};
 
+use crate::memory_log::MemoryLog;
 use crate::sim::SimDisk;
 
 /// A clock that tests move.
@@ -54,6 +55,16 @@ pub(crate) fn open(disk: &SimDisk, clock: &Clock) -> Embedded {
 
 pub(crate) fn try_open(disk: &SimDisk, clock: &Clock) -> Result<Embedded, Error> {
     Embedded::open_on(Arc::new(disk.clone()) as Arc<dyn Disk>, config(clock))
+}
+
+/// A node of a log that others share.
+pub(crate) fn open_shared(disk: &SimDisk, clock: &Clock, log: &MemoryLog) -> Embedded {
+    try_open_shared(disk, clock, log).unwrap()
+}
+
+pub(crate) fn try_open_shared(disk: &SimDisk, clock: &Clock, log: &MemoryLog) -> Result<Embedded, Error> {
+    let config = Config { log: Some(log.node()), ..config(clock) };
+    Embedded::open_on(Arc::new(disk.clone()) as Arc<dyn Disk>, config)
 }
 
 pub(crate) fn name(id: &str) -> StreamName {

@@ -305,8 +305,8 @@ impl<'a> Plan<'a> {
         subs.for_each(|sub| self.unfollow(sub));
     }
 
-    pub(super) fn set_meta(&mut self, meta: MetaValue) -> Result<(), Error> {
-        let MetaValue { namespace, key, value } = meta;
+    pub(super) fn set_meta(&mut self, meta: &MetaValue) -> Result<(), Error> {
+        let MetaValue { namespace, key, value } = meta.clone();
         let key = (namespace, key);
         let is_new = !self.index.metas.contains_key(&key) && !self.new_metas.contains(&key);
         if is_new && value.is_some() {
