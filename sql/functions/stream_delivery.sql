@@ -2,12 +2,24 @@
 -- a webhook, an append that fails is not given up: a store that is down is lag, never loss. Only what
 -- the stream can never take (it has ended, or is no JSON) becomes a dead letter.
 
+-- _stream_event_body: an event as it is appended to a stream.
+create or replace function towpath._stream_event_body(p_event jsonb) returns text
+    language sql immutable
+as $$
+    select jsonb_build_object('type', (p_event ->> 'event_domain') || '.' || (p_event ->> 'event_type'),
+                              'timestamp', p_event -> 'created_at', 'data', p_event)::text
+$$;
+
 -- _stream_queue: counts and keeps what a pass has for streams. Locks the streams in their order, and
--- the locks last to the commit, so numbers become visible in order.
+-- the locks last to the commit, so numbers become visible in order. If the store that takes the intake in has the
+-- streams of routes, events go there and need no sender. One way must have ended before the other is used for the same
+-- stream, or its order would be lost.
 create or replace function towpath._stream_queue(p_work towpath._route_work[], p_ids uuid[], p_now timestamptz)
     returns void
     language plpgsql
 as $$
+declare
+    _is_local boolean := exists (select 1 from towpath.stream_intake_store s where s.takes_routes and s.until > p_now);
 begin
     insert into towpath.route_stream (route_no, project, stream)
     select distinct w.route_no, coalesce(w.target ->> 'project', 'default'), w.target ->> 'stream'
@@ -18,7 +30,9 @@ begin
             select w.route_no, coalesce(w.target ->> 'project', 'default'), w.target ->> 'stream' from unnest(p_work) w)
       order by s.route_stream_no for update;
     with work as (
-        select w.*, i.id, s.route_stream_no,
+        select w.*, i.id, s.route_stream_no, s.project, s.stream,
+               _is_local and not exists (select 1 from towpath.stream_delivery x
+                                          where x.route_stream_no = s.route_stream_no and not x.in_intake) as in_intake,
                s.last_number + row_number() over (partition by s.route_stream_no order by w.position) as number
           from unnest(p_work) with ordinality as w
           join unnest(p_ids) with ordinality as i(id, nth) on i.nth = w.ordinality
@@ -26,14 +40,30 @@ begin
                                      and s.project = coalesce(w.target ->> 'project', 'default')),
     queued as (
         insert into towpath.stream_delivery (route_stream_no, number, delivery_id, route_no, position, event_id,
-            generation, event, recipients, created_at)
+            generation, event, recipients, created_at, in_intake)
         select w.route_stream_no, w.number, w.id, w.route_no, w.position, w.event_id, w.generation, w.event,
-               w.recipients, p_now
-          from work w)
+               w.recipients, p_now, w.in_intake
+          from work w),
+    left_here as (
+        insert into towpath.stream_intake (project, stream, is_json, body, created_by, created_at, route_stream_no, number)
+        select w.project, w.stream, true, convert_to(towpath._stream_event_body(w.event), 'UTF8'), session_user, p_now,
+               w.route_stream_no, w.number
+          from work w where w.in_intake order by w.position, w.route_stream_no)
     update towpath.route_stream s set last_number = w.number
       from (select w.route_stream_no, max(w.number) as number from work w group by w.route_stream_no) w
      where s.route_stream_no = w.route_stream_no;
+    if _is_local then
+        perform towpath._stream_intake_wake();
+    end if;
 end;
+$$;
+
+-- _stream_delivery_waits: whether a stream is owed something by a sender. While the intake has events for it, nothing.
+create or replace function towpath._stream_delivery_waits(p_route_stream_no integer) returns boolean
+    language sql stable
+as $$
+    select exists (select 1 from towpath.stream_delivery d where d.route_stream_no = p_route_stream_no)
+       and not exists (select 1 from towpath.stream_delivery d where d.route_stream_no = p_route_stream_no and d.in_intake)
 $$;
 
 -- _stream_delivery_lease: leases up to p_limit streams that are owed something; leases that ran out are taken
@@ -51,7 +81,7 @@ begin
           join towpath.outbound_route r on r.route_no = s.route_no and r.mode = 'live'
          where s.next_at <= p_now and (s.lease_owner is null or s.lease_until <= p_now)
            and (p_only is null or s.route_stream_no = p_only) and s.route_stream_no::text <> all (p_aside)
-           and exists (select 1 from towpath.stream_delivery d where d.route_stream_no = s.route_stream_no)
+           and towpath._stream_delivery_waits(s.route_stream_no)
          order by s.next_at
          limit p_limit
            for update of s skip locked),
@@ -137,9 +167,8 @@ begin
           from towpath.route_stream s
           join towpath.outbound_route r on r.route_no = s.route_no
          cross join lateral (
-               select jsonb_agg(jsonb_build_object('number', d.number, 'body', jsonb_build_object(
-                          'type', (d.event ->> 'event_domain') || '.' || (d.event ->> 'event_type'),
-                          'timestamp', d.event -> 'created_at', 'data', d.event)::text) order by d.number) as events
+               select jsonb_agg(jsonb_build_object('number', d.number, 'body', towpath._stream_event_body(d.event))
+                                order by d.number) as events
                  from (select * from towpath.stream_delivery x where x.route_stream_no = s.route_stream_no
                         order by x.number limit 100) d) e
          where s.route_stream_no = any(_claimed)), '[]'),
@@ -147,7 +176,7 @@ begin
         'next_at', (select min(greatest(s.next_at, s.lease_until, _now)) from towpath.route_stream s
                       join towpath.outbound_route r on r.route_no = s.route_no and r.mode = 'live'
                      where s.route_stream_no <> all (_claimed) and s.route_stream_no::text <> all (_aside)
-                       and exists (select 1 from towpath.stream_delivery d where d.route_stream_no = s.route_stream_no)));
+                       and towpath._stream_delivery_waits(s.route_stream_no)));
 end;
 $$;
 
@@ -184,6 +213,30 @@ begin
          where p_outcome = 'dead')
     select count(*) into _ended from gone g;
     return _ended;
+end;
+$$;
+
+-- _stream_delivery_taken: ends the deliveries of routes that a store has taken in, or whose stream refused them.
+create or replace function towpath._stream_delivery_taken(p_done bigint[], p_refused jsonb, p_now timestamptz)
+    returns void
+    language plpgsql
+as $$
+declare
+    _end record;
+begin
+    for _end in
+        select s, i.number, e.error
+          from (select d.id, null::text as error from unnest(p_done) as d(id)
+                 union all
+                select r.intake_id, r.error from jsonb_to_recordset(p_refused) as r(intake_id bigint, error text)) e
+          join towpath.stream_intake i on i.intake_id = e.id
+          join towpath.route_stream s on s.route_stream_no = i.route_stream_no
+         order by s.route_stream_no, i.number
+           for update of s
+    loop
+        perform towpath._stream_delivery_end(_end.s, _end.number, _end.number,
+            case when _end.error is null then 'delivered' else 'dead' end, _end.error, p_now);
+    end loop;
 end;
 $$;
 

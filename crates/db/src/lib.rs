@@ -29,6 +29,8 @@ mod process_scan;
 pub mod queue;
 pub mod retry;
 pub mod schedule;
+pub mod stream_intake;
+pub mod stream_log;
 pub mod subscription;
 pub mod task;
 mod tls;

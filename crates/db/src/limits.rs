@@ -9,6 +9,11 @@ pub(crate) const POOL_CONNECTIONS_MAX: usize = 16;
 pub(crate) const POOL_WAIT_MAX: Duration = Duration::from_secs(10);
 /// A server that does not accept a TCP connection in this time counts as unreachable.
 pub(crate) const CONNECT_WAIT_MAX: Duration = Duration::from_secs(5);
+/// A commit of the stream log that is not answered in this time is put again on another connection: this one may be
+/// half open. The first call may still succeed; its row is found then.
+pub(crate) const STREAM_PUT_WAIT_MAX: Duration = Duration::from_secs(10);
+/// The same for reading commits, of which one call reads some megabytes.
+pub(crate) const STREAM_READ_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Crash recovery replays WAL; a checkpoint's worth takes well under this even on a
 /// busy disk.
 pub(crate) const CLUSTER_START_WAIT_MAX: Duration = Duration::from_secs(120);

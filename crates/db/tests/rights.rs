@@ -43,10 +43,10 @@ const RIGHTS: &[(&str, &str)] = &[
     (
         "towpath_producer",
         "comms.create_email_message comms.create_sms_message comms.kickoff_send_email_task \
-         comms.kickoff_send_sms_task comms.send_email comms.send_sms emit emit_many enqueue enqueue_many \
+         append comms.kickoff_send_sms_task comms.send_email comms.send_sms emit emit_many enqueue enqueue_many \
          fn_event_emit fn_event_emit_many fn_job_enqueue fn_job_enqueue_many fn_mot_graph_emit fn_now \
          fn_payload_delete fn_payload_get fn_payload_prepare fn_payload_put fn_process_start fn_schema_status payload_get \
-         payload_put payload_put_bytes send_email send_sms start_process",
+         payload_put payload_put_bytes publish send_email send_sms start_process",
     ),
     // Reads everything that carries no secret.
     (
@@ -64,7 +64,7 @@ const RIGHTS: &[(&str, &str)] = &[
          fn_process_list fn_process_show fn_producer_grant_list fn_queue_chart fn_queue_latency \
          fn_queue_pause_history fn_queue_paused fn_queue_stale_check fn_queue_worker_list fn_resolve_recipients fn_route_attempts \
          fn_route_dead_letter_list fn_route_dead_letter_show fn_route_explain fn_route_list \
-         fn_route_worker_list fn_schedule_list fn_schema_drift fn_schema_status fn_task_error_list job_queue \
+         fn_route_worker_list fn_schedule_list fn_schema_drift fn_schema_status fn_stream_intake_refused fn_task_error_list job_queue \
          v_event_health v_executor_subscription_health v_job_dead_letter_summary v_job_queue_backlog \
          v_process_attention v_process_health v_queue_health v_queue_heartbeat v_route_attempt v_route_health \
          v_route_worker_cursor v_subscription_broadcast_used",
@@ -78,7 +78,7 @@ const RIGHTS: &[(&str, &str)] = &[
          comms.create_sms_message comms.has_send_email_task_succeeded comms.has_send_sms_task_succeeded \
          comms.is_send_email_task_over comms.is_send_sms_task_over comms.kickoff_send_email_task \
          comms.kickoff_send_sms_task comms.message_list comms.message_show comms.send_email comms.send_sms \
-         emit emit_many enqueue enqueue_many fn_audit_list fn_audit_record fn_config_history fn_config_list fn_config_set fn_consumer_delete \
+         append emit emit_many enqueue enqueue_many fn_audit_list fn_audit_record fn_config_history fn_config_list fn_config_set fn_consumer_delete \
          fn_consumer_list fn_consumer_put fn_delivery_history fn_event_actor_delete fn_event_actor_list \
          fn_event_actor_put fn_event_broadcast_check fn_event_chart fn_event_counter_fold fn_event_emit \
          fn_event_emit_many fn_event_grant_list fn_event_grant_put fn_event_grant_revoke fn_event_list \
@@ -106,8 +106,10 @@ const RIGHTS: &[(&str, &str)] = &[
          fn_route_mode_set fn_route_put fn_route_replay fn_route_retire fn_route_secret_rotate fn_route_send \
          fn_route_test fn_route_worker_list fn_route_worker_put fn_schedule_delete fn_schedule_due \
          fn_schedule_fire fn_schedule_list fn_schedule_pause fn_schedule_put fn_schedule_resume \
-         fn_schedule_skip fn_schema_drift fn_schema_status fn_task_error_list job_queue payload_get payload_put \
-         payload_put_bytes send_email send_sms start_process v_event_health \
+         fn_schedule_skip fn_schema_drift fn_schema_status fn_stream_intake_arm fn_stream_intake_end fn_stream_intake_hold \
+         fn_stream_intake_read fn_stream_intake_refused fn_stream_log_hold fn_stream_log_open fn_stream_log_put fn_stream_log_read \
+         fn_task_error_list job_queue payload_get payload_put \
+         payload_put_bytes publish send_email send_sms start_process v_event_health \
          v_executor_subscription_health v_job_dead_letter_summary v_job_queue_backlog v_process_attention \
          v_process_health v_queue_health v_queue_heartbeat v_route_attempt v_route_health \
          v_route_worker_cursor v_subscription_broadcast_used",

@@ -30,6 +30,11 @@ impl Listener {
         Listener::listen(database, "listen towpath_event; listen towpath_delivery").await
     }
 
+    /// Opens a connection and listens for messages that are left for streams.
+    pub async fn open_for_intake(database: &Database) -> Result<Listener, Error> {
+        Listener::listen(database, "listen towpath_stream_intake").await
+    }
+
     async fn listen(database: &Database, command: &str) -> Result<Listener, Error> {
         let Address { config, tls } = database.address()?;
         let (client, mut connection) =

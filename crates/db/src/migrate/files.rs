@@ -54,6 +54,7 @@ pub const MIGRATIONS: &[Migration] = migrations! {
     6 "0006_comms",
     7 "0007_audit",
     8 "0008_stream_delivery",
+    9 "0009_stream_log",
 };
 
 /// Every file of functions and views, then the templates, filled in for each channel of messages.
@@ -130,6 +131,8 @@ const FILES: &[(&str, &str)] = sources! {
     "functions/process_outside.sql",
     "functions/process_operate.sql",
     "functions/door.sql",
+    "functions/stream_log.sql",
+    "functions/stream_intake.sql",
     "functions/comms_message.sql",
     "functions/comms_read.sql",
     "functions/metrics.sql",
