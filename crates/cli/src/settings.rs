@@ -109,7 +109,7 @@ pub(crate) enum LogFormat {
 /// The file's own path cannot be set in the file.
 const CONFIG: &str = "config";
 /// URLs that may contain a password.
-const SECRET_ADDRESSES: [&str; 2] = ["database_url", "smtp_url"];
+const SECRET_ADDRESSES: [&str; 3] = ["database_url", "smtp_url", "stream_database_url"];
 /// Values that are secrets.
 const SECRETS: [&str; 7] = [
     "admin_password",

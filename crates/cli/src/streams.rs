@@ -1,24 +1,45 @@
-//! Streams on this machine: their settings and the embedded store.
+//! Streams: their settings, and the store in files or on a log in PostgreSQL.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use clap::{Args, value_parser};
+use clap::{Args, ValueEnum, value_parser};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use towpath_db::Database;
 use towpath_db::cluster::private_dir;
+use towpath_db::stream_intake::Routes;
 use towpath_model::address::host_name;
+use towpath_node::{Intake, Lease, PostgresLog};
 use towpath_server::ReaderLimits;
 use towpath_server::project::Projects;
 use towpath_server::stream;
 use towpath_server::tls::Tls;
+use towpath_streams::FanOut;
 use towpath_streams::embedded::{self, Embedded};
 
 use crate::settings::Settings;
 
+/// Where streams are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StreamStore {
+    /// In files of the data directory.
+    Embedded,
+    /// As a log of commits in PostgreSQL. The data directory holds a cache.
+    Postgres,
+}
+
 /// Settings of the stream routes.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct StreamSettings {
+    /// Where streams are stored: in files of the data directory, or in PostgreSQL with a cache there
+    #[arg(long, value_name = "STORE", default_value = "embedded")]
+    stream_store: StreamStore,
+    /// PostgreSQL for streams, if another than database_url; towpath migrate must have run there
+    #[arg(long, value_name = "URL", hide_env_values = true)]
+    stream_database_url: Option<String>,
     /// Maximum request body
     #[arg(long, value_name = "BYTES", default_value_t = 8 << 20,
           value_parser = value_parser!(u32).range(1..=256 << 20))]
@@ -153,6 +174,8 @@ pub(crate) enum Dashboard {
     Absent,
 }
 
+const ADD_A_KEY: &str = "create one with towpath project add NAME, or listen on 127.0.0.1";
+
 /// A public server needs a password and a key. Checked before anything starts; creates no files in an empty
 /// directory.
 pub(crate) async fn require_keys(settings: &Settings, dashboard: Dashboard) -> anyhow::Result<()> {
@@ -181,10 +204,7 @@ pub(crate) async fn require_keys(settings: &Settings, dashboard: Dashboard) -> a
         }
     }
     if !any_key(settings).await? {
-        bail!(
-            "{address} is public and no project has a key for tokens; create one with \
-             towpath project add NAME, or listen on 127.0.0.1"
-        );
+        bail!("{address} is public and no project has a key for tokens; {ADD_A_KEY}");
     }
     if settings.tls_cert.is_none() {
         tracing::warn!(
@@ -195,23 +215,135 @@ pub(crate) async fn require_keys(settings: &Settings, dashboard: Dashboard) -> a
 }
 
 async fn any_key(settings: &Settings) -> anyhow::Result<bool> {
-    if !settings.data.join("streams").exists() {
+    if settings.stream.stream_store == StreamStore::Embedded && !settings.data.join("streams").exists() {
         return Ok(false);
     }
-    let store = open(settings).await?;
+    // The private PostgreSQL does not run yet; `open` looks again.
+    let is_private = settings.database_url.is_none() && settings.stream.stream_database_url.is_none();
+    if settings.stream.stream_store == StreamStore::Postgres && is_private {
+        return Ok(true);
+    }
+    let log_database = log_database(settings, None).await?;
+    let store = open_store(settings, log_database.as_ref()).await?;
     let found = Projects::open(Arc::new(store.clone())).map(|projects| projects.any_key());
     shut_down(store).await;
     Ok(found?)
 }
 
-/// Opens the store in the data directory.
-pub(crate) async fn open(settings: &Settings) -> anyhow::Result<Embedded> {
-    let directory = settings.data.join("streams");
+/// The open store, and its place if it is on a log that other nodes share.
+pub(crate) struct OpenStreams {
+    /// The store.
+    pub(crate) store: Embedded,
+    lease: Option<Lease>,
+}
+
+/// Opens the store of the settings. On a shared log it waits until no other node serves. `database` is the one that
+/// the process has connected to.
+pub(crate) async fn open(settings: &Settings, database: Option<&Database>) -> anyhow::Result<OpenStreams> {
+    let log_database = log_database(settings, database).await?;
+    let lease = match &log_database {
+        Some(database) => Some(Lease::wait(database, &address(settings)).await.map_err(log_error)?),
+        None => None,
+    };
+    let opened = OpenStreams { store: open_store(settings, log_database.as_ref()).await?, lease };
+    if opened.lease.is_some() && is_public(settings) {
+        let projects = Projects::open(Arc::new(opened.store.clone()))?;
+        if !projects.any_key() {
+            opened.shut_down().await;
+            bail!("{} is public and no project has a key for tokens; {ADD_A_KEY}", settings.listen);
+        }
+    }
+    Ok(opened)
+}
+
+/// Opens the store for one command. Another node that serves it would not notice its changes.
+pub(crate) async fn open_alone(settings: &Settings) -> anyhow::Result<OpenStreams> {
+    let log_database = log_database(settings, None).await?;
+    let lease = match &log_database {
+        Some(database) => match Lease::take(database, &address(settings)).await.map_err(log_error)? {
+            Ok(lease) => Some(lease),
+            Err(other) => bail!("the node at {other} serves the streams; run this on its machine"),
+        },
+        None => None,
+    };
+    Ok(OpenStreams { store: open_store(settings, log_database.as_ref()).await?, lease })
+}
+
+impl OpenStreams {
+    /// Keeps the place of this node, and takes messages of SQL transactions in, until `shutdown`. A node that loses its
+    /// place orders `shutdown`.
+    pub(crate) fn work(
+        &self,
+        settings: &Settings,
+        database: Option<Database>,
+        routes: Routes,
+        shutdown: &CancellationToken,
+    ) -> Vec<JoinHandle<()>> {
+        let mut running = Vec::new();
+        if let Some(lease) = self.lease.clone() {
+            running.push(tokio::spawn(lease.keep(shutdown.clone())));
+        }
+        if let Some(database) = database {
+            let fan_out = match settings.fan_out.sessions_elsewhere() {
+                true => FanOut::LATER,
+                false => FanOut::AT_ONCE,
+            };
+            let intake = Intake::new(database, Arc::new(self.store.clone()), fan_out, &address(settings));
+            let intake = if routes == Routes::Here { intake.with_routes() } else { intake };
+            running.push(tokio::spawn(intake.run(shutdown.clone())));
+        }
+        running
+    }
+
+    /// Flushes pending writes, closes the store and gives its place up.
+    pub(crate) async fn shut_down(self) {
+        shut_down(self.store).await;
+        if let Some(lease) = &self.lease {
+            lease.release().await;
+        }
+    }
+}
+
+/// Where this node is, for others.
+fn address(settings: &Settings) -> String {
+    let host = nix::unistd::gethostname().unwrap_or_default();
+    let public = settings.stream.public_url.clone();
+    public.unwrap_or_else(|| format!("{} ({})", settings.listen, host.to_string_lossy()))
+}
+
+/// The database with the log of commits, if streams are there.
+async fn log_database(settings: &Settings, own: Option<&Database>) -> anyhow::Result<Option<Database>> {
+    if settings.stream.stream_store == StreamStore::Embedded {
+        return Ok(None);
+    }
+    let url = match (&settings.stream.stream_database_url, own, &settings.database_url) {
+        (Some(url), _, _) => url,
+        (None, Some(database), _) => return Ok(Some(database.clone())),
+        (None, None, Some(url)) => url,
+        (None, None, None) => bail!(
+            "--stream-store postgres needs a database; name one with DATABASE_URL or --stream-database-url"
+        ),
+    };
+    Ok(Some(Database::connect(url).await.context("cannot reach the database for streams")?))
+}
+
+async fn open_store(settings: &Settings, log_database: Option<&Database>) -> anyhow::Result<Embedded> {
+    let name = if log_database.is_some() { "stream-cache" } else { "streams" };
+    let directory = settings.data.join(name);
     let shown = directory.display().to_string();
     private_dir(&settings.data).with_context(|| format!("cannot use {}", settings.data.display()))?;
-    let opened =
-        tokio::task::spawn_blocking(move || Embedded::open(embedded::Config::new(directory))).await?;
+    let mut config = embedded::Config::new(directory);
+    if let Some(database) = log_database {
+        let log = PostgresLog::open(database.clone()).await.map_err(log_error)?;
+        config.clock = log.clock();
+        config.log = Some(Arc::new(log));
+    }
+    let opened = tokio::task::spawn_blocking(move || Embedded::open(config)).await?;
     opened.with_context(|| format!("cannot open the streams in {shown}"))
+}
+
+fn log_error(error: towpath_db::Error) -> anyhow::Error {
+    anyhow::Error::new(error).context("cannot use the stream log; has towpath migrate run on its database?")
 }
 
 /// Flushes pending writes and closes the store.

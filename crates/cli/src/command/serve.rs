@@ -1,9 +1,10 @@
-//! `towpath serve`: only the HTTP server, with streams on the embedded store.
+//! `towpath serve`: only the HTTP server, with streams.
 
 use std::sync::Arc;
 
 use serde_json::json;
 use towpath_db::Database;
+use towpath_db::stream_intake::Routes;
 use towpath_server::metrics::Metrics;
 use towpath_streams::Circuits;
 
@@ -22,9 +23,14 @@ pub(crate) async fn run(settings: &Settings, origins: &Origins, output: &Output)
     let dashboard = if settings.database_url.is_some() { Dashboard::Served } else { Dashboard::Absent };
     let stream_settings = streams::for_server(settings)?;
     streams::require_keys(settings, dashboard).await?;
+    // A standby waits here, so it listens only when it serves.
+    let opened = tokio::select! {
+        opened = streams::open(settings, None) => opened?,
+        () = shutdown.cancelled() => return done(),
+    };
+    let store = opened.store.clone();
     let listener = super::up::listen(settings).await?;
     let metrics_listener = metrics::listen(settings).await?;
-    let store = streams::open(settings).await?;
     let database = match &settings.database_url {
         Some(url) => Some(master_key::with(settings, Database::connect(url).await?)?),
         None => None,
@@ -49,6 +55,7 @@ pub(crate) async fn run(settings: &Settings, origins: &Origins, output: &Output)
         numbers.register(|registry| database.job_numbers().register(registry));
         metrics::survey(&numbers, database, &shutdown)
     });
+    let background = opened.work(settings, database.clone(), Routes::Elsewhere, &shutdown);
     let published = metrics::serve(metrics_listener, &numbers, settings, &shutdown);
     let config = towpath_server::Config {
         circuits,
@@ -72,10 +79,13 @@ pub(crate) async fn run(settings: &Settings, origins: &Origins, output: &Output)
     if let Some(survey) = survey {
         survey.await?;
     }
+    for task in background {
+        task.await?;
+    }
+    opened.shut_down().await;
     if let Some(database) = database {
         database.close();
     }
-    streams::shut_down(store).await;
     tracing::info!("stopped");
     done()
 }

@@ -9,6 +9,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use towpath_db::cluster::Cluster;
 use towpath_db::migrate::{self, Mode};
+use towpath_db::stream_intake::Routes;
 use towpath_db::subscription::SubscriptionSpec;
 use towpath_db::{Attribution, Database, GateMove};
 use towpath_message::Transports;
@@ -17,7 +18,6 @@ use towpath_route::stream::Local;
 use towpath_server::metrics::Metrics;
 use towpath_server::tls::Tls;
 use towpath_streams::Circuits;
-use towpath_streams::embedded::Embedded;
 use towpath_worker::Maintenance;
 
 use super::demo::{Demo, Place, Tally};
@@ -28,7 +28,7 @@ use crate::program::Programs;
 use crate::server_file::ServerFile;
 use crate::session::cluster_config;
 use crate::settings::{Origins, Settings};
-use crate::streams::Dashboard;
+use crate::streams::{Dashboard, OpenStreams};
 use crate::{dashboard, master_key, metrics, shutdown, streams, trace};
 
 #[derive(Args)]
@@ -74,7 +74,7 @@ pub(crate) async fn run(up: Up, settings: &Settings, origins: &Origins, output: 
 struct Running {
     programs: Programs,
     cluster: Option<Cluster>,
-    streams: Embedded,
+    streams: OpenStreams,
     /// With `--dev`, a token for the HTTP API.
     dev_token: Option<String>,
     /// Sample traffic, and the database with the rights to set it up, which nothing else keeps.
@@ -96,7 +96,8 @@ impl Running {
                 true => Some(super::dev_token::keep(&database, &settings.data).await?),
                 false => None,
             };
-            Ok((database, programs, streams::open(settings).await?, dev_token))
+            let streams = streams::open(settings, Some(&programs.server)).await?;
+            Ok((database, programs, streams, dev_token))
         }
         .await;
         match (prepared, cluster) {
@@ -140,7 +141,7 @@ impl Running {
         let config = towpath_server::Config {
             circuits: circuits.clone(),
             database: Some(server.clone()),
-            streams: Some((Arc::new(self.streams.clone()), streams::for_server(settings)?)),
+            streams: Some((Arc::new(self.streams.store.clone()), streams::for_server(settings)?)),
             connections_max: Some(settings.connections_max as usize),
             hosts: streams::hosts(settings),
             readers: streams::readers(settings),
@@ -153,12 +154,12 @@ impl Running {
             pages: Some(dashboard::router(
                 settings,
                 server.clone(),
-                Arc::new(self.streams.clone()),
+                Arc::new(self.streams.store.clone()),
                 circuits,
                 shutdown.clone(),
             )?),
         };
-        let store = Arc::new(self.streams.clone());
+        let store = Arc::new(self.streams.store.clone());
         let local = Arc::new(match settings.fan_out.sessions_elsewhere() {
             true => Local::with_sessions_elsewhere(store),
             false => Local::new(store),
@@ -175,6 +176,7 @@ impl Running {
             maintenance.register(registry);
         });
         let survey = metrics::survey(&numbers, server, &shutdown);
+        let background = self.streams.work(settings, Some(server.clone()), Routes::Here, &shutdown);
         let published = metrics::serve(metrics_listener, &numbers, settings, &shutdown);
         let worker = tokio::spawn(worker.run(shutdown.clone()));
         let maintenance = tokio::spawn(maintenance.run(shutdown.clone()));
@@ -190,7 +192,10 @@ impl Running {
             None => None,
         };
         route.await?;
-        streams::shut_down(self.streams).await;
+        for task in background {
+            task.await?;
+        }
+        self.streams.shut_down().await;
         worker.await?;
         maintenance.await?;
         trace::end(tracer).await;

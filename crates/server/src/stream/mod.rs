@@ -197,6 +197,10 @@ impl Streams {
     }
 
     async fn dispatch(&self, resource: Resource, pass: Pass, request: Request<Upload>) -> Answer {
+        // A commit decides about an append. What reads first must not miss what another node answered before.
+        if !matches!((&resource, request.method()), (Resource::Stream(_), &Method::POST)) {
+            self.store().fresh().await?;
+        }
         match resource {
             Resource::Stream(name) => self.stream(name, pass, request).await,
             Resource::List { project } => self.list(project, &pass, request).await,

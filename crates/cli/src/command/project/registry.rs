@@ -7,17 +7,16 @@ use anyhow::{Context, bail};
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use towpath_server::project::{Change, Mint, Projects};
-use towpath_streams::embedded::Embedded;
 
 use crate::server_file::ServerFile;
 use crate::settings::Settings;
-use crate::streams;
+use crate::streams::{self, OpenStreams};
 
 pub(super) enum Registry {
     /// Changes take effect at once.
     Running { http: reqwest::Client, server_file: ServerFile },
     /// No server is running here.
-    Stored { projects: Projects, store: Embedded },
+    Stored { projects: Projects, opened: OpenStreams },
 }
 
 impl Registry {
@@ -34,17 +33,17 @@ impl Registry {
                 return Ok(registry);
             }
         }
-        let store = streams::open(settings).await.context(
+        let opened = streams::open_alone(settings).await.context(
             "no server responds for this data directory, and its streams cannot be opened; \
              run this on the server's machine, with its --data",
         )?;
-        let projects = Projects::open(Arc::new(store.clone()))?;
-        Ok(Registry::Stored { projects, store })
+        let projects = Projects::open(Arc::new(opened.store.clone()))?;
+        Ok(Registry::Stored { projects, opened })
     }
 
     pub(super) async fn close(self) {
-        if let Registry::Stored { store, .. } = self {
-            streams::shut_down(store).await;
+        if let Registry::Stored { opened, .. } = self {
+            opened.shut_down().await;
         }
     }
 
