@@ -30,6 +30,7 @@ mod route_crash;
 mod stream_cli;
 mod stream_disk;
 mod stream_limit;
+mod stream_shared;
 mod stream_token;
 mod terminal;
 mod tidy;
