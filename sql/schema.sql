@@ -1775,12 +1775,93 @@ create table towpath.stream_delivery (
     event jsonb not null,
     recipients text[],
     created_at timestamptz not null,
+    in_intake boolean not null default false,
     constraint stream_delivery_pk primary key (route_stream_no, number),
     constraint stream_delivery_once_uq unique ("position", route_no, generation),
     constraint stream_delivery_route_stream_no_fkey foreign key (route_stream_no) references
         towpath.route_stream(route_stream_no),
     constraint stream_delivery_number_positive_check check ((number > 0))
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+
+-- sql/migrations/0009_stream_log.sql
+
+-- The log itself: one per database.
+create table towpath.stream_log (
+    is_only boolean not null default true,
+    -- Which log this is: a node that has applied another one drops what it has.
+    log_id uuid not null default gen_random_uuid(),
+    -- A commit that a retry found is settled by writing here: the transaction that answers is then a later
+    -- one.
+    settled bigint not null default 0,
+    created_at timestamptz not null default now(),
+    -- Which node serves, until when. This is advice that spares nodes the fence; the number of a commit
+    -- decides.
+    node uuid,
+    address text,
+    until timestamptz,
+    constraint stream_log_pkey primary key (is_only),
+    constraint stream_log_lease_check check ((((node is null) = (until is null)) and ((node is null) =
+        (address is null)))),
+    constraint stream_log_only_check check (is_only)
+) with (fillfactor = 50);
+
+-- One commit. The chain is a checksum over the chain before it and the body, so two nodes with one chain have
+-- applied the same bytes. The writer is the process that made it.
+create table towpath.stream_commit (
+    number bigint not null,
+    chain bigint not null,
+    writer uuid not null,
+    body bytea not null,
+    constraint stream_commit_pk primary key (number),
+    constraint stream_commit_number_positive_check check ((number > 0))
+) with (autovacuum_vacuum_insert_scale_factor = 0.1);
+
+-- A message on its way from a transaction to a stream. The store takes rows in the order of their ids and
+-- notes them in the commit that appends them; then they are deleted. What a stream refuses stays, with the
+-- error.
+create table towpath.stream_intake (
+    intake_id bigint not null generated always as identity,
+    project text not null,
+    stream text not null,
+    -- JSON creates the stream if there is none; bytes need one.
+    is_json boolean not null,
+    body bytea not null,
+    created_by text not null,
+    created_at timestamptz not null,
+    error text,
+    refused_at timestamptz,
+    -- The delivery of a route that it is; it ends with that, and is cancelled with that.
+    route_stream_no integer,
+    number bigint,
+    constraint stream_intake_pk primary key (intake_id),
+    constraint stream_intake_delivery_fk foreign key (route_stream_no, number) references
+        towpath.stream_delivery(route_stream_no, number) on delete cascade,
+    constraint stream_intake_refusal_pair_check check (((error is null) = (refused_at is null)))
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+-- For the end of a delivery.
+create index stream_intake_delivery_idx on towpath.stream_intake (route_stream_no, number) where
+    (route_stream_no is not null);
+-- For fn_stream_intake_refused.
+create index stream_intake_refused_idx on towpath.stream_intake (intake_id) where (refused_at is not null);
+
+-- Which store takes the intake in, until when, and whether routes deliver to its streams. Another store may
+-- take its place only after that.
+create table towpath.stream_intake_store (
+    is_only boolean not null default true,
+    store_id uuid not null,
+    address text not null,
+    until timestamptz not null,
+    takes_routes boolean not null,
+    constraint stream_intake_store_pkey primary key (is_only),
+    constraint stream_intake_store_only_check check (is_only)
+) with (fillfactor = 50);
+
+-- Whether the store sleeps and wants to be notified of the next message: the last row says.
+create table towpath.stream_intake_wake (
+    wake_no bigint not null generated always as identity,
+    armed boolean not null,
+    constraint stream_intake_wake_pkey primary key (wake_no)
+);
 
 -- sql/functions/schema.sql
 -- towpath._schema_catalogue() returns table(identity text, definition text)
@@ -2355,7 +2436,9 @@ create table towpath.stream_delivery (
 --     p_now timestamptz) returns towpath.delivery_target
 
 -- sql/functions/stream_delivery.sql
+-- towpath._stream_event_body(p_event jsonb) returns text
 -- towpath._stream_queue(p_work towpath._route_work[], p_ids uuid[], p_now timestamptz) returns void
+-- towpath._stream_delivery_waits(p_route_stream_no integer) returns boolean
 -- towpath._stream_delivery_lease(p_lease_owner text, p_limit integer, p_until timestamptz, p_now timestamptz,
 --     p_aside text[], p_only integer default null::integer) returns integer[]
 -- towpath._stream_delivery_lease_each(p_lease_owner text, p_limit integer, p_until timestamptz, p_now
@@ -2364,6 +2447,7 @@ create table towpath.stream_delivery (
 --     default 30) returns jsonb
 -- towpath._stream_delivery_end(p_stream towpath.route_stream, p_from bigint, p_to bigint, p_outcome text,
 --     p_error text, p_now timestamptz) returns bigint
+-- towpath._stream_delivery_taken(p_done bigint[], p_refused jsonb, p_now timestamptz) returns void
 -- towpath.fn_stream_delivery_end(p_route_stream_no integer, p_lease_owner text, p_attempt integer, p_appended
 --     bigint default null::bigint, p_error text default null::text, p_permanent boolean default false,
 --     p_restored boolean default false) returns jsonb
@@ -2504,6 +2588,27 @@ create table towpath.stream_delivery (
 --     null::text) returns uuid
 -- towpath._raise_unknown_names(p_rows jsonb, p_names text[], p_what text) returns void
 -- towpath._raise_refused_row(p_answer jsonb, p_rows jsonb, p_what text, p_array text) returns void
+
+-- sql/functions/stream_log.sql
+-- towpath.fn_stream_log_open() returns jsonb
+-- towpath.fn_stream_log_put(p_writer uuid, p_number bigint, p_before bigint, p_chain bigint, p_body bytea)
+--     returns jsonb
+-- towpath.fn_stream_log_read(p_after bigint, p_bytes_max bigint) returns table(number bigint, chain bigint,
+--     body bytea)
+-- towpath.fn_stream_log_hold(p_node uuid, p_address text, p_seconds integer) returns jsonb
+
+-- sql/functions/stream_intake.sql
+-- towpath._stream_intake_wake() returns void
+-- towpath._stream_intake_put(p_project text, p_stream text, p_is_json boolean, p_body bytea) returns jsonb
+-- towpath.publish(stream text, data jsonb, project text default 'default') returns bigint
+-- towpath.append(stream text, data bytea, project text default 'default') returns bigint
+-- towpath.fn_stream_intake_hold(p_store_id uuid, p_address text, p_seconds integer default 15, p_takes_routes
+--     boolean default false) returns jsonb
+-- towpath.fn_stream_intake_read(p_store_id uuid, p_done bigint[], p_refused jsonb, p_limit integer) returns
+--     table(intake_id bigint, project text, stream text, is_json boolean, body bytea)
+-- towpath.fn_stream_intake_arm() returns jsonb
+-- towpath.fn_stream_intake_refused(p_limit integer default 100) returns jsonb
+-- towpath.fn_stream_intake_end(p_intake_id bigint, p_action text) returns jsonb
 
 -- sql/functions/comms_message.sql
 -- comms._address_good(p_address text) returns boolean

@@ -1,5 +1,5 @@
 //! Measures appends on the two stores, one after the other in each round:
-//! `cargo run --release -p towpath-node --example bench -- DIRECTORY [ROUNDS]`.
+//! `cargo run --release -p towpath-node --example stores -- DIRECTORY [ROUNDS]`.
 //!
 //! The directory gets a private PostgreSQL, with syncs, and the files of both stores. The figures depend on the disk and
 //! on other load: only the ratio of one round says something.
