@@ -1782,6 +1782,7 @@ create table towpath.stream_delivery (
         towpath.route_stream(route_stream_no),
     constraint stream_delivery_number_positive_check check ((number > 0))
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+create index stream_delivery_intake_idx on towpath.stream_delivery (route_stream_no) where in_intake;
 
 -- sql/migrations/0009_stream_log.sql
 
@@ -2438,7 +2439,6 @@ create table towpath.stream_intake_wake (
 -- sql/functions/stream_delivery.sql
 -- towpath._stream_event_body(p_event jsonb) returns text
 -- towpath._stream_queue(p_work towpath._route_work[], p_ids uuid[], p_now timestamptz) returns void
--- towpath._stream_delivery_waits(p_route_stream_no integer) returns boolean
 -- towpath._stream_delivery_lease(p_lease_owner text, p_limit integer, p_until timestamptz, p_now timestamptz,
 --     p_aside text[], p_only integer default null::integer) returns integer[]
 -- towpath._stream_delivery_lease_each(p_lease_owner text, p_limit integer, p_until timestamptz, p_now

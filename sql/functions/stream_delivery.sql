@@ -58,16 +58,9 @@ begin
 end;
 $$;
 
--- _stream_delivery_waits: whether a stream is owed something by a sender. While the intake has events for it, nothing.
-create or replace function towpath._stream_delivery_waits(p_route_stream_no integer) returns boolean
-    language sql stable
-as $$
-    select exists (select 1 from towpath.stream_delivery d where d.route_stream_no = p_route_stream_no)
-       and not exists (select 1 from towpath.stream_delivery d where d.route_stream_no = p_route_stream_no and d.in_intake)
-$$;
-
--- _stream_delivery_lease: leases up to p_limit streams that are owed something; leases that ran out are taken
--- over. What is set aside is skipped; with p_only only that stream is considered. Returns their numbers.
+-- _stream_delivery_lease: leases up to p_limit streams that are owed something by a sender; leases that ran out are
+-- taken over. While the intake has events for a stream, a sender owes it nothing. What is set aside is skipped; with
+-- p_only only that stream is considered. Returns their numbers.
 create or replace function towpath._stream_delivery_lease(
     p_lease_owner text, p_limit integer, p_until timestamptz, p_now timestamptz, p_aside text[],
     p_only integer default null) returns integer[]
@@ -81,7 +74,9 @@ begin
           join towpath.outbound_route r on r.route_no = s.route_no and r.mode = 'live'
          where s.next_at <= p_now and (s.lease_owner is null or s.lease_until <= p_now)
            and (p_only is null or s.route_stream_no = p_only) and s.route_stream_no::text <> all (p_aside)
-           and towpath._stream_delivery_waits(s.route_stream_no)
+           and exists (select 1 from towpath.stream_delivery d where d.route_stream_no = s.route_stream_no)
+           and not exists (select 1 from towpath.stream_delivery d
+                            where d.route_stream_no = s.route_stream_no and d.in_intake)
          order by s.next_at
          limit p_limit
            for update of s skip locked),
@@ -176,7 +171,9 @@ begin
         'next_at', (select min(greatest(s.next_at, s.lease_until, _now)) from towpath.route_stream s
                       join towpath.outbound_route r on r.route_no = s.route_no and r.mode = 'live'
                      where s.route_stream_no <> all (_claimed) and s.route_stream_no::text <> all (_aside)
-                       and towpath._stream_delivery_waits(s.route_stream_no)));
+                       and exists (select 1 from towpath.stream_delivery d where d.route_stream_no = s.route_stream_no)
+                       and not exists (select 1 from towpath.stream_delivery d
+                                        where d.route_stream_no = s.route_stream_no and d.in_intake)));
 end;
 $$;
 

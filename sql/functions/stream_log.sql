@@ -34,8 +34,8 @@ as $$
 declare
     _put text;
 begin
-    if p_writer is null or p_number is null or p_before is null or p_chain is null or p_body is null then
-        return towpath._invalid('number', 'writer, number, chains and body must be given');
+    if p_writer is null or coalesce(p_number, 0) < 1 or p_before is null or p_chain is null or p_body is null then
+        return towpath._invalid('number', 'must be positive, and writer, chains and body must be given');
     end if;
     insert into towpath.stream_commit (number, chain, writer, body)
     select p_number, p_chain, p_writer, p_body

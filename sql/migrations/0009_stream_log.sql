@@ -64,6 +64,8 @@ create index stream_intake_delivery_idx on towpath.stream_intake (route_stream_n
 
 -- A delivery that waits in the intake is not sent in any other way.
 alter table towpath.stream_delivery add column in_intake boolean not null default false;
+-- For _stream_delivery_lease: streams that a sender leaves to the store.
+create index stream_delivery_intake_idx on towpath.stream_delivery (route_stream_no) where in_intake;
 
 -- Which store takes the intake in, until when, and whether routes deliver to its streams. Another store may take its place only after that.
 create table towpath.stream_intake_store (
