@@ -88,10 +88,10 @@ pub(super) fn open(disk: &Arc<dyn Disk>, config: &Config, log: &dyn CommitLog) -
     match open_files(disk, config, version.as_bytes(), Some(CacheEnd::default())) {
         Ok((opened, Some(end))) if opened.recovery.damage.is_none() && end.is_in(log)? => return Ok(opened),
         Ok(_) => {
-            tracing::error!("the cache of streams is not a part of the shared log; all of it is read again")
+            tracing::error!("the cache of streams is not a part of the shared log; all of it is read again");
         }
-        Err(Error::Unsupported(why) | Error::Corrupt(why)) => {
-            tracing::warn!(why, "the cache of streams cannot be used; all of it is read again");
+        Err(error @ (Error::Unsupported(_) | Error::Corrupt(_) | Error::Io { .. })) => {
+            tracing::warn!(%error, "the cache of streams cannot be used; all of it is read again");
         }
         Err(error) => return Err(error),
     }

@@ -92,13 +92,15 @@ pub(super) fn open_files(
     let sizes = (config.segment_bytes, cache.is_some());
     let log = FileLog::new(disk.clone(), numbers.clone(), spares.clone(), active, end, sizes)?;
     spares.want(config.segment_bytes.min(4 * crate::limits::FIRST_SEGMENT_BYTES));
-    report(&recovery, &index);
+    report(&recovery, &index, cache.is_some());
     Ok((Opened { index, log, numbers, recovery, spares }, cache))
 }
 
-fn report(recovery: &Recovery, index: &Index) {
+fn report(recovery: &Recovery, index: &Index, is_cache: bool) {
     let Recovery { replayed_records, replayed_bytes, torn_bytes, damage } = recovery;
-    if let Some(damage) = damage {
+    if let Some(damage) = damage.as_ref().filter(|_| is_cache) {
+        tracing::warn!(%damage, "the cache of streams is damaged");
+    } else if let Some(damage) = damage {
         tracing::error!(%damage, "ACKNOWLEDGED STREAM DATA IS LOST: the disk lost data that it had confirmed");
     }
     if *torn_bytes > 0 {

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config as ProptestConfig, TestRunner};
 use towpath_model::stream::offset::Start;
+use towpath_streams::embedded::disk::Disk;
 use towpath_streams::{Append, Error, FanOut, IntakeBatch, IntakeMessage, Store, Subscribe};
 
 use crate::histories::{Event, Pair, shared_event};
@@ -117,9 +118,9 @@ fn play(log: MemoryLog, happenings: &[Happening]) {
     });
 }
 
-/// As many as fit into half a minute by default; more in a campaign.
+/// As many as fit into ten seconds by default; more in a campaign.
 fn cases() -> u32 {
-    std::env::var("TOWPATH_STREAM_SHARED_HISTORIES").ok().and_then(|text| text.parse().ok()).unwrap_or(150)
+    std::env::var("TOWPATH_STREAM_SHARED_HISTORIES").ok().and_then(|text| text.parse().ok()).unwrap_or(400)
 }
 
 proptest! {
@@ -205,6 +206,39 @@ async fn a_cache_that_is_not_part_of_the_log_is_dropped() {
     other.append(name("a"), bytes(b"new")).await.unwrap();
     let store = open_shared(&disk, &clock, &log);
     assert_eq!(read_all(&store, "a", 100).await.unwrap(), [b"kept".to_vec(), b"new".to_vec()]);
+}
+
+/// S04: a cache with a hole is read again from the log.
+#[tokio::test]
+async fn a_cache_with_a_missing_or_damaged_file_is_read_again() {
+    let (log, clock, disk) = (MemoryLog::default(), Clock::new(), SimDisk::default());
+    let store = open_shared(&disk, &clock, &log);
+    store.create(name("a"), plain()).await.unwrap();
+    let mut expected = Vec::new();
+    for number in 0..200u8 {
+        store.append(name("a"), bytes(&[number; 60])).await.unwrap();
+        expected.push(vec![number; 60]);
+    }
+    store.checkpoint().unwrap();
+    store.shut_down();
+    let files: Vec<String> = disk.names().unwrap().into_iter().filter(|name| name != "VERSION").collect();
+    assert!(files.len() > 3, "{files:?}");
+    for file in files {
+        let image = disk.image();
+        let holed = image.after_power_cut(usize::MAX, |_, byte| byte);
+        holed.remove(&file).unwrap();
+        let at = (disk.open(&file).unwrap().len().unwrap() as usize - 1).min(70);
+        let damaged = image.after_power_cut(usize::MAX, |_, byte| byte).image().flipped(&file, at);
+        for disk in [holed, damaged] {
+            let store = open_shared(&disk, &clock, &log);
+            match read_all(&store, "a", 1 << 20).await {
+                Ok(all) => assert_eq!(all, expected, "{file}"),
+                // A block that is read long after the checkpoint: its checksum says that it is damaged.
+                Err(error) => assert!(matches!(error, Error::Corrupt(_)), "{file}: {error}"),
+            }
+            store.shut_down();
+        }
+    }
 }
 
 /// S04: an embedded store in the directory is not taken for a cache.
