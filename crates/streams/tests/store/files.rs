@@ -43,7 +43,7 @@ async fn write_everything(store: &Embedded, clock: &Clock) {
         store.publish(name("a"), bytes(text.as_bytes()), fan_out).await.unwrap();
         store.append(name("b"), produced(text.as_bytes(), "p", 0, round)).await.unwrap();
         store.append(name("bytes"), bytes(&[round as u8; 40])).await.unwrap();
-        if round % 5 == 0 {
+        if round.is_multiple_of(5) {
             store.fan_out(name("b")).await.unwrap();
             store.put_meta("space", &format!("key{round}"), Some("value".into())).await.unwrap();
             store.read(&name("s2"), towpath_model::stream::offset::Start::Beginning, 1 << 10).await.unwrap();

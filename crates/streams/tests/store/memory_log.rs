@@ -122,7 +122,7 @@ impl State {
             self.commits.push(Commit { number, chain, before: 0, body: Bytes::new() });
             self.writers.push(0);
         }
-        if self.broken == Some(Broken::AcknowledgesFirst) && self.puts % 5 == 0 {
+        if self.broken == Some(Broken::AcknowledgesFirst) && self.puts.is_multiple_of(5) {
             return Put::Done;
         }
         self.commits.push(commit.clone());

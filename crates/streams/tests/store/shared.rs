@@ -266,7 +266,7 @@ async fn nodes_that_write_at_once_lose_and_repeat_nothing() {
         tokio::spawn(async move {
             for number in 0..APPENDS {
                 if number % 20 == writer {
-                    log.fail_next(if writer % 2 == 0 { Fault::Before } else { Fault::After });
+                    log.fail_next(if writer.is_multiple_of(2) { Fault::Before } else { Fault::After });
                 }
                 let text = format!("{writer}:{number};");
                 store.append(name("a"), bytes(text.as_bytes())).await.unwrap();
