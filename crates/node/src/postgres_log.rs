@@ -45,7 +45,7 @@ impl CommitLog for PostgresLog {
     fn put(&self, commit: &Commit) -> Result<Put, Unreachable> {
         let stored = StoredCommit { number: commit.number, chain: commit.chain, body: commit.body.clone() };
         let put = self.database.stream_log_put(self.writer, commit.before, &stored);
-        match self.runtime.block_on(put).map_err(unreachable)? {
+        match self.runtime.block_on(put).map_err(|error| unreachable(&error))? {
             stream_log::Put::Done => Ok(Put::Done),
             stream_log::Put::Taken => Ok(Put::Taken),
             stream_log::Put::Diverged => Ok(Put::Diverged),
@@ -54,13 +54,13 @@ impl CommitLog for PostgresLog {
 
     fn after(&self, number: u64, bytes_max: usize) -> Result<Vec<Commit>, Unreachable> {
         let read = self.database.stream_log_read(number, bytes_max);
-        let stored = self.runtime.block_on(read).map_err(unreachable)?;
+        let stored = self.runtime.block_on(read).map_err(|error| unreachable(&error))?;
         // What comes before the first is the reader's own: it compares the chain.
         let commit = |StoredCommit { number, chain, body }| Commit { number, chain, before: 0, body };
         Ok(stored.into_iter().map(commit).collect())
     }
 }
 
-fn unreachable(error: Error) -> Unreachable {
+fn unreachable(error: &Error) -> Unreachable {
     Unreachable(error.to_string())
 }

@@ -16,7 +16,7 @@ pub(super) enum Registry {
     /// Changes take effect at once.
     Running { http: reqwest::Client, server_file: ServerFile },
     /// No server is running here.
-    Stored { projects: Projects, opened: OpenStreams },
+    Stored { projects: Projects, opened: Box<OpenStreams> },
 }
 
 impl Registry {
@@ -38,7 +38,7 @@ impl Registry {
              run this on the server's machine, with its --data",
         )?;
         let projects = Projects::open(Arc::new(opened.store.clone()))?;
-        Ok(Registry::Stored { projects, opened })
+        Ok(Registry::Stored { projects, opened: Box::new(opened) })
     }
 
     pub(super) async fn close(self) {
