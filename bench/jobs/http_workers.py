@@ -42,9 +42,7 @@ def enqueue(url, token, jobs):
     api = Api(url, token)
     batch = [{"job_kind": KIND, "payload_json": {"ref": "a/b"}}] * ENQUEUE
     for left in range(jobs, 0, -ENQUEUE):
-        answer = api.post("jobs/enqueue_many", {"jobs": batch[:left]})
-        if answer["refused"]:
-            raise RuntimeError(answer)
+        api.post("jobs/enqueue_many", {"jobs": batch[:left]})
 
 
 def work(url, token, claim, done):

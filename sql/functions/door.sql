@@ -160,6 +160,22 @@ begin
 end;
 $$;
 
+-- job_token: a token for a page in a browser that follows one job: it may read the job and its stream, and cancel it.
+-- Who may enqueue such a job may make one. Raises TP002, TP005, TP006.
+create or replace function towpath.job_token(job_id uuid, seconds integer default 3600) returns text
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _answer jsonb := towpath.fn_job_token(job_id, seconds);
+begin
+    if _answer -> 'ok' = 'false' then
+        perform towpath._raise_refusal(_answer, format('job_token %s', job_id));
+    end if;
+    return _answer ->> 'token';
+end;
+$$;
+
 -- emit: an event, in the caller's own transaction; fn_event_emit says what the options mean.
 --
 --     select towpath.emit('orders', 'paid', '{"order": 7}', subject_table => 'orders', subject_ref => '7');
@@ -290,6 +306,7 @@ grant execute on function towpath.enqueue_many(jsonb) to towpath_producer, workf
 grant execute on function towpath.ack(uuid, text, integer, jsonb) to worker_service_user;
 grant execute on function towpath.emit(text, text, jsonb, text, text, text, text, text, uuid)
     to towpath_producer, workflow_admin;
+grant execute on function towpath.job_token(uuid, integer) to towpath_producer, workflow_admin;
 grant execute on function towpath.emit_many(jsonb) to towpath_producer, workflow_admin;
 grant execute on function towpath.start_process(text, text, timestamptz, timestamptz, integer, text)
     to towpath_producer, workflow_admin;

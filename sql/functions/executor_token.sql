@@ -156,7 +156,7 @@ $$;
 
 -- _executor_token_may_enqueue: whether a token may enqueue a kind for an executor (R09): the kinds it produces; and if
 -- it may enqueue, what its executor itself works on, narrowed by the token's kinds, and what producer_grant names for
--- the producer "executor:<executor_id>".
+-- the producer "executor:<executor_id>". No executor: for whoever is subscribed to the kind.
 create or replace function towpath._executor_token_may_enqueue(
     p_token towpath.executor_token, p_job_kind text, p_executor text) returns boolean
     language sql stable
@@ -164,13 +164,14 @@ as $$
     select coalesce(p_token.produce && array[p_job_kind, '*'], false)
        or p_token.may_enqueue
        and (exists (select 1 from towpath.job_subscription s
-                     where s.executor_id = p_token.executor_id and s.enabled and s.executor_kind = p_executor
+                     where s.executor_id = p_token.executor_id and s.enabled
+                       and (s.executor_kind = p_executor or p_executor is null and s.job_kind is not null)
                        and (s.job_kind is null or s.job_kind = p_job_kind)
                        and (p_token.kinds is null or p_job_kind = any(p_token.kinds)))
             or exists (select 1 from towpath.producer_grant g
                         where g.producer = 'executor:' || p_token.executor_id
                           and (g.job_kind is null or g.job_kind = p_job_kind)
-                          and (g.executor is null or g.executor = p_executor)))
+                          and (g.executor is null or g.executor = coalesce(p_executor, 'PG_worker'))))
 $$;
 
 -- _executor_token_job_refusal: why one object of a batch is not enqueued, or null.
@@ -185,7 +186,7 @@ begin
     if not towpath._executor_token_may_enqueue(p_token, _job.job_kind, _job.executor) then
         return jsonb_build_object('ok', false, 'error', 'not_authorised', 'detail',
             format('this token of %s is not allowed to enqueue %s for %s', coalesce(p_token.executor_id, 'a producer'),
-                   coalesce(_job.job_kind, 'null'), coalesce(_job.executor, 'null')));
+                   coalesce(_job.job_kind, 'null'), coalesce(_job.executor, 'any executor')));
     end if;
     return towpath._job_refusal(_job);
 exception when data_exception then
@@ -193,13 +194,28 @@ exception when data_exception then
 end;
 $$;
 
--- fn_executor_token_enqueue: fn_job_enqueue_many for the holder of a token. Rows without an
--- executor are for the one that all enabled subscriptions to their kind name, else for the token's
--- own, else for PG_worker; the actor is always the token's. Rows that are refused get the reason, the others go
--- in. At most 1,000 rows.
+-- _rows_refusal: the answer to a batch some of whose rows are refused, and therefore all of them: the first reason, and
+-- every refused row with its index, counted from 0. Null if none is.
+create or replace function towpath._rows_refusal(p_refusals jsonb[], p_field text) returns jsonb
+    language sql immutable
+as $$
+    select jsonb_build_object('ok', false, 'error', min(r.refusal ->> 'error') filter (where r.place = 1),
+               'detail', format('%s[%s]: %s; %s of %s were refused, and so were all', p_field, min(r.no) - 1,
+                   min(r.refusal ->> 'detail') filter (where r.place = 1), count(*), cardinality(p_refusals)),
+               'refused', jsonb_agg(r.refusal - 'ok' || jsonb_build_object('index', r.no - 1) order by r.no))
+      from (select r.refusal, r.no, row_number() over (order by r.no) as place
+              from unnest(p_refusals) with ordinality as r(refusal, no) where r.refusal is not null) r
+    having count(*) > 0
+$$;
+
+-- fn_executor_token_enqueue: a batch of jobs for the holder of a token, all of them or none; the actor is always the
+-- token's. At most 1,000 rows.
 --
--- Answers: {ok, jobs: [answer of fn_job_enqueue per row], enqueued, duplicates, refused};
--- gate_closed, not_authorised, invalid.
+-- Rows without an executor are for the one that all enabled subscriptions to their kind name, else for the token's own
+-- if that is subscribed to every kind, else for whoever is subscribed to the kind when they are claimed.
+--
+-- Answers: {ok, jobs: [{ok, job_id, duplicate}], enqueued, duplicates}; gate_closed; not_authorised, invalid, with
+-- refused: [{index, error, detail}] if it is about rows.
 create or replace function towpath.fn_executor_token_enqueue(p_token_hash bytea, p_jobs jsonb) returns jsonb
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
@@ -209,9 +225,8 @@ declare
     _token towpath.executor_token;
     _own text;
     _rows jsonb;
-    _refusals jsonb[];
     _done record;
-    _answers jsonb;
+    _why text := 'another call freed a key at the same time; try again';
 begin
     select * into _token from towpath.executor_token t where t.token_hash = p_token_hash;
     _refusal := coalesce(towpath._executor_token_refusal(_token), _refusal);
@@ -227,27 +242,38 @@ begin
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'jobs',
                                   'detail', 'must be an array of 1 to 1000 jobs');
     end if;
-    select r.executor into _own from towpath.consumer_registry r where r.executor_id = _token.executor_id;
+    select min(s.executor_kind) into _own from towpath.job_subscription s
+     where s.executor_id = _token.executor_id and s.enabled and s.job_kind is null;
     select jsonb_agg(jsonb_build_object('executor', coalesce(
-                         (select e.executor from towpath.job_kind_executor e where e.job_kind = j.job ->> 'job_kind'), _own, 'PG_worker'))
+                         (select e.executor from towpath.job_kind_executor e where e.job_kind = j.job ->> 'job_kind'), _own))
                      || jsonb_strip_nulls(j.job - 'payload_json')
                      || jsonb_build_object('payload_json', coalesce(j.job -> 'payload_json', '{}'),
                                            'actor', towpath._executor_token_actor(_token)) order by j.no)
       into _rows from jsonb_array_elements(p_jobs) with ordinality as j(job, no);
-    _refusals := array(select towpath._executor_token_job_refusal(_token, j.job)
-                         from jsonb_array_elements(_rows) with ordinality as j(job, no) order by j.no);
-    select * into _done from towpath._job_enqueue_rows(coalesce(
-        (select jsonb_agg(j.job order by j.no) from jsonb_array_elements(_rows) with ordinality as j(job, no)
-          where _refusals[j.no] is null), '[]'));
-    select jsonb_agg(coalesce(x.refusal, jsonb_build_object('ok', true, 'job_id', _done.job_ids[x.place],
-                         'duplicate', _done.duplicates[x.place])) order by x.no)
-      into _answers
-      from (select r.refusal, r.no, count(*) filter (where r.refusal is null) over (order by r.no) as place
-              from unnest(_refusals) with ordinality as r(refusal, no)) x;
-    return jsonb_build_object('ok', true, 'jobs', _answers,
-        'enqueued', cardinality(array_positions(_done.duplicates, false)),
-        'duplicates', cardinality(array_positions(_done.duplicates, true)),
-        'refused', cardinality(_refusals) - cardinality(_done.job_ids));
+    for _try in 1 .. 100 loop
+        begin
+            exit when exists (select 1 from (select distinct r.job_kind, r.executor
+                                               from jsonb_to_recordset(_rows) as r(job_kind text, executor text)) r
+                               where not towpath._executor_token_may_enqueue(_token, r.job_kind, r.executor));
+            select * into _done from towpath._job_enqueue_rows(_rows);
+            return jsonb_build_object('ok', true,
+                'jobs', (select jsonb_agg(jsonb_build_object('ok', true, 'job_id', d.job_id, 'duplicate', d.duplicate)
+                                          order by d.no)
+                           from unnest(_done.job_ids, _done.duplicates) with ordinality as d(job_id, duplicate, no)),
+                'enqueued', cardinality(array_positions(_done.duplicates, false)),
+                'duplicates', cardinality(array_positions(_done.duplicates, true)));
+        exception
+            when sqlstate 'TPX02' then
+                null; -- A key became free: again.
+            when check_violation or not_null_violation or data_exception then
+                _why := sqlerrm;
+                exit;
+        end;
+    end loop;
+    return coalesce(
+        towpath._rows_refusal(array(select towpath._executor_token_job_refusal(_token, j.job)
+                                      from jsonb_array_elements(_rows) with ordinality as j(job, no) order by j.no), 'jobs'),
+        towpath._invalid('jobs', _why));
 end;
 $$;
 

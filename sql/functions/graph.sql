@@ -258,8 +258,8 @@ begin
     if _refusal is not null then
         return _refusal;
     end if;
-    if not towpath._producer_may(_job.job_kind, _job.executor) then
-        return towpath._producer_refusal(_job.job_kind, _job.executor);
+    if not towpath._producer_may(_job.job_kind, coalesce(_job.executor, 'PG_worker')) then
+        return towpath._producer_refusal(_job.job_kind, coalesce(_job.executor, 'PG_worker'));
     end if;
     _lane := towpath._job_lane(_job.job_kind, _job.executor, _job.priority, _job.event_domain);
     _due := greatest(_job.scheduled_at, (select f.floor_at from towpath.job_floor f where f.lane = _lane

@@ -5,7 +5,8 @@
 -- For every lane the most specific subscription of the executor decides, even if that row
 -- says no: a disabled row for one kind switches the kind off beside a wildcard row. A holder
 -- is the subscription's number, negative if it has no max_parallel. login_role is null for an executor that is not
--- registered, and empty for one that any worker may claim as.
+-- registered, and empty for one that any worker may claim as. A lane without an executor is for those who are subscribed
+-- to its kind by name, whatever their kind, and for every PG_worker.
 --
 -- One row. No SET clause, so that it is inlined: this is on the pick-up path of an idle worker.
 create or replace function towpath._job_lane_set(p_executor text, p_kinds text[])
@@ -27,7 +28,9 @@ as $$
              cross join lateral (
                    select s.subscription_no, s.max_parallel, s.priority_floor, s.enabled
                      from towpath.job_subscription s
-                    where s.executor_id = p_executor and s.executor_kind = l.executor
+                    where s.executor_id = p_executor
+                      and (s.executor_kind = l.executor
+                           or l.executor is null and (s.job_kind is not null or s.executor_kind = 'PG_worker'))
                       and (s.job_kind is null or s.job_kind = l.job_kind)
                       and (s.event_domain is null or s.event_domain = l.event_domain)
                     order by s.job_kind nulls last, s.event_domain nulls last
@@ -216,8 +219,9 @@ $$;
 create or replace function towpath._job_answer(p_entry towpath.lease_entry) returns setof towpath._claimed_job
     language sql stable
 as $$
-    select j.job_id, p_entry.attempt, j.max_attempts + p_entry.refunded, j.job_kind::text, j.executor::text,
-           j.event_domain, j.source_ref, j.target_ref, j.payload_ref, j.payload_json::jsonb, j.priority::integer,
+    select j.job_id, p_entry.attempt, j.max_attempts + p_entry.refunded, j.job_kind::text,
+           coalesce(j.executor::text, towpath._job_executor(j.job_kind)), j.event_domain, j.source_ref, j.target_ref,
+           j.payload_ref, j.payload_json::jsonb, j.priority::integer,
            case when p_entry.bundle then j.scheduled_at::timestamptz
                 else (select v.due_at from towpath.job_live v where v.job_id = j.job_id)::timestamptz end,
            j.idempotency_key::text, j.actor::text, j.run_id, j.created_at, p_entry.lease_owner, p_entry.lease_until,
@@ -236,7 +240,9 @@ $$;
 --             from towpath._job_now v
 --             join towpath.job_lane l on l.lane = v.lane and (p_kinds is null or l.job_kind = any(p_kinds))
 --            cross join lateral (select * from towpath.job_subscription s
---                                 where s.executor_id = p_executor and s.executor_kind = l.executor
+--                                 where s.executor_id = p_executor
+--                                   and (s.executor_kind = l.executor or l.executor is null
+--                                        and (s.job_kind is not null or s.executor_kind = 'PG_worker'))
 --                                   and (s.job_kind is null or s.job_kind = l.job_kind)
 --                                   and (s.event_domain is null or s.event_domain = l.event_domain)
 --                                 order by s.job_kind nulls last, s.event_domain nulls last limit 1) s

@@ -7,7 +7,7 @@ as $$
 begin
     return coalesce(
         towpath._name_refusal(p_job.job_kind, 'job_kind'),
-        case when not coalesce(towpath._executor_known(p_job.executor), false) then
+        case when not towpath._executor_known(p_job.executor) then
             towpath._invalid('executor', towpath._executor_unknown(p_job.executor)) end,
         towpath._name_or_null_refusal(p_job.event_domain, 'event_domain'),
         case when coalesce(p_job.priority, -1) not between 0 and 32767 then
@@ -36,7 +36,8 @@ begin
         raise exception 'each job must be a JSON object' using errcode = 'invalid_parameter_value';
     end if;
     _job := jsonb_populate_record(null::towpath._job_input, p_job);
-    _job.executor := coalesce(_job.executor, towpath._job_executor(_job.job_kind));
+    _job.executor := coalesce(_job.executor, (select e.executor from towpath.job_kind_executor e
+                                               where e.job_kind = _job.job_kind));
     _job.payload_json := coalesce(_job.payload_json, '{}');
     _job.priority := coalesce(_job.priority, 100);
     _job.max_attempts := coalesce(_job.max_attempts, towpath._job_max_attempts_default());
@@ -80,8 +81,9 @@ as $$
     end
 $$;
 
--- _job_executor: the executor of a job that names none. A subscription to every kind says nothing about
--- this one, so it does not count.
+-- _job_executor: the executor that a job without one shows, and for which its producer needs the right: the one that
+-- all enabled subscriptions to its kind name, else PG_worker. A subscription to every kind says nothing about this one,
+-- so it does not count.
 create or replace function towpath._job_executor(p_job_kind text) returns text
     language sql stable
 as $$
@@ -103,8 +105,9 @@ as $$ select greatest(towpath._config_number('queue.retry.max_attempts_default')
 --
 -- p_actor is what the caller says of itself; if it is not the login, the login is kept beside it.
 --
--- Without p_executor the job goes to the executor that all enabled subscriptions to its kind name, else
--- to PG_worker.
+-- Without p_executor the job goes to the executor that all enabled subscriptions to its kind name. If there are none,
+-- or they name several, it goes into a lane without an executor, and whoever is subscribed to the kind by then claims
+-- it: a job may come before the first worker of its kind.
 --
 -- A due time below the lane's floor is raised to it, or no claim would see the job.
 -- Straight-line on purpose: a batch of one costs a third more.
@@ -135,6 +138,7 @@ declare
     _gate text;
     _default text;
     _executor text;
+    _named text;
     _lane integer;
     _floor timestamptz;
     _armed boolean;
@@ -152,15 +156,20 @@ begin
     select (select c.value from towpath.config c where c.key = 'queue.job_substrate.enabled' and c.kind = 'gate'),
            (select c.value from towpath.config c
              where c.key = 'queue.retry.max_attempts_default' and c.kind = 'number'),
-           coalesce(p_executor, e.executor, 'PG_worker'), case when l.closed_by is null then l.lane end,
+           coalesce(p_executor, e.executor, 'PG_worker'), coalesce(p_executor, e.executor),
+           case when l.closed_by is null then l.lane end,
            (select f.floor_at from towpath.job_floor f where f.lane = l.lane order by f.floor_no desc limit 1),
-           (select w.armed from towpath.job_wake w where w.job_kind = l.job_kind and w.executor = l.executor
-             order by w.wake_no desc limit 1)
-      into _gate, _default, _executor, _lane, _floor, _armed
+           case when l.executor is not null then
+                    (select w.armed from towpath.job_wake w where w.job_kind = l.job_kind and w.executor = l.executor
+                      order by w.wake_no desc limit 1)
+                else (select bool_or(w.armed) from (
+                          select distinct on (w.executor) w.armed from towpath.job_wake w where w.job_kind = l.job_kind
+                           order by w.executor, w.wake_no desc) w) end
+      into _gate, _default, _executor, _named, _lane, _floor, _armed
       from (select 1) one
       left join towpath.job_kind_executor e on e.job_kind = p_job_kind
       left join towpath.job_lane l
-        on l.job_kind = p_job_kind and l.executor = coalesce(p_executor, e.executor, 'PG_worker')
+        on l.job_kind = p_job_kind and l.executor is not distinct from coalesce(p_executor, e.executor)
        and l.priority = _priority
        and l.event_domain is not distinct from p_event_domain;
     if _gate is distinct from 'true' then
@@ -187,7 +196,7 @@ begin
         if _refusal is not null then
             return _refusal;
         end if;
-        _lane := towpath._job_lane(p_job_kind, _executor, _priority, p_event_domain);
+        _lane := towpath._job_lane(p_job_kind, _named, _priority, p_event_domain);
         _armed := true; -- no worker can have armed a lane that did not exist
     end if;
 
@@ -211,9 +220,11 @@ begin
         values (_lane, _due, _job_id, 0, 0, p_idempotency_key is null))
     insert into towpath.job (job_id, job_kind, executor, event_domain, source_ref, target_ref, payload_ref,
         payload_json, priority, scheduled_at, max_attempts, idempotency_key, actor, run_id, created_at, login)
-    values (_job_id, p_job_kind, _executor, p_event_domain, p_source_ref, p_target_ref, p_payload_ref,
+    values (_job_id, p_job_kind, _named, p_event_domain, p_source_ref, p_target_ref, p_payload_ref,
         _payload, _priority, _scheduled_at, _max, p_idempotency_key, _actor, p_run_id, _now, nullif(session_user::text, _actor));
-    if _armed and _due <= _now and towpath._gate_open('queue.notify.enabled') then
+    if _armed and _due <= _now and _named is null then
+        perform towpath._job_wake(array[_lane]);
+    elsif _armed and _due <= _now and towpath._gate_open('queue.notify.enabled') then
         -- As _job_wake does, with what is known here.
         insert into towpath.job_wake (job_kind, executor, armed) values (p_job_kind, _executor, false);
         _none := pg_notify('towpath_job', left(p_job_kind, 1000));

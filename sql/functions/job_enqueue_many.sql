@@ -54,7 +54,8 @@ begin
                (select f.floor_at from towpath.job_floor f where f.lane = l.lane
                  order by f.floor_no desc limit 1) as floor_at
           from (select i.*, towpath._job_lane(i.job_kind, i.its_executor, i.priority, i.event_domain) as lane
-                  from (select i.*, coalesce(i.executor, towpath._job_executor(i.job_kind)) as its_executor
+                  from (select i.*, coalesce(i.executor, (select e.executor from towpath.job_kind_executor e
+                                                           where e.job_kind = i.job_kind)) as its_executor
                           from (select distinct i.job_kind, i.executor, i.priority, i.event_domain from input i
                                  order by 1, 2, 3, 4) i offset 0) i offset 0) l),
     job as materialized (

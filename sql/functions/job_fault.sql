@@ -25,7 +25,7 @@ begin
     end if;
     select s.* into _set from towpath._job_lane_set(p_executor, p_kinds) s;
     for _row in
-        select r.ctid as tid, r.lane, r.due_at, r.bundle, coalesce(r.job_ids, array[r.job_id]) as job_ids
+        select r.ctid as tid, coalesce(r.job_ids, array[r.job_id]) as job_ids
           from unnest(_set.lanes, _set.floors) with ordinality as l(lane, floor_at, no)
          cross join lateral (
                select r.ctid, r.* from towpath.job_ready r
@@ -49,10 +49,7 @@ begin
             end;
         end loop;
         if _row.job_ids && _faulty then
-            perform towpath._job_ready_split(_row.tid, _faulty);
-            insert into towpath.job_live (job_id, due_at, lane, max_attempts)
-            select j.job_id, _row.due_at, _row.lane, j.max_attempts
-              from towpath.job j where _row.bundle and j.job_id = any(_row.job_ids) and j.job_id = any(_faulty);
+            perform towpath._job_ready_take(_row.tid, _faulty);
         end if;
     end loop;
     return jsonb_build_object('ok', true, 'tried', _tried, 'set_aside', to_jsonb(_faulty));

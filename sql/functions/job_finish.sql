@@ -240,8 +240,8 @@ begin
         insert into towpath.job_dead_letter (dead_letter_id, job_id, job_kind, executor, event_domain, source_ref,
             target_ref, payload_ref, payload_json, priority, max_attempts, final_error, attempts, actor, run_id,
             idempotency_key, created_at, moved_at, moved_by)
-        select towpath._uuid7((date_part('epoch', p_now) * 1000000)::bigint), j.job_id, j.job_kind, j.executor,
-               j.event_domain, j.source_ref, j.target_ref, j.payload_ref, j.payload_json, j.priority, j.max_attempts,
+        select towpath._uuid7((date_part('epoch', p_now) * 1000000)::bigint), j.job_id, j.job_kind,
+               coalesce(j.executor, towpath._job_executor(j.job_kind)), j.event_domain, j.source_ref, j.target_ref, j.payload_ref, j.payload_json, j.priority, j.max_attempts,
                coalesce(_same, p_errors[array_position(p_job_ids, v.job_id)]), v.attempts - v.refunded, j.actor,
                j.run_id, coalesce(j.idempotency_key, j.job_id::text), j.created_at, p_now, coalesce(p_ended_by, v.lease_owner)
           from towpath.job_live v

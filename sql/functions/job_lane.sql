@@ -22,7 +22,7 @@ declare
 begin
     loop
         select l.lane, l.closed_by is not null into _lane, _closing from towpath.job_lane l
-         where l.job_kind = p_job_kind and l.executor = p_executor and l.priority = p_priority
+         where l.job_kind = p_job_kind and l.executor is not distinct from p_executor and l.priority = p_priority
            and l.event_domain is not distinct from p_event_domain;
         if not found then
             insert into towpath.job_lane (job_kind, executor, priority, event_domain)

@@ -172,7 +172,8 @@ begin
         select count(*), min(c.job_id::text)::uuid,
                coalesce(array_agg(c.job_id order by c.job_id desc) filter (
                    where (_filter ->> 'job_kind' is null or c.job_kind = _filter ->> 'job_kind')
-                     and (_filter ->> 'executor' is null or c.executor = _filter ->> 'executor')
+                     and (_filter ->> 'executor' is null
+                          or coalesce(c.executor, towpath._job_executor(c.job_kind)) = _filter ->> 'executor')
                      and (_filter ->> 'event_domain' is null or c.event_domain = _filter ->> 'event_domain')
                      and (_filter ->> 'actor' is null or c.actor = _filter ->> 'actor')
                      and (_run_id is null or c.run_id = _run_id)

@@ -23,6 +23,21 @@ begin
 end;
 $$;
 
+-- _job_ready_take: takes jobs out of a ready row. Those of a bundle get their live rows, so that each waits without a
+-- place in the queue until its caller gives it one.
+create or replace function towpath._job_ready_take(p_tid tid, p_taken uuid[]) returns void
+    language plpgsql
+as $$
+begin
+    insert into towpath.job_live (job_id, due_at, lane, max_attempts)
+    select j.job_id, r.due_at, r.lane, j.max_attempts
+      from towpath.job_ready r
+      join towpath.job j on j.job_id = any(coalesce(r.job_ids, array[r.job_id])) and j.job_id = any(p_taken)
+     where r.ctid = p_tid and r.bundle;
+    perform towpath._job_ready_split(p_tid, p_taken);
+end;
+$$;
+
 -- _job_ready_set_apart: gives a waiting job of a bundle a ready row and a row in job_live of its own; false if it waits in
 -- no bundle. Waits for a claim that is just taking it.
 create or replace function towpath._job_ready_set_apart(p_job_id uuid) returns boolean
@@ -42,9 +57,7 @@ begin
     if not found then
         return false;
     end if;
-    perform towpath._job_ready_split(_ready.tid, array[p_job_id]);
-    insert into towpath.job_live (job_id, due_at, lane, max_attempts)
-    select p_job_id, _ready.due_at, _ready.lane, j.max_attempts from towpath.job j where j.job_id = p_job_id;
+    perform towpath._job_ready_take(_ready.tid, array[p_job_id]);
     insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded, bundle)
     values (_ready.lane, _ready.due_at, p_job_id, 0, 0, false);
     return true;

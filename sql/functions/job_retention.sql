@@ -203,7 +203,7 @@ begin
         end if;
     end if;
 
-    foreach _step in array array['job_default', 'job_run_default', 'job_edge', 'job_graph', 'queue_heartbeat'] loop
+    foreach _step in array array['job_default', 'job_run_default', 'job_edge', 'job_graph', 'job_chunk', 'queue_heartbeat'] loop
         if _step <> all(_aside) then
             _deleted := _deleted + towpath._job_retention_step(_step, _below, _limit, _now);
         end if;
@@ -252,6 +252,11 @@ begin
                   and not exists (select 1 from towpath.job_graph_node n join towpath.job_live v on v.job_id = n.job_id
                                    where n.graph_id = x.graph_id)
                 limit least(p_limit, 1000)));
+    elsif p_step = 'job_chunk' then
+        delete from towpath.job_chunk c
+         where c.ctid = any(array(
+               select x.ctid from towpath.job_chunk x where x.appended_at < p_now - interval '1 day'
+                order by x.appended_at limit p_limit));
     else
         -- A process that was killed sent heartbeats under a name that is never used again (executor@host-pid).
         delete from towpath.queue_heartbeat h

@@ -19,8 +19,15 @@ begin
         return;
     end if;
     for _lane in
-        select distinct l.job_kind, l.executor::text as executor
-          from towpath.job_lane l where l.lane = any(p_lanes)
+        -- A lane without an executor is everybody's who has put a flag up for the kind.
+        select l.job_kind, l.executor::text as executor
+          from towpath.job_lane l where l.lane = any(p_lanes) and l.executor is not null
+        union
+        select l.job_kind, coalesce(w.executor, 'PG_worker')
+          from towpath.job_lane l
+          left join lateral (select w.executor::text as executor from towpath.job_wake w
+                              where w.job_kind = l.job_kind) w on true
+         where l.lane = any(p_lanes) and l.executor is null
     loop
         if coalesce((select w.armed from towpath.job_wake w
                       where w.job_kind = _lane.job_kind and w.executor = _lane.executor
@@ -59,7 +66,9 @@ begin
     end if;
     -- A kind that is subscribed by name gets its flag before its first job exists.
     with wanted as (
-        select l.job_kind, l.executor from towpath.job_lane l where l.lane = any(_set.lanes)
+        select l.job_kind, coalesce(l.executor, (select r.executor from towpath.consumer_registry r
+                                                  where r.executor_id = p_executor)) as executor
+          from towpath.job_lane l where l.lane = any(_set.lanes)
         union
         select s.job_kind, s.executor_kind from towpath.job_subscription s
          where s.executor_id = p_executor and s.enabled and s.job_kind is not null

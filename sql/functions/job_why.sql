@@ -76,7 +76,8 @@ begin
                  where v.subscription_no = s.subscription_no and v.state in (1, 2)
                    and s.max_parallel is not null limit 5) o) as owners
           from towpath.job_subscription s
-         where s.executor_kind = _lane.executor
+         where (s.executor_kind = _lane.executor
+                or _lane.executor is null and (s.job_kind is not null or s.executor_kind = 'PG_worker'))
            and (s.job_kind is null or s.job_kind = _lane.job_kind)
            and (s.event_domain is null or s.event_domain = _lane.event_domain)
          order by s.executor_id, s.job_kind nulls last, s.event_domain nulls last
@@ -104,7 +105,7 @@ begin
             where r ->> 'code' in ('subscription_disabled', 'not_registered', 'priority_floor', 'max_parallel')) then
         _reasons := _reasons || jsonb_build_object('code', 'no_subscription',
             'text', format('no enabled subscription covers kind %s, executor %s, domain %s', _lane.job_kind,
-                           _lane.executor, coalesce(_lane.event_domain, 'none')));
+                           coalesce(_lane.executor, 'any'), coalesce(_lane.event_domain, 'none')));
     end if;
     if _takers > 0 then
         -- An executor could take it, so the reasons of the others do not matter.

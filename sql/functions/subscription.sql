@@ -115,7 +115,8 @@ begin
         -- The usual lane, so that the first producers do not meet while making it.
         perform towpath._job_lane(p_job_kind, p_executor_kind, 100, p_event_domain);
     end if;
-    perform towpath._job_wake(array(select l.lane from towpath.job_lane l where l.executor = p_executor_kind
+    perform towpath._job_wake(array(select l.lane from towpath.job_lane l
+                                     where (l.executor = p_executor_kind or l.executor is null)
                                        and (p_job_kind is null or l.job_kind = p_job_kind)));
     return jsonb_build_object('ok', true, 'subscription_id', _new.subscription_id,
                               'created', _old.subscription_id is null);

@@ -181,7 +181,8 @@ create function towpath._key_hash(p_key text) returns uuid
 create table towpath.job_lane (
     lane         integer generated always as identity primary key,
     job_kind     towpath.label         not null,
-    executor     towpath.executor_kind not null,
+    -- Null: for whoever is subscribed to the kind by name, or to every kind as PG_worker.
+    executor     towpath.executor_kind,
     priority     towpath.priority      not null,
     event_domain towpath.label,
     -- When it was last seen in use, to some seconds.
@@ -220,7 +221,8 @@ create table towpath.job_floor (
 create table towpath.job (
     job_id          uuid                    not null,
     job_kind        towpath.label           not null,
-    executor        towpath.executor_kind   not null,
+    -- Null: its producer named none, and no subscriptions decided it; see job_lane.
+    executor        towpath.executor_kind,
     -- The lane holds the domain's rule, and the enqueue checks that of references: each domain here costs a
     -- single enqueue a microsecond.
     event_domain    text,
@@ -636,6 +638,29 @@ create trigger job_dead_letter_update_counted after update on towpath.job_dead_l
     for each statement execute function towpath._job_dead_letter_counted();
 create trigger job_dead_letter_delete_counted after delete on towpath.job_dead_letter
     referencing old table as gone for each statement execute function towpath._job_dead_letter_counted();
+
+-- Streams of jobs -----------------------------------------------------------------------------
+
+-- What handlers with a database connection appended to the stream of their job, numbered from 0 in each attempt. The
+-- server copies it into the stream of a job that somebody follows; retention deletes it after a day, as the stream.
+create table towpath.job_chunk (
+    job_id      uuid        not null,
+    attempt     integer     not null,
+    chunk_no    integer     not null,
+    data        jsonb       not null,
+    appended_at timestamptz not null default towpath.fn_now(),
+    primary key (job_id, attempt, chunk_no)
+);
+-- job_chunk_old_idx: retention.
+create index job_chunk_old_idx on towpath.job_chunk (appended_at);
+
+-- The key that signs tokens for the streams of jobs: every server of this database accepts them.
+create table towpath.job_token_key (
+    only_row boolean primary key default true,
+    secret   bytea   not null default uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()),
+    constraint job_token_key_one_row_check check (only_row)
+);
+insert into towpath.job_token_key default values;
 
 -- Graphs ------------------------------------------------------------------------------------
 

@@ -32,7 +32,9 @@ select j.job_id,
        r.error as last_error,
        j.created_at,
        greatest(j.created_at, b.picked_at, v.picked_at, v.touched_at, v.progress_at, r.finished_at) as updated_at,
-       j.executor::text as executor,
+       -- As _job_executor.
+       coalesce(j.executor::text, (select e.executor::text from towpath.job_kind_executor e where e.job_kind = j.job_kind),
+                'PG_worker') as executor,
        j.event_domain,
        case when v.blocked > 0
             then array(select e.parent_id from towpath.job_edge e

@@ -35,6 +35,24 @@ async fn a_worker_registers_its_kinds() {
     assert_eq!(api.claim(&token).await["job_id"], json!(job_id));
 }
 
+/// R06: a job that was enqueued before the first worker of its kind registered goes to that worker, whether it came from
+/// a producer's token or from SQL; and it shows as that worker's.
+#[tokio::test]
+async fn a_job_may_come_before_its_worker_registers() {
+    let api = Api::start().await;
+    let web = api.producer(&["blur"], &[]).await;
+    let said = api.post(&web, "enqueue", json!({"job_kind": "blur"})).await;
+    assert_eq!(said.status, 201, "{said:?}");
+    api.db.execute("select towpath.enqueue('blur'), towpath.enqueue_many('[{\"kind\": \"blur\"}]')").await;
+    let token = api.registering(None).await;
+    let none = api.post(&token, "claim", json!({"kinds": ["blur"]})).await;
+    assert_eq!(none.body["jobs"], json!([]), "{none:?}");
+    assert_eq!(api.register(&token, json!({"kinds": ["blur"]})).await.body["added"], json!(["blur"]));
+    assert_eq!(api.claim_many(&token, 10).await.len(), 3);
+    let job_id = said.body["job_id"].as_str().unwrap();
+    assert_eq!(api.job(&token, job_id, "").await.body["state"], "leased", "its worker may read it");
+}
+
 /// What an operator disabled stays disabled, and the worker is told.
 #[tokio::test]
 async fn registering_enables_nothing_that_was_disabled() {

@@ -54,7 +54,7 @@ async fn a_read_waits_for_the_end() {
         });
         let asked = format!(
             "select count(*) > 0 from pg_stat_activity
-              where datname = current_database() and query like '%fn_job_ended%' and query_start > '{began}'"
+              where datname = current_database() and query like '%fn_job_watch%' and query_start > '{began}'"
         );
         api.db.until(&asked, "true").await;
         assert!(!waiting.is_finished(), "{end}");

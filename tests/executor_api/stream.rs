@@ -1,10 +1,12 @@
 //! The stream of a job: its progress, what its handler appends, its end, and the token for a page that follows it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use towpath_db::Attribution;
 use towpath_db::executor_token::TokenSpec;
+use towpath_db::job::{Claim, LeaseOwner, Progress};
 use towpath_server::{Config, stream};
 use towpath_streams::embedded::{self, Embedded};
 use towpath_testkit::server::RunningServer;
@@ -71,8 +73,8 @@ async fn a_stream_tells_the_life_of_a_job() {
     let held = api.claim(&token).await;
     let page = api.job_token(&token, &job_id).await;
     api.post(&token, "progress", with(&held, &json!({"percent": 40, "message": "half"}))).await;
-    assert_eq!(api.append(&token, &held, json!("a")).await.body["key"], "1.1");
-    assert_eq!(api.append(&token, &held, json!([1, 2])).await.body["key"], "1.2");
+    assert_eq!(api.append(&token, &held, json!("a")).await.body["key"], "1.0");
+    assert_eq!(api.append(&token, &held, json!([1, 2])).await.body["key"], "1.1");
     assert_eq!(api.job(&page, &job_id, "").await.body["stream"], json!(path(&job_id)));
     let result = json!({"url": "s3://out/1", "n": 7});
     assert_eq!(api.post(&token, "ack", with(&held, &json!({"result": result}))).await.status, 200);
@@ -81,7 +83,7 @@ async fn a_stream_tells_the_life_of_a_job() {
     assert_eq!((messages.len(), of(0, "state")), (5, json!("leased")), "{messages:?}");
     assert_eq!((of(1, "percent"), of(1, "message")), (json!(40), json!("half")));
     assert_eq!((&messages[2]["type"], &messages[2]["value"]), (&json!("chunk"), &json!("a")));
-    assert_eq!((&messages[3]["key"], &messages[3]["value"]), (&json!("1.2"), &json!([1, 2])));
+    assert_eq!((&messages[3]["key"], &messages[3]["value"]), (&json!("1.1"), &json!([1, 2])));
     assert_eq!(
         (of(4, "state"), of(4, "result"), of(4, "percent")),
         (json!("succeeded"), result.clone(), json!(100))
@@ -102,11 +104,11 @@ async fn a_worker_without_the_lease_appends_nothing() {
     assert_eq!(api.append(&token, &stalled, json!("first")).await.status, 200);
     let stranger = api.token("py", &[]).await;
     assert_eq!(api.append(&stranger, &stalled, json!("x")).await.word(), (409, "lease_lost"));
-    api.db.advance(std::time::Duration::from_secs(7200)).await;
+    api.db.advance(Duration::from_secs(7200)).await;
     assert_eq!(api.append(&token, &stalled, json!("slow")).await.status, 200, "it still has the lease");
     api.db.ask("fn_job_reap()").await;
     assert_eq!(api.append(&token, &stalled, json!("lost")).await.word(), (409, "lease_lost"));
-    api.db.advance(std::time::Duration::from_secs(7200)).await;
+    api.db.advance(Duration::from_secs(7200)).await;
     let current = api.claim(&token).await;
     assert_eq!(current["attempt"], 2);
     assert_eq!(api.append(&token, &current, json!("second")).await.body["key"], "2.0");
@@ -116,6 +118,63 @@ async fn a_worker_without_the_lease_appends_nothing() {
     let messages = api.all_messages(&page, &job_id).await;
     let chunks: Vec<_> = messages.iter().filter(|m| m["type"] == "chunk").map(|m| &m["value"]).collect();
     assert_eq!(chunks, [&json!("first"), &json!("slow"), &json!("second")]);
+}
+
+/// Q24, Q08: the stream of a job whose worker has a database connection: its progress and what it appends come while the
+/// job runs, what a worker without the lease sends does not, and the end closes it. The token is the database's.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_on_the_database_is_followed_over_http() {
+    let directory = tempfile::tempdir().unwrap();
+    let api = Api::with_streams(&directory).await;
+    let job_id = api.enqueue("resize").await;
+    let page = api.database.job_token(job_id.parse().unwrap(), Duration::from_secs(60)).await.unwrap();
+    let owner = LeaseOwner::new("rust");
+    let claim =
+        Claim { executor: "py", kinds: None, limit: 1, owner: &owner, lease: Some(Duration::from_secs(60)) };
+    let job = api.database.claim(&claim).await.unwrap().pop().unwrap();
+    let first = (job.lease.job_id(), job.lease.attempt());
+    api.database.job_append(&owner, first, &json!("before anybody follows")).await.unwrap();
+    let told = api.job(&page, &job_id, "").await;
+    assert_eq!(told.body["stream"], json!(path(&job_id)), "{told:?}");
+    let has = async |what: Value| {
+        wait::until_some(what.to_string(), async || {
+            let (messages, _) = api.messages(&page, &job_id).await;
+            let fits = |message: &Value| {
+                what.as_object().map_or(message["value"] == what, |fields| {
+                    fields.iter().all(|(name, value)| message["value"][name] == *value)
+                })
+            };
+            messages.iter().any(fits).then_some(())
+        })
+        .await;
+    };
+    has(json!("before anybody follows")).await;
+    for percent in [10, 20] {
+        let progress = Progress { percent: Some(percent), message: Some("half") };
+        api.database.progress(&owner, first, progress).await.unwrap();
+        has(json!({"percent": percent, "message": "half", "attempt": 1})).await;
+        api.database.job_append(&owner, first, &json!({"page": percent})).await.unwrap();
+        has(json!({"page": percent})).await;
+    }
+    // The worker dies, and another one gets the job.
+    api.db.advance(Duration::from_secs(7200)).await;
+    api.db.ask("fn_job_reap()").await;
+    has(json!({"state": "retry_waiting", "attempt": 1})).await;
+    let lost = api.database.job_append(&owner, first, &json!("zombie")).await.unwrap_err();
+    assert!(matches!(lost, towpath_db::Error::LeaseLost(_)), "{lost}");
+    api.db.advance(Duration::from_secs(7200)).await;
+    let job = api.database.claim(&claim).await.unwrap().pop().unwrap();
+    let second = (job.lease.job_id(), job.lease.attempt());
+    let lost = api.database.job_append(&owner, first, &json!("zombie")).await.unwrap_err();
+    assert!(matches!(lost, towpath_db::Error::LeaseLost(_)), "{lost}");
+    api.database.job_append(&owner, second, &json!("again")).await.unwrap();
+    let result = serde_json::value::to_raw_value(&json!({"n": 7})).unwrap();
+    job.lease.with_result(result).ack(&api.database).await.unwrap();
+    let messages = api.all_messages(&page, &job_id).await;
+    let chunks: Vec<_> = messages.iter().filter(|m| m["type"] == "chunk").map(|m| m["key"].clone()).collect();
+    assert_eq!(chunks, ["1.0", "1.1", "1.2", "2.0"], "{messages:?}");
+    let end = &messages.last().unwrap()["value"];
+    assert_eq!((&end["state"], &end["result"]), (&json!("succeeded"), &json!({"n": 7})));
 }
 
 /// Q24: the stream ends with its job, also if that is cancelled or reaped by another process.
@@ -135,7 +194,7 @@ async fn the_end_of_the_job_closes_its_stream() {
             let by = Attribution { actor: "tester", reason: "enough" };
             api.database.job_cancel(job_id.parse().unwrap(), by).await.unwrap();
         } else {
-            api.db.advance(std::time::Duration::from_secs(7200)).await;
+            api.db.advance(Duration::from_secs(7200)).await;
             api.db.ask("fn_job_reap()").await;
         }
         let messages = api.all_messages(&page, &job_id).await;

@@ -58,17 +58,29 @@ async fn payloads_pass_through_unchanged() {
     assert_eq!(claim.body["jobs"][0]["payload_json"]["s"], "ü\n");
 }
 
-/// Q05: a batch goes in by one call, each row with its own answer.
+/// Q05: a batch goes in by one call, all of it or nothing; each refused row is named with its place and reason.
 #[tokio::test]
-async fn a_batch_answers_row_by_row() {
+async fn a_batch_goes_in_whole_or_not_at_all() {
     let api = Api::start().await;
     let token = api.token("py", &["resize"]).await;
     let jobs = json!({"jobs": [{"job_kind": "resize"}, {"job_kind": "crop"}, {"job_kind": "resize", "priority": -3}]});
     let said = api.post(&token, "enqueue_many", jobs).await;
-    assert_eq!((said.status, &said.body["refused"]), (200, &json!(2)), "{said:?}");
-    assert!(said.body["jobs"][0]["job_id"].is_string());
-    assert_eq!(said.body["jobs"][1]["error"], "not_authorised");
-    assert_eq!(said.body["jobs"][2]["error"], "invalid");
+    assert_eq!(said.word(), (403, "not_authorised"), "{said:?}");
+    let refused = said.body["refused"].as_array().unwrap();
+    let named: Vec<_> = refused.iter().map(|row| (&row["index"], &row["error"])).collect();
+    assert_eq!(named, [(&json!(1), &json!("not_authorised")), (&json!(2), &json!("invalid"))], "{said:?}");
+    assert!(said.body["detail"].as_str().unwrap().starts_with("entry 1: this token of py"), "{said:?}");
+    assert_eq!(api.db.text("select count(*) from towpath.job").await, "0");
+    let bad = json!({"jobs": [{"job_kind": "resize"}, {"job_kind": "resize", "priority": -3}]});
+    let said = api.post(&token, "enqueue_many", bad).await;
+    assert_eq!((said.word(), &said.body["refused"][0]["index"]), ((422, "invalid"), &json!(1)), "{said:?}");
+    assert_eq!(api.db.text("select count(*) from towpath.job").await, "0");
+    let good = json!({"jobs": [{"job_kind": "resize"}, {"job_kind": "resize", "idempotency_key": "k"}]});
+    let said = api.post(&token, "enqueue_many", good.clone()).await;
+    assert_eq!((said.status, said.body["jobs"].as_array().unwrap().len()), (200, 2), "{said:?}");
+    let again = api.post(&token, "enqueue_many", good).await;
+    assert_eq!(again.body["jobs"][1]["duplicate"], true, "{again:?}");
+    assert_eq!(again.body["jobs"][1]["job_id"], said.body["jobs"][1]["job_id"]);
 }
 
 /// Q10: a failure waits for its retry, a permanent one is a dead letter.

@@ -263,7 +263,7 @@ async fn watch_follows_a_job_to_its_end() {
     let bad = shell.dead("mail", "address is unknown").await;
     let lines = shell.code(4, &["--json", "job", "watch", &bad]);
     let last: Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
-    assert_eq!((&last["state"], &last["last_error"]), (&"dead_letter".into(), &"address is unknown".into()));
+    assert_eq!((&last["state"], &last["error"]), (&"dead_letter".into(), &"address is unknown".into()));
 }
 
 /// Q18: a graph is enqueued whole or not at all, from a file or a pipe, and can be looked at.

@@ -56,8 +56,8 @@ export class Job<Schema extends StandardSchema> implements Definition<InputOf<Sc
   }
 
   /**
-   * Enqueues many jobs with few calls and returns their ids in order. On a handle it is all of them or none. Over
-   * HTTP a refusal throws too, but up to a thousand jobs beside the refused one may have been enqueued.
+   * Enqueues many jobs with few calls and returns their ids in order. On a handle it is all of them or none; over
+   * HTTP, where they go in calls of a thousand, all of a call or none.
    */
   enqueueMany(handle: Handle | Client, jobs: readonly Entry<InputOf<Schema>>[]): Promise<string[]>;
   enqueueMany(jobs: readonly Entry<InputOf<Schema>>[]): Promise<string[]>;

@@ -104,7 +104,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Enqueue up to 1,000 jobs. */
+        /**
+         * Enqueue up to 1,000 jobs, all of them or none.
+         * @description If any job is refused, none is enqueued, and `refused` names each with its place.
+         */
         post: operations["jobEnqueueMany"];
         delete?: never;
         options?: never;
@@ -470,8 +473,8 @@ export interface paths {
         get: operations["eventRead"];
         put?: never;
         /**
-         * Emit one event, or up to 1,000.
-         * @description The actor is the token's. A token emits in the domains that it was created with or that `towpath events grant` gives to `executor:NAME`.
+         * Emit one event, or up to 1,000, all of them or none.
+         * @description If any event is refused, none is stored, and `refused` names each with its place. The actor is the token's. A token emits in the domains that it was created with or that `towpath events grant` gives to `executor:NAME`.
          */
         post: operations["eventEmit"];
         delete?: never;
@@ -909,6 +912,13 @@ export interface components {
             error: string;
             /** @description a sentence for people: the cause and the next step */
             detail: string;
+            /** @description the refused entries of a batch */
+            refused?: {
+                /** @description its place, from 0 */
+                index: number;
+                error: string;
+                detail: string;
+            }[];
         };
         /** @description a position in a stream; compares as text */
         Offset: string;
@@ -1498,15 +1508,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description One result for each job, in order; a refused one has a reason. */
+            /** @description All jobs are enqueued; their ids, in order. */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
                     "application/json": {
-                        jobs: (components["schemas"]["Enqueued"] | components["schemas"]["Refusal"])[];
-                        refused: number;
+                        jobs: components["schemas"]["Enqueued"][];
                     };
                 };
             };
@@ -2449,7 +2458,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The event was emitted before; or a result for each event of a batch, in order. */
+            /** @description The event was emitted before; or the ids of a batch, in order. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2458,8 +2467,7 @@ export interface operations {
                     "application/json": components["schemas"]["Emitted"] | {
                         /** @constant */
                         ok: true;
-                        events: (components["schemas"]["Emitted"] | components["schemas"]["Refusal"])[];
-                        refused: number;
+                        events: components["schemas"]["Emitted"][];
                     };
                 };
             };

@@ -39,6 +39,7 @@ async function refresh() {
     main.querySelectorAll("details").forEach((details, at) => { if (open[at]) details.open = true; });
     if (row) main.querySelector(`tr a[href="${CSS.escape(row)}"]`)?.closest("tr").classList.add("at");
     if (link) main.querySelector(`a[href="${CSS.escape(link)}"]`)?.focus({ preventScroll: true });
+    follow();
   } catch { stale = true; } finally { fetching = false; }
 }
 
@@ -81,6 +82,22 @@ async function searchOn() {
   } catch { stale = true; } finally { fetching = false; }
 }
 
+// A message of a job's stream: its progress is shown, a new state reloads the page, what was appended is returned.
+function jobMessage(list, text) {
+  let message;
+  try { message = JSON.parse(text); } catch { return null; }
+  if (message.type !== "job") return JSON.stringify(message.value);
+  const { state, percent, message: words } = message.value ?? {};
+  const line = main.querySelector("[data-progress]");
+  if (line && percent != null) {
+    line.hidden = false;
+    line.querySelector("progress").value = percent;
+    line.querySelector("span").textContent = `${percent} %${words ? `: ${words}` : ""}`;
+  }
+  if (state !== list.dataset.state) refresh();
+  return null;
+}
+
 // A stream's page appends new messages.
 function follow() {
   const list = document.querySelector("[data-follow]");
@@ -88,9 +105,12 @@ function follow() {
   list.dataset.following = "yes";
   const tail = new EventSource(list.dataset.follow);
   tail.addEventListener("messages", event => {
-    if (paused) { tail.close(); delete list.dataset.following; return; }
+    if (paused || !list.isConnected) { tail.close(); delete list.dataset.following; return; }
     document.querySelector("[data-until-first]")?.remove();
-    for (const text of JSON.parse(event.data)) {
+    for (const raw of JSON.parse(event.data)) {
+      const text = list.dataset.state ? jobMessage(list, raw) : raw;
+      if (text === null) continue;
+      list.closest("section")?.removeAttribute("hidden");
       const item = document.createElement("li"), box = document.createElement("pre");
       item.className = "new"; box.textContent = text; item.append(box); list.append(item);
     }
@@ -98,10 +118,10 @@ function follow() {
     const url = new URL(list.dataset.follow, location.href);
     url.searchParams.set("offset", event.lastEventId);
     list.dataset.follow = url.pathname + url.search;
-    scrollTo({ top: document.body.scrollHeight });
+    if (!list.dataset.state) scrollTo({ top: document.body.scrollHeight });
   });
   // The connection has a limited lifetime; continue where it ended.
-  tail.onerror = () => { tail.close(); delete list.dataset.following; setTimeout(follow, 1000); };
+  tail.onerror = () => { tail.close(); delete list.dataset.following; if (list.isConnected) setTimeout(follow, 1000); };
 }
 
 // Rows by keyboard.

@@ -1,4 +1,4 @@
-//! Pages for operators, at `/ui`.
+//! Pages for operators, at `/ui`. An internal part: applications depend on the crate `towpath`.
 //!
 //! Pages are rendered on the server with the same functions that the command line calls, and so is every action.
 //! A page names the topics it shows; when one changes, a line on an internal stream makes open pages reload. The

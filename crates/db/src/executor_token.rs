@@ -5,6 +5,7 @@
 use std::fmt;
 
 use jiff::Timestamp;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -170,6 +171,48 @@ pub struct TokenRevoked {
     pub changed: bool,
 }
 
+/// Why nothing of a batch was written.
+#[derive(Debug)]
+pub enum BatchError {
+    /// Some rows are refused; at least one.
+    Rows(Vec<RefusedRow>),
+    /// Not for one of its rows.
+    Whole(Error),
+}
+
+/// A row of a batch that is refused.
+#[derive(Debug)]
+pub struct RefusedRow {
+    /// Its place, from 0.
+    pub index: usize,
+    /// The reason.
+    pub error: Error,
+}
+
+impl From<Error> for BatchError {
+    fn from(error: Error) -> BatchError {
+        BatchError::Whole(error)
+    }
+}
+
+/// The rows of a batch's answer, or why there are none.
+pub(crate) fn read_rows<T: DeserializeOwned>(answer: Value, field: &str) -> Result<Vec<T>, BatchError> {
+    match answer["refused"].as_array() {
+        Some(rows) => Err(BatchError::Rows(
+            rows.iter()
+                .map(|row| RefusedRow {
+                    index: row["index"]
+                        .as_u64()
+                        .and_then(|index| usize::try_from(index).ok())
+                        .unwrap_or_default(),
+                    error: Error::refused(row),
+                })
+                .collect(),
+        )),
+        None => Ok(read_field(answer, field)?),
+    }
+}
+
 impl Database {
     /// Creates a token.
     pub async fn executor_token_create(&self, spec: &TokenSpec<'_>) -> Result<TokenCreated, Error> {
@@ -230,17 +273,16 @@ impl Database {
         read(self.call(sql, &[&hash.0.as_slice(), &consumer, &after, &limit]).await?)
     }
 
-    /// Enqueues with a token; the answers are in the jobs' order.
+    /// Enqueues with a token, all jobs or none; the answers are in the jobs' order.
     pub async fn executor_token_enqueue<T>(
         &self,
         hash: &TokenHash,
         jobs: &[T],
-    ) -> Result<Vec<Result<Enqueued, Error>>, Error>
+    ) -> Result<Vec<Enqueued>, BatchError>
     where
         T: Serialize + fmt::Debug + Sync,
     {
         let sql = "select towpath.fn_executor_token_enqueue($1, $2)";
-        let answer = self.call(sql, &[&hash.0.as_slice(), &Json(jobs)]).await?;
-        Ok(read_field::<Vec<Value>>(answer, "jobs")?.into_iter().map(read).collect())
+        read_rows(self.call(sql, &[&hash.0.as_slice(), &Json(jobs)]).await?, "jobs")
     }
 }

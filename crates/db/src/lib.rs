@@ -18,6 +18,7 @@ pub mod health;
 mod inspect;
 pub mod job;
 pub mod job_read;
+pub mod job_stream;
 mod limits;
 pub mod loop_fault;
 pub mod message;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use towpath_db::executor_token::{TokenHash, TokenSpec};
+use towpath_db::executor_token::{BatchError, TokenHash, TokenSpec};
 use towpath_db::subscription::SubscriptionSpec;
 use towpath_db::{Database, Error};
 use towpath_testkit::TestDb;
@@ -136,10 +136,19 @@ async fn only_the_named_roles_get_through() {
     }
 }
 
-async fn enqueue(database: &Database, word: &str, jobs: Value) -> Result<Vec<Result<bool, String>>, Error> {
+/// Whether each is a duplicate.
+async fn enqueue(database: &Database, word: &str, jobs: Value) -> Result<Vec<bool>, BatchError> {
     let jobs = jobs.as_array().expect("an array").clone();
     let answers = database.executor_token_enqueue(&TokenHash::of(word), &jobs).await?;
-    Ok(answers.into_iter().map(|a| a.map(|a| a.duplicate).map_err(|error| error.to_string())).collect())
+    Ok(answers.into_iter().map(|answer| answer.duplicate).collect())
+}
+
+/// Why the whole call was refused.
+fn whole(error: BatchError) -> Error {
+    match error {
+        BatchError::Whole(error) => error,
+        BatchError::Rows(rows) => panic!("{rows:?}"),
+    }
 }
 
 /// R09: a token enqueues what its executor works on within its kinds, what was granted to
@@ -149,7 +158,7 @@ async fn a_token_enqueues_within_its_scope_only() {
     let (db, database) = with_executor().await;
     let silent = database.executor_token_create(&spec()).await.unwrap();
     let error = enqueue(&database, &silent.token, json!([{"job_kind": "resize"}])).await.unwrap_err();
-    assert!(refused(error).contains("is not allowed to enqueue"));
+    assert!(refused(whole(error)).contains("is not allowed to enqueue"));
     let kinds = ["resize".to_owned()];
     let spec = TokenSpec { kinds: Some(&kinds), may_enqueue: true, ..spec() };
     let token = database.executor_token_create(&spec).await.unwrap().token;
@@ -164,21 +173,24 @@ async fn a_token_enqueues_within_its_scope_only() {
         {"job_kind": " "},
         {},
     ]);
-    let answers = enqueue(&database, &token, jobs).await.unwrap();
-    assert_eq!(answers[..2], [Ok(false), Ok(true)]);
-    let of = |index: usize| answers[index].clone().unwrap_err();
-    assert!(of(2).contains("is not allowed to enqueue crop for external_worker"), "{}", of(2));
+    let Err(BatchError::Rows(rows)) = enqueue(&database, &token, jobs.clone()).await else { panic!("rows") };
+    let of = |index: usize| rows.iter().find(|row| row.index == index).unwrap().error.to_string();
+    assert_eq!(rows.iter().map(|row| row.index).collect::<Vec<_>>(), [2, 3, 4, 5, 6, 7, 8]);
+    assert!(of(2).contains("is not allowed to enqueue crop for any executor"), "{}", of(2));
     assert!(of(3).contains("is not allowed to enqueue resize for PG_worker"), "{}", of(3));
     assert!(of(4).contains("PASSWORD"), "{}", of(4));
     assert!(of(5).contains("between 0 and 32767"), "{}", of(5));
     assert!(of(6).contains("tomorrow-ish"), "{}", of(6));
     assert!(of(7).contains("not authorised") && of(8).contains("not authorised"), "{} {}", of(7), of(8));
+    assert_eq!(db.text("select count(*) from towpath.job").await, "0", "one refusal refuses all");
+    let good = Value::from(jobs.as_array().unwrap()[..2].to_vec());
+    assert_eq!(enqueue(&database, &token, good).await.unwrap(), [false, true]);
     assert_eq!(db.text("select string_agg(actor, ',') from towpath.job").await, "executor:py", "one job");
     database.producer_grant_put("executor:py", Some("mail"), Some("PG_worker"), "tester").await.unwrap();
     let granted = enqueue(&database, &token, json!([{"job_kind": "mail", "executor": "PG_worker"}])).await;
-    assert_eq!(granted.unwrap(), [Ok(false)]);
-    let ungranted = enqueue(&database, &token, json!([{"job_kind": "mail"}])).await.unwrap();
-    assert!(ungranted[0].is_err(), "mail was granted for PG_worker only");
+    assert_eq!(granted.unwrap(), [false]);
+    let ungranted = enqueue(&database, &token, json!([{"job_kind": "mail", "executor": "DOT"}])).await;
+    assert!(matches!(ungranted, Err(BatchError::Rows(_))), "mail was granted for PG_worker only");
 }
 
 /// Q06: behind a closed gate a token enqueues nothing.
@@ -188,7 +200,7 @@ async fn a_closed_gate_stops_tokens_too() {
     let token =
         database.executor_token_create(&TokenSpec { may_enqueue: true, ..spec() }).await.unwrap().token;
     db.execute("update towpath.config set value = 'false' where key = 'queue.job_substrate.enabled'").await;
-    let error = enqueue(&database, &token, json!([{"job_kind": "resize"}])).await.unwrap_err();
+    let error = whole(enqueue(&database, &token, json!([{"job_kind": "resize"}])).await.unwrap_err());
     assert!(matches!(error, Error::GateClosed { .. }), "{error:?}");
     assert_eq!(db.text("select count(*) from towpath.job").await, "0");
 }

@@ -34,7 +34,7 @@ async fn enqueued(db: &TestDb, kind: &str) -> String {
     newest(db).await
 }
 
-/// Q21, Q04: the enabled subscriptions to a kind decide, as far as they agree; else it is PG_worker.
+/// Q21, Q04: the enabled subscriptions to a kind decide, as far as they agree; else it shows as PG_worker's.
 #[tokio::test]
 async fn the_only_subscription_to_a_kind_takes_its_jobs() {
     let db = place().await;
@@ -55,6 +55,67 @@ async fn the_only_subscription_to_a_kind_takes_its_jobs() {
     assert_eq!(enqueued(&db, "resize").await, "DOT", "one of them is gone");
     delete("dot").await;
     assert_eq!(enqueued(&db, "resize").await, "PG_worker", "nobody is left");
+}
+
+/// What an executor claims now.
+async fn claimed(db: &TestDb, executor: &str) -> usize {
+    let answer = db.json(&format!("towpath.fn_job_claim('{executor}', null, 10)")).await;
+    answer["jobs"].as_array().map_or(0, Vec::len)
+}
+
+/// R06, R07: a job that comes before the first worker of its kind waits for whoever is subscribed to the kind by name
+/// later, of whatever executor kind; a job that names an executor waits for that one.
+#[tokio::test]
+async fn a_job_may_come_before_its_worker() {
+    let db = place().await;
+    subscribe(&db, "'work', 'PG_worker'", "'mail', p_max_parallel => null, p_enabled => true").await;
+    db.execute(
+        r#"select towpath.enqueue('crop'), towpath.enqueue('crop', key => 'k'),
+                  towpath.enqueue_many('[{"kind": "crop"}, {"kind": "crop", "executor": "PG_worker"}]'),
+                  towpath.fn_mot_graph_emit('{"name": "g", "nodes": [{"node": "a", "job_kind": "crop"}]}')"#,
+    )
+    .await;
+    for executor in ["py", "any", "work"] {
+        assert_eq!(claimed(&db, executor).await, 0, "{executor} is not subscribed to the kind by name");
+    }
+    let why = "select text from towpath.job j, lateral jsonb_path_query(towpath.fn_job_why(j.job_id), '$.reasons[*].text') as w(text)
+                where j.executor is null limit 1";
+    assert_eq!(db.text(why).await, "\"no enabled subscription covers kind crop, executor any, domain none\"");
+    let answer = db.json("towpath.fn_executor_register('py', array['crop'])").await;
+    assert_eq!(answer["added"], json!(["crop"]), "{answer}");
+    assert_eq!(newest(&db).await, "external_worker", "it shows who will run it");
+    assert_eq!(claimed(&db, "py").await, 4, "all but the one that names PG_worker");
+    assert_eq!(db.text("select executor from towpath.job_queue where state = 'queued'").await, "PG_worker");
+}
+
+/// R06: the same with the worker first, and with a worker that is subscribed to every kind as PG_worker.
+#[tokio::test]
+async fn a_worker_may_come_before_its_job() {
+    let db = place().await;
+    db.json("towpath.fn_executor_register('py', array['crop'])").await;
+    assert_eq!(enqueued(&db, "crop").await, "external_worker");
+    assert_eq!(claimed(&db, "py").await, 1);
+    assert_eq!(enqueued(&db, "blur").await, "PG_worker");
+    subscribe(&db, "'every', 'PG_worker'", "p_max_parallel => null, p_enabled => true").await;
+    assert_eq!(claimed(&db, "every").await, 1, "blur is registered by nobody");
+}
+
+/// Q08: a worker that sleeps is woken by a job that waits for nobody in particular.
+#[tokio::test]
+async fn a_sleeping_worker_is_woken_by_a_job_without_executor() {
+    let db = place().await;
+    subscribe(&db, "'dot', 'DOT'", "'resize', p_max_parallel => null, p_enabled => true").await;
+    db.execute("select towpath.fn_gate_set('queue.notify.enabled', true, 'tester', 'a test')").await;
+    for executor in ["py", "dot"] {
+        let armed = db.json(&format!("towpath.fn_job_arm('{executor}')")).await;
+        assert_eq!(armed["ok"], true, "{armed}");
+    }
+    let up = "select count(*) from (select distinct on (executor) armed from towpath.job_wake where job_kind = 'resize'
+               order by executor, wake_no desc) w where armed";
+    assert_eq!(db.text(up).await, "2");
+    assert_eq!(enqueued(&db, "resize").await, "PG_worker", "two executors are subscribed");
+    assert_eq!(db.text(up).await, "0", "both are woken");
+    assert_eq!(claimed(&db, "dot").await, 1, "and either may take it");
 }
 
 /// Q21: the same at every way in; a way that names an executor gets that one.

@@ -29,6 +29,7 @@ mod job_ready;
 mod job_refusal;
 mod job_retention;
 mod job_run;
+mod job_stream;
 mod job_view;
 mod lease_entry;
 mod loop_fault;

@@ -16,7 +16,7 @@ const RIGHTS: &[(&str, &str)] = &[
          comms.send_sms_supervisor ack fn_job_ack fn_job_ack_many fn_job_arm fn_job_claim fn_job_claim_rows \
          fn_job_claim_set_aside fn_loop_fault_record \
          fn_job_extend_lease fn_job_extend_lease_many fn_job_fail_or_retry fn_job_fail_or_retry_many \
-         fn_job_held fn_job_payload fn_job_progress fn_job_release fn_job_snooze fn_job_start fn_job_start_many fn_now \
+         fn_job_append fn_job_held fn_job_payload fn_job_progress fn_job_release fn_job_snooze fn_job_start fn_job_start_many fn_now \
          fn_process_attempt_begin fn_process_attempt_end fn_process_attempt_extend fn_process_decide \
          fn_process_due fn_queue_heartbeat_end fn_queue_heartbeat_tick fn_schema_status fn_task_error_record \
          process_supervisor run_function",
@@ -44,7 +44,8 @@ const RIGHTS: &[(&str, &str)] = &[
         "towpath_producer",
         "comms.create_email_message comms.create_sms_message comms.kickoff_send_email_task \
          append comms.kickoff_send_sms_task comms.send_email comms.send_sms emit emit_many enqueue enqueue_many \
-         fn_event_emit fn_event_emit_many fn_job_enqueue fn_job_enqueue_many fn_mot_graph_emit fn_now \
+         fn_event_emit fn_event_emit_many fn_job_enqueue fn_job_enqueue_many fn_job_token job_token \
+         fn_mot_graph_emit fn_now \
          fn_payload_delete fn_payload_get fn_payload_prepare fn_payload_put fn_process_start fn_schema_status payload_get \
          payload_put payload_put_bytes publish send_email send_sms start_process",
     ),
@@ -59,7 +60,7 @@ const RIGHTS: &[(&str, &str)] = &[
          fn_consumer_list fn_delivery_history fn_event_actor_list fn_event_chart fn_event_grant_list \
          fn_event_list fn_event_show fn_event_subscription_list fn_event_verify fn_executor_kinds \
          fn_health_marks fn_health_show fn_job_dead_letter_count fn_job_dead_letter_list \
-         fn_job_dead_letter_show fn_job_ended fn_job_history fn_job_list fn_job_show fn_job_state fn_job_subscription_list fn_job_why \
+         fn_job_chunks fn_job_dead_letter_show fn_job_history fn_job_list fn_job_show fn_job_state fn_job_subscription_list fn_job_watch fn_job_why \
          fn_loop_fault_list fn_metrics_postgres fn_metrics_read fn_mot_graph_show fn_now fn_payload_key_list fn_process_kind_list \
          fn_process_list fn_process_show fn_producer_grant_list fn_queue_chart fn_queue_latency \
          fn_queue_pause_history fn_queue_paused fn_queue_stale_check fn_queue_worker_list fn_resolve_recipients fn_route_attempts \
@@ -90,10 +91,10 @@ const RIGHTS: &[(&str, &str)] = &[
          fn_executor_token_list fn_executor_token_register fn_executor_token_payload_put fn_executor_token_revoke fn_gate_set fn_health_marks fn_health_show \
          fn_job_cancel fn_job_counter_fold fn_job_dead_letter_count fn_job_dead_letter_list \
          fn_job_dead_letter_replay fn_job_dead_letter_replay_many fn_job_dead_letter_show \
-         fn_job_dead_letter_triage fn_job_ended fn_job_enqueue fn_job_enqueue_many fn_job_floor_tick fn_job_lane_tick fn_job_history \
+         fn_job_chunks fn_job_dead_letter_triage fn_job_enqueue fn_job_enqueue_many fn_job_floor_tick fn_job_lane_tick fn_job_history \
          fn_job_list fn_job_move_to_dead_letter fn_job_parallel_recount fn_job_partition_tick fn_job_reap \
          fn_job_retention_tick fn_job_retry fn_job_show fn_job_state fn_job_subscription_delete fn_job_subscription_list \
-         fn_job_subscription_put fn_job_why fn_loop_fault_drop fn_loop_fault_list fn_loop_fault_over \
+         fn_job_subscription_put fn_job_token fn_job_token_key fn_job_watch fn_job_why job_token fn_loop_fault_drop fn_loop_fault_list fn_loop_fault_over \
          fn_loop_fault_record fn_loop_fault_retry fn_metrics_postgres fn_metrics_read fn_mot_graph_emit \
          fn_mot_graph_show fn_now fn_payload_delete fn_payload_get fn_payload_key_erase fn_payload_key_list fn_payload_key_rotate \
          fn_payload_prepare fn_payload_put fn_payload_retention_tick fn_process_cancel fn_process_kind_list fn_process_kind_put fn_process_list \

@@ -1,4 +1,4 @@
-//! Sends e-mail and SMS.
+//! Sends e-mail and SMS. An internal part: applications depend on the crate `towpath`.
 //!
 //! SMTP, Resend, Twilio and `log` implement the [`Transport`] trait. Each distinguishes four outcomes of a send: accepted,
 //! transient, permanent, uncertain. The task types `email` and `sms` are job kinds: [`register`] adds their handlers to

@@ -1,4 +1,5 @@
-//! The route role: what happens to an event after its commit.
+//! The route role: what happens to an event after its commit. An internal part: applications depend on the crate
+//! `towpath`.
 //!
 //! Four loops, each safe on any number of nodes and without state of its own: the sequencer gives events their
 //! positions, route workers apply routes, and two senders deliver webhooks and stream appends outside of any

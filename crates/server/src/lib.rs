@@ -1,4 +1,4 @@
-//! The HTTP server.
+//! The HTTP server. An internal part: applications depend on the crate `towpath`.
 //!
 //! `run(listener, …)` serves until it is told to stop. The server keeps no state of its own:
 //! kill it, and clients go on from the database and from their offsets.

@@ -1,4 +1,4 @@
-//! Durable streams behind one interface.
+//! Durable streams behind one interface. An internal part: applications depend on the crate `towpath`.
 //!
 //! [`Store`] is the interface; [`embedded`] implements it with a log of segment files on one
 //! machine, or with a [`CommitLog`] that several machines share. This crate knows bytes, offsets and

@@ -1,4 +1,4 @@
-//! Tools for tests; not part of the program.
+//! Tools for tests; not part of the program, and internal.
 //!
 //! A database per test, created in milliseconds; a clock that tests set; a queue with its users; routes and subscriptions; races between two
 //! connections; a running server; a receiver of webhooks; a faulty network; processes to kill; a mail server, and

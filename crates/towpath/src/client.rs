@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use deadpool_postgres::Pool;
 use serde::Serialize;
-use towpath_db::executor_token_job::JobStatus;
+use towpath_db::job_stream::JobStatus;
 use towpath_db::migrate::Mode;
 use towpath_db::{Attribution, Database};
 use towpath_model::job::JobId;
@@ -137,6 +137,21 @@ impl Client {
     pub async fn cancel(&self, id: JobId, reason: &str) -> Result<JobState, Error> {
         let actor = self.database.login().await?;
         Ok(self.database.job_cancel(id, Attribution { actor: &actor, reason }).await?.state)
+    }
+
+    /// A token for a page in a browser that follows this one job: it may read the job and its stream, and cancel it.
+    /// Give it to the page together with the id; a server of this database, `towpath up`, answers
+    /// `GET /api/v1/jobs/{id}` with it. At most a week. Needs the role `towpath_producer` and the right to enqueue
+    /// such a job.
+    ///
+    /// ```no_run
+    /// # async fn example(client: towpath::Client, id: towpath::JobId) -> Result<(), towpath::Error> {
+    /// let token = client.job_token(id, std::time::Duration::from_secs(3_600)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn job_token(&self, id: JobId, lifetime: Duration) -> Result<String, Error> {
+        Ok(self.database.job_token(id, lifetime).await?)
     }
 
     /// A worker in the making that claims jobs as this executor: a name of yours, the same for all processes that do the

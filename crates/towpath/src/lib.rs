@@ -68,7 +68,7 @@ pub use client::{Client, Source};
 pub use jiff::Timestamp;
 pub use tokio_util::sync::CancellationToken;
 pub use towpath_db::door::{Emit, Enqueue, EnqueueOptions, Error, Handle, Refused};
-pub use towpath_db::executor_token_job::JobStatus;
+pub use towpath_db::job_stream::JobStatus;
 pub use towpath_derive::Job;
 pub use towpath_model::id::EventId;
 pub use towpath_model::job::{Attempt, JobId};

@@ -337,6 +337,21 @@ impl Context {
         Ok(self.database.progress(&self.owner, self.held.key, progress).await?)
     }
 
+    /// Appends a value to the job's stream, for whoever follows the job: at most 64 KiB. A server that somebody follows
+    /// the job on brings it there. `LeaseLost` means: stop.
+    ///
+    /// ```no_run
+    /// # async fn example(ctx: towpath_worker::Context) -> towpath_worker::Result {
+    /// ctx.append(&serde_json::json!({ "page": 7, "text": "once upon a time" })).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn append(&self, value: &impl Serialize) -> std::result::Result<(), Error> {
+        let value = serde_json::to_value(value).map_err(|error| Error::Other(error.into()))?;
+        self.database.job_append(&self.owner, self.held.key, &value).await?;
+        Ok(())
+    }
+
     /// Ends the job in the caller's own transaction, with what the handler wrote: both are there or neither is. Commit
     /// soon: the lease is no longer renewed. If the lease was lost, this fails and the transaction cannot commit.
     ///

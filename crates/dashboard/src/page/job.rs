@@ -2,14 +2,19 @@
 
 use askama::Template;
 use axum::extract::State;
+use serde_json::Value;
 use towpath_db::job_read::{JobEvent, JobReason, JobWhole};
 use towpath_model::id::JobId;
+use towpath_model::stream::name::StreamName;
+use towpath_model::stream::offset::Start;
 
 use super::Id;
+use super::stream::text;
 use crate::App;
 use crate::act::{Action, by};
 use crate::fault::{Answer, Fault};
-use crate::filters;
+use crate::filters::{self, percent};
+use crate::limits::STREAM_PAGE_BYTES;
 use crate::shell::{self, Shell};
 
 #[derive(Template)]
@@ -21,6 +26,16 @@ struct Page {
     events: Vec<JobEvent>,
     reasons: Vec<JobReason>,
     open: bool,
+    result: Option<Value>,
+    stream: Option<JobStream>,
+}
+
+/// What the stream of the job has so far. The browser follows it; without one it asks again every second.
+struct JobStream {
+    /// What the handler appended.
+    chunks: Vec<String>,
+    /// Where the browser continues live, unless the stream is closed.
+    follow: Option<String>,
 }
 
 pub(crate) async fn show(shell: Shell, State(app): State<App>, Id(id): Id<JobId>) -> Answer {
@@ -32,8 +47,31 @@ pub(crate) async fn show(shell: Shell, State(app): State<App>, Id(id): Id<JobId>
         (None, Some(letter)) => letter.job_kind.clone(),
         (None, None) => id.to_string(),
     };
+    let result = match open {
+        true => None,
+        false => app.database.job_status(id).await.ok().and_then(|status| status.result),
+    };
     let shell = shell.at("/ui/jobs", kind).live("jobs dead-letters");
-    shell::render(&Page { shell, id, whole, events, reasons, open })
+    let stream = stream(&app, id).await?;
+    shell::render(&Page { shell, id, whole, events, reasons, open, result, stream })
+}
+
+/// The stream `job/{id}`, the one that pages with a token of the job read; none before somebody follows the job.
+async fn stream(app: &App, id: JobId) -> Result<Option<JobStream>, Fault> {
+    let name = StreamName::new("jobs", &format!("job/{id}")).expect("a uuid is a stream's id");
+    let page = match app.store.read(&name, Start::Beginning, STREAM_PAGE_BYTES).await {
+        Err(towpath_streams::Error::NotFound(_) | towpath_streams::Error::Deleted(_)) => return Ok(None),
+        page => page?,
+    };
+    let messages = page.batch.messages().map(|message| text(&message, &page.head));
+    let chunks = messages.filter_map(|message| {
+        let message: Value = serde_json::from_str(&message).ok()?;
+        (message["type"] == "chunk").then(|| message["value"].to_string())
+    });
+    let ended = page.head.closed && page.is_up_to_date();
+    let follow =
+        format!("/ui/stream/follow?project=jobs&id={}&offset={}", percent(&name.id), page.batch.end());
+    Ok(Some(JobStream { chunks: chunks.collect(), follow: (!ended).then_some(follow) }))
 }
 
 pub(crate) async fn act(State(app): State<App>, Id(id): Id<JobId>, action: Action) -> Answer {

@@ -49,7 +49,8 @@ struct Many {
     events: Vec<Event>,
 }
 
-/// One event: 201 with its id, 200 if its `event_id` was emitted before. Many: 200 with a result for each, in order.
+/// One event: 201 with its id, 200 if its `event_id` was emitted before. Many, all of them or none: 200 with their ids,
+/// in order.
 pub(crate) async fn emit(
     State(events): State<Events>,
     reader: Reader,
@@ -57,18 +58,13 @@ pub(crate) async fn emit(
 ) -> Result<(StatusCode, Json<Value>), Error> {
     let bytes = body::bytes(body, limits::JOBS_BODY_BYTES_MAX).await?;
     let (given, is_batch) = read(&bytes)?;
-    let mut answers = events.database.executor_token_emit(&reader.hash, &given).await?;
+    let answers = events.database.executor_token_emit(&reader.hash, &given).await.map_err(Error::from);
     if !is_batch {
-        let emitted = answers.pop().expect("one answer for one event")?;
+        let emitted = answers.map_err(Error::of_one)?.pop().expect("one answer for one event");
         let status = if emitted.duplicate { StatusCode::OK } else { StatusCode::CREATED };
         return Ok((status, Json(told(emitted))));
     }
-    let refused = answers.iter().filter(|answer| answer.is_err()).count();
-    let rows = answers.into_iter().map(|answer| match answer {
-        Ok(emitted) => told(emitted),
-        Err(error) => Error::from(error).told().1,
-    });
-    let body = json!({ "ok": true, "events": rows.collect::<Vec<_>>(), "refused": refused });
+    let body = json!({ "ok": true, "events": answers?.into_iter().map(told).collect::<Vec<_>>() });
     Ok((StatusCode::OK, Json(body)))
 }
 

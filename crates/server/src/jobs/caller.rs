@@ -4,9 +4,10 @@ use axum::extract::FromRequestParts;
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use towpath_db::executor_token::{TokenHash, TokenScope};
-use towpath_db::executor_token_job::{JobRight, JobStatus};
+use towpath_db::executor_token_job::JobRight;
 use towpath_db::job::LeaseOwner;
 use towpath_db::job_read::JobMoved;
+use towpath_db::job_stream::JobStatus;
 use towpath_db::{Attribution, Database};
 use towpath_model::job::JobId;
 use uuid::Uuid;
@@ -62,7 +63,7 @@ impl FromRequestParts<Jobs> for Holder {
         if let (token, Some(streams)) = (bearer(parts)?, &jobs.streams)
             && token.contains('.')
         {
-            return match streams.job_of(token) {
+            return match streams.job_of(token).await {
                 Ok(Some(job_id)) => Ok(Holder::Job(job_id)),
                 Ok(None) => Err(Error::Unauthenticated("this token is not for a job".into())),
                 Err(invalid) => Err(Error::Unauthenticated(invalid.detail().into())),

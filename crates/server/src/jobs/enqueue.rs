@@ -56,8 +56,9 @@ pub(crate) async fn enqueue(
     let mut job: Job = body::read(body, limits::JOB_BODY_BYTES_MAX).await?;
     let mut span = jobs.enqueue_span(trace, 1, || job.job_kind.clone());
     job.traceparent = span.traceparent().or(trace.0);
-    let answers = jobs.database.executor_token_enqueue(holder.hash()?, &[job]).await?;
-    let answer = answers.into_iter().next().expect("one answer for one job")?;
+    let answers = jobs.database.executor_token_enqueue(holder.hash()?, &[job]).await;
+    let answers = answers.map_err(|error| Error::from(error).of_one())?;
+    let answer = answers.into_iter().next().expect("one answer for one job");
     if span.is_on() {
         span.set("towpath.job.id", answer.job_id.to_string());
     }
@@ -65,7 +66,7 @@ pub(crate) async fn enqueue(
     Ok((status, Json(told(answer))))
 }
 
-/// Many jobs: 200 with a result for each, in order; refused ones have an error.
+/// Many jobs, all of them or none: 200 with their ids, in order.
 pub(crate) async fn enqueue_many(
     State(jobs): State<Jobs>,
     holder: Holder,
@@ -81,12 +82,7 @@ pub(crate) async fn enqueue_many(
     many.jobs.iter_mut().for_each(|job| job.traceparent = parent);
     let answers = jobs.database.executor_token_enqueue(holder.hash()?, &many.jobs).await?;
     drop(span);
-    let refused = answers.iter().filter(|answer| answer.is_err()).count();
-    let rows = answers.into_iter().map(|answer| match answer {
-        Ok(enqueued) => told(enqueued),
-        Err(error) => Error::from(error).told().1,
-    });
-    Ok(Json(json!({ "jobs": rows.collect::<Vec<_>>(), "refused": refused })))
+    Ok(Json(json!({ "jobs": answers.into_iter().map(told).collect::<Vec<_>>() })))
 }
 
 impl Jobs {

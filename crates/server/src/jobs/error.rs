@@ -4,6 +4,7 @@ use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
+use towpath_db::executor_token::{BatchError, RefusedRow};
 
 /// An error response.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub(crate) enum Error {
     Ended(String),
     /// The streams cannot be used now.
     Streams(String),
+    /// Rows of a batch are refused, and with them all its rows: their places and reasons.
+    Rows(Vec<RefusedRow>),
     /// An error of the database.
     Database(towpath_db::Error),
 }
@@ -33,6 +36,15 @@ pub(crate) enum Error {
 impl From<towpath_db::Error> for Error {
     fn from(error: towpath_db::Error) -> Error {
         Error::Database(error)
+    }
+}
+
+impl From<BatchError> for Error {
+    fn from(error: BatchError) -> Error {
+        match error {
+            BatchError::Rows(rows) => Error::Rows(rows),
+            BatchError::Whole(error) => Error::Database(error),
+        }
     }
 }
 
@@ -54,9 +66,20 @@ impl IntoResponse for Error {
 
 impl Error {
     /// The status and the body.
-    pub(crate) fn told(self) -> (StatusCode, Value) {
+    fn told(self) -> (StatusCode, Value) {
+        if let Error::Rows(rows) = self {
+            return rows_told(rows);
+        }
         let (status, word, detail) = self.mapped();
         (status, json!({ "ok": false, "error": word, "detail": detail }))
+    }
+
+    /// The error of one row as the error of the whole call, for a call with one row.
+    pub(crate) fn of_one(self) -> Error {
+        match self {
+            Error::Rows(mut rows) if rows.len() == 1 => Error::Database(rows.remove(0).error),
+            error => error,
+        }
     }
 
     fn mapped(self) -> (StatusCode, &'static str, String) {
@@ -79,6 +102,7 @@ impl Error {
                 tracing::warn!(%detail, "the stream of a job is unavailable");
                 (StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail)
             }
+            Error::Rows(_) => unreachable!("`told` has answered it"),
             Error::Database(Db::GateClosed { gate }) => {
                 (StatusCode::SERVICE_UNAVAILABLE, "gate_closed", format!("the gate {gate} is closed"))
             }
@@ -104,6 +128,23 @@ impl Error {
             }
         }
     }
+}
+
+/// The first row's status and word, for the whole; and every refused row with its own.
+fn rows_told(rows: Vec<RefusedRow>) -> (StatusCode, Value) {
+    let count = rows.len();
+    let rows: Vec<_> = rows.into_iter().map(|row| (row.index, Error::Database(row.error).mapped())).collect();
+    let (index, (status, word, detail)) = rows.first().expect("a refusal of rows names one").clone();
+    let more = match count {
+        1 => String::new(),
+        _ => format!(" ({} more are refused)", count - 1),
+    };
+    let refused: Vec<_> = rows
+        .into_iter()
+        .map(|(index, (_, word, detail))| json!({ "index": index, "error": word, "detail": detail }))
+        .collect();
+    let detail = format!("entry {index}: {detail}{more}; nothing of the batch was written");
+    (status, json!({ "ok": false, "error": word, "detail": detail, "refused": refused }))
 }
 
 /// A value that PostgreSQL cannot store, such as a zero byte in a text (SQLSTATE class 22)

@@ -175,6 +175,7 @@ pub(crate) async fn start(
 ) -> Result<Json<Value>, Error> {
     let held: Held = body::read(body, limits::JOB_BODY_BYTES_MAX).await?;
     held.lease(&caller).start(&jobs.database).await?;
+    jobs.watches.look_at([held.job_id]);
     Ok(Json(json!({ "job_id": held.job_id, "state": "in_progress" })))
 }
 
@@ -214,9 +215,8 @@ pub(crate) async fn progress(
     let progress = Progress { percent, message: message.as_deref() };
     Held { job_id, attempt }.lease(&caller).progress(&jobs.database, progress).await?;
     if let Some(streams) = &jobs.streams {
-        let status = jobs.database.job_status(job_id).await?;
         // The progress is stored; readers of the stream get it with the next one.
-        if let Err(error) = streams.state(attempt, &status).await {
+        if let Err(error) = streams.publish(job_id).await {
             tracing::warn!(%job_id, ?error, "the progress of a job is not in its stream");
         }
     }
@@ -228,7 +228,7 @@ pub(crate) async fn ack(State(jobs): State<Jobs>, caller: Caller, body: Body) ->
     let ack: Ack = body::read(body, limits::JOB_BODY_BYTES_MAX).await?;
     let job_id = ack.job_id;
     ack.lease(&caller)?.ack(&jobs.database).await?;
-    jobs.endings.may_have_ended([job_id]);
+    jobs.watches.look_at([job_id]);
     Ok(Json(json!({ "job_id": job_id, "state": "succeeded" })))
 }
 
@@ -249,7 +249,7 @@ pub(crate) async fn ack_many(
         acked += ended.ended;
         lost.extend(ended.lost);
     }
-    jobs.endings.may_have_ended(ids);
+    jobs.watches.look_at(ids);
     Ok(Json(json!({ "acked": acked, "lost": lost })))
 }
 
@@ -258,14 +258,13 @@ pub(crate) async fn fail(State(jobs): State<Jobs>, caller: Caller, body: Body) -
     let fail: Fail = body::read(body, limits::JOB_BODY_BYTES_MAX).await?;
     let job_id = fail.job_id;
     let FailedAttempt { lease, failure } = fail.failed(&caller)?;
-    Ok(Json(match lease.fail(&jobs.database, failure).await? {
+    let after = lease.fail(&jobs.database, failure).await?;
+    jobs.watches.look_at([job_id]);
+    Ok(Json(match after {
         AfterFailure::RetryWaiting { scheduled_at } => {
             json!({ "job_id": job_id, "state": "retry_waiting", "scheduled_at": scheduled_at })
         }
-        AfterFailure::DeadLetter => {
-            jobs.endings.may_have_ended([job_id]);
-            json!({ "job_id": job_id, "state": "dead_letter" })
-        }
+        AfterFailure::DeadLetter => json!({ "job_id": job_id, "state": "dead_letter" }),
     }))
 }
 
@@ -280,7 +279,7 @@ pub(crate) async fn fail_many(
     let failed = fails.into_iter().map(|fail| fail.failed(&caller)).collect::<Result<_, _>>()?;
     let Ended { lost, dead_letters, .. } =
         jobs.database.fail_many(failed).await.map_err(|unfinished| unfinished.error)?;
-    jobs.endings.may_have_ended(dead_letters.iter().copied());
+    jobs.watches.look_at(ids.iter().copied());
     // Two failures of one job count once.
     ids.sort_unstable();
     ids.dedup();
@@ -300,6 +299,7 @@ pub(crate) async fn snooze(
     let lease = Held { job_id, attempt }.lease(&caller);
     let by = Duration::from_secs(seconds.into());
     let scheduled_at = lease.snooze(&jobs.database, by, note.as_deref().unwrap_or_default()).await?;
+    jobs.watches.look_at([job_id]);
     Ok(Json(json!({ "ok": true, "job_id": job_id, "scheduled_at": scheduled_at })))
 }
 

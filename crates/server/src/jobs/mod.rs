@@ -8,7 +8,6 @@
 pub(crate) mod body;
 pub(crate) mod caller;
 mod claim;
-mod ending;
 mod enqueue;
 pub(crate) mod error;
 mod lease;
@@ -17,6 +16,7 @@ mod register;
 mod status;
 mod stream;
 pub(crate) mod wake;
+mod watch;
 
 use std::sync::Arc;
 
@@ -29,10 +29,10 @@ use towpath_streams::Store;
 use towpath_trace::Tracer;
 
 use claim::Waiting;
-use ending::Endings;
 use error::Error;
 use stream::JobStreams;
 use wake::Wake;
+use watch::Watches;
 
 use crate::limits;
 use crate::project::Projects;
@@ -45,7 +45,7 @@ pub(crate) struct Jobs {
     wake: Wake,
     waiting: Arc<Waiting>,
     waiting_for_ends: Arc<waiting::Waiting>,
-    endings: Endings,
+    watches: Watches,
     /// None without a stream store.
     streams: Option<JobStreams>,
     payloads: Arc<Semaphore>,
@@ -60,9 +60,9 @@ pub(crate) fn router(
     tracer: Tracer,
     shutdown: CancellationToken,
 ) -> Router {
-    let endings = Endings::start(database.clone(), shutdown.clone());
+    let watches = Watches::start(database.clone(), shutdown.clone());
     let streams =
-        store.map(|store| JobStreams::start(store, database.clone(), endings.clone(), shutdown.clone()));
+        store.map(|store| JobStreams::start(store, database.clone(), watches.clone(), shutdown.clone()));
     let jobs = Jobs {
         wake: Wake::new(wake::For::Jobs, database.clone(), shutdown.clone()),
         waiting: Arc::default(),
@@ -71,7 +71,7 @@ pub(crate) fn router(
             limits::JOBS_WAITED_FOR_MAX,
             limits::JOBS_WAITED_FOR_PER_TOKEN_MAX,
         ),
-        endings,
+        watches,
         streams,
         payloads: Arc::new(Semaphore::new(limits::PAYLOADS_AT_ONCE_MAX)),
         database,

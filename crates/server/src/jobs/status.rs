@@ -15,7 +15,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use towpath_db::executor_token_job::{JobRight, JobStatus};
+use towpath_db::executor_token_job::JobRight;
+use towpath_db::job_stream::JobStatus;
 use towpath_model::job::{Attempt, JobId};
 
 use super::caller::{Caller, Holder};
@@ -56,12 +57,18 @@ pub(crate) async fn get(
     if !wait.is_zero() && !status.state.is_terminal() {
         let _place = jobs.waiting_for_ends.enter(holder.id())?;
         tokio::select! {
-            () = jobs.endings.ended(job_id) => {}
+            () = jobs.watches.ended(job_id) => {}
             () = tokio::time::sleep(wait) => {}
             () = jobs.shutdown.cancelled() => {}
         }
         // The right to read it may be gone meanwhile, so the database decides again.
         status = holder.job_status(&jobs, job_id, JobRight::Read).await?;
+    }
+    // Who has the token of a job wants to follow it; the token may have been made where there is no stream yet.
+    if let (Holder::Job(_), Some(streams)) = (&holder, &jobs.streams)
+        && let Err(error) = streams.open(job_id).await
+    {
+        tracing::warn!(%job_id, ?error, "cannot create the stream of a job");
     }
     Ok(([(header::CACHE_CONTROL, "no-store")], Json(told(&jobs, status))))
 }
@@ -80,7 +87,7 @@ pub(crate) async fn cancel(
         return Err(Error::Invalid(format!("reason: at most {} characters", limits::REASON_CHARS_MAX)));
     }
     let moved = holder.job_cancel(&jobs, job_id, reason.as_deref()).await?;
-    jobs.endings.may_have_ended([job_id]);
+    jobs.watches.look_at([job_id]);
     Ok(Json(json!({ "ok": true, "job_id": moved.job_id, "state": moved.state })))
 }
 
@@ -150,9 +157,9 @@ pub(crate) async fn token(
         let most = limits::JOB_TOKEN_SECONDS_MAX;
         return Err(Error::Invalid(format!("seconds must be between 1 and {most}")));
     }
-    let status = holder.job_status(&jobs, job_id, JobRight::Cancel).await?;
+    holder.job_status(&jobs, job_id, JobRight::Cancel).await?;
     let streams = jobs.streams()?;
-    let stream = streams.open(&status).await?;
+    let stream = streams.open(job_id).await?;
     let token = streams.mint(job_id, seconds).await?;
     let expires_at = Timestamp::now() + Duration::from_secs(seconds);
     Ok(Json(json!({ "ok": true, "token": token, "expires_at": expires_at, "stream": stream })))

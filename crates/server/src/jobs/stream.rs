@@ -1,11 +1,14 @@
 //! The stream of a job, `/v1/jobs/stream/job/{job_id}`: its progress, what its handler appends, and its end.
 //!
 //! JSON messages of the State Protocol: `job` is the job as it is now, `chunk` what a handler appended. The stream is
-//! created at the first progress, append or token. The attempt is the producer's epoch, so a worker that lost its
-//! lease to another one is refused. The end of the job closes the stream; after a restart, the streams that are
-//! still open are found in the store.
+//! created when a worker over HTTP reports or appends something, or when somebody wants to follow the job. From then
+//! on a task copies into it what the database knows: the job's changes and what handlers with a database connection
+//! append. The attempt is the producer's epoch, so a worker that lost its lease to another one is refused. The end
+//! of the job closes the stream; after a restart, the streams that are still open are found in the store.
+//! docs/decisions/0020-job-streams-are-copied.md says why.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::hash::BuildHasher as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,24 +18,28 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use towpath_db::Database;
-use towpath_db::executor_token_job::JobStatus;
+use towpath_db::job_stream::{JobChunk, JobStatus};
 use towpath_model::job::{Attempt, JobId};
 use towpath_model::stream::content_type::ContentType;
 use towpath_model::stream::expiry::Expiry;
 use towpath_model::stream::name::StreamName;
 use towpath_model::stream::producer::Producer;
-use towpath_model::stream::state::{Refusal, Shape};
+use towpath_model::stream::state::{Accepted, Refusal, Shape};
 use towpath_model::token::{Invalid, Material};
 use towpath_streams::{Append, Create, Error as StoreError, List, Messages, Retention, Store};
 
-use super::ending::Endings;
+use super::watch::Watches;
 use crate::limits;
-use crate::project::{Change, ChangeError, JOBS_PROJECT, Mint, NewKey, Origins, Projects, random_secret};
+use crate::project::{Change, ChangeError, JOBS_PROJECT, Mint, NewKey, Origins, Projects};
 
 /// The prefix of the streams' ids.
 const PREFIX: &str = "job/";
-/// The id of the producer, whose epochs are attempts.
-const PRODUCER: &str = "job";
+/// The ids of the producers, whose epochs are attempts: of states; of what workers over HTTP append; and of what workers
+/// with a database connection append. The numbers of the last are the database's, so that a copy that is repeated
+/// after a crash adds nothing.
+const STATES: &str = "state";
+const CHUNKS: &str = "chunk";
+const COPIES: &str = "database";
 /// How many appends to different streams may wait for the store at once.
 const LOCKS: usize = 64;
 
@@ -44,6 +51,7 @@ impl From<Error> for super::Error {
             Error::Full(max) => super::Error::Streams(format!("there are {max} streams of jobs already")),
             Error::Registry(error) => super::Error::Streams(error.to_string()),
             Error::Store(error) => super::Error::Streams(error.to_string()),
+            Error::Database(error) => error.into(),
         }
     }
 }
@@ -56,10 +64,10 @@ struct Inner {
     store: Arc<dyn Store>,
     projects: Projects,
     database: Database,
-    endings: Endings,
+    watches: Watches,
     streams_max: usize,
-    /// Jobs whose stream is open and will be closed by a task.
-    open: Mutex<HashSet<JobId>>,
+    /// Jobs whose stream is open, each with a task that copies and closes, and the job as it was appended last.
+    open: Mutex<HashMap<JobId, Value>>,
     /// One append at a time to a stream: each takes the next number of its attempt. Jobs share the locks by their hash.
     appending: [tokio::sync::Mutex<()>; LOCKS],
     shutdown: CancellationToken,
@@ -88,21 +96,23 @@ pub(crate) enum Error {
     Registry(ChangeError),
     /// The store failed.
     Store(StoreError),
+    /// The database failed.
+    Database(towpath_db::Error),
 }
 
 impl JobStreams {
-    /// Closes the streams whose job has ended, from now on and of earlier runs.
+    /// Copies and closes from now on, the streams of earlier runs too.
     pub(crate) fn start(
         (store, projects, streams_max): (Arc<dyn Store>, Projects, usize),
         database: Database,
-        endings: Endings,
+        watches: Watches,
         shutdown: CancellationToken,
     ) -> JobStreams {
         let streams = JobStreams(Arc::new(Inner {
             store,
             projects,
             database,
-            endings,
+            watches,
             streams_max,
             open: Mutex::default(),
             appending: std::array::from_fn(|_| tokio::sync::Mutex::default()),
@@ -113,8 +123,15 @@ impl JobStreams {
         streams
     }
 
-    /// The job that a token is for, if it is for one.
-    pub(crate) fn job_of(&self, token: &str) -> Result<Option<JobId>, Invalid> {
+    /// The job that a token is for, if it is for one. The database may have signed it with a key that this server has
+    /// not seen yet.
+    pub(crate) async fn job_of(&self, token: &str) -> Result<Option<JobId>, Invalid> {
+        if let Ok(Some(job_id)) = self.0.projects.job_of(token) {
+            return Ok(Some(job_id));
+        }
+        if let Err(error) = self.register().await {
+            tracing::warn!(?error, "cannot read the key for tokens of jobs");
+        }
         self.0.projects.job_of(token)
     }
 
@@ -140,28 +157,40 @@ impl JobStreams {
         (job_id, attempt): (JobId, Attempt),
         data: &RawValue,
     ) -> Result<String, Error> {
-        self.ensure(job_id, None::<&Value>).await?;
+        self.ensure(job_id).await?;
         let _one_at_a_time = self.appending(job_id).await;
-        let producer = self.next(job_id, attempt)?;
+        let producer = self.next(job_id, CHUNKS, epoch(attempt))?;
         let key = format!("{attempt}.{}", producer.seq);
-        let message =
-            Chunk { r#type: "chunk", key: &key, value: data, headers: json!({ "operation": "insert" }) };
-        self.append(job_id, &message, Some(producer)).await?;
+        self.append(job_id, &chunk(&key, data), Some(producer)).await?;
         Ok(key)
     }
 
-    /// Appends the job as it is now.
-    pub(crate) async fn state(&self, attempt: Attempt, status: &JobStatus) -> Result<(), Error> {
-        self.ensure(status.job_id, None::<&Value>).await?;
-        let _one_at_a_time = self.appending(status.job_id).await;
-        let producer = self.next(status.job_id, attempt)?;
-        self.append(status.job_id, &upsert(status), Some(producer)).await
+    /// Appends the job as it is now, if that is new. Read under the lock: what is older never follows what is newer.
+    pub(crate) async fn publish(&self, job_id: JobId) -> Result<(), Error> {
+        self.ensure(job_id).await?;
+        let _one_at_a_time = self.appending(job_id).await;
+        let status = self.0.database.job_status(job_id).await.map_err(Error::Database)?;
+        let message = upsert(&status);
+        // The last message comes with the end of the stream.
+        if status.state.is_terminal() || self.lock_open().get(&job_id) == Some(&message) {
+            return Ok(());
+        }
+        // The database's own word is not fenced: attempts that were given back make its number smaller.
+        let last = self.last(job_id, None)?.map_or(0, |last| last.epoch);
+        let producer = self.next(job_id, STATES, last.max(u64::try_from(status.attempt).unwrap_or(0)))?;
+        self.append(job_id, &message, Some(producer)).await?;
+        if let Some(last) = self.lock_open().get_mut(&job_id) {
+            *last = message;
+        }
+        Ok(())
     }
 
-    /// Creates the stream with the job as it is now, if it does not exist. Answers its path.
-    pub(crate) async fn open(&self, status: &JobStatus) -> Result<String, Error> {
-        self.ensure(status.job_id, Some(&upsert(status))).await?;
-        Ok(name(status.job_id).path())
+    /// Creates the stream, if it does not exist, with the job as it is now. Answers its path.
+    pub(crate) async fn open(&self, job_id: JobId) -> Result<String, Error> {
+        match self.publish(job_id).await {
+            Ok(()) | Err(Error::Closed) => Ok(name(job_id).path()),
+            Err(error) => Err(error),
+        }
     }
 
     /// A token to read a job and its stream, and to cancel it.
@@ -178,27 +207,36 @@ impl JobStreams {
         self.0.projects.mint(JOBS_PROJECT, &mint).map_err(Error::Registry)
     }
 
-    /// Registers the project, so that its streams need a token. Pages of any origin may use one: a browser sends it
-    /// only if the page has it.
+    /// Registers the project with the database's key, so that its streams need a token. Pages of any origin may use
+    /// one: a browser sends it only if the page has it.
     async fn register(&self) -> Result<(), Error> {
-        if self.0.projects.get(JOBS_PROJECT).is_some() {
+        let key = self.0.database.job_token_key().await.map_err(Error::Database)?;
+        let known = self.0.projects.get(JOBS_PROJECT);
+        if known.as_ref().is_some_and(|project| project.record.keys.iter().any(|old| old.kid == key.kid)) {
             return Ok(());
         }
-        let material = Material::hs256(random_secret()).expect("32 random bytes are a key");
-        let key = NewKey { kid: JOBS_PROJECT.to_owned(), material };
-        match self.0.projects.change(JOBS_PROJECT, Change::Add { key, origins: vec!["*".to_owned()] }).await {
+        let material = Material::hs256(key.secret)
+            .map_err(|bad| Error::Registry(ChangeError::Invalid(format!("the database's key: {bad}"))))?;
+        let key = NewKey { kid: key.kid, material };
+        let change = match known {
+            Some(_) => Change::AddKey { key },
+            None => Change::Add { key, origins: vec!["*".to_owned()] },
+        };
+        match self.0.projects.change(JOBS_PROJECT, change).await {
             Ok(_) | Err(ChangeError::Exists(_)) => Ok(()),
             Err(error) => Err(Error::Registry(error)),
         }
     }
 
-    /// Creates the stream unless it exists, with a first message if there is one.
-    async fn ensure(&self, job_id: JobId, first: Option<&impl Serialize>) -> Result<(), Error> {
+    /// Creates the stream unless it exists.
+    async fn ensure(&self, job_id: JobId) -> Result<(), Error> {
         let name = name(job_id);
         if self.0.store.head(&name).is_ok() {
             return Ok(());
         }
-        self.register().await?;
+        if self.0.projects.get(JOBS_PROJECT).is_none() {
+            self.register().await?;
+        }
         if self.0.store.count(JOBS_PROJECT) >= self.0.streams_max {
             return Err(Error::Full(self.0.streams_max));
         }
@@ -208,23 +246,29 @@ impl JobStreams {
             closed: false,
             fork: None,
         };
-        let messages = first.map(messages).unwrap_or_default();
-        let create = Create { shape, messages, retention: Retention::default() };
+        let create = Create { shape, messages: Messages::default(), retention: Retention::default() };
         self.0.store.create(name, create).await.map_err(Error::Store)?;
-        self.close_at_end(job_id);
+        self.keep_up(job_id);
         Ok(())
     }
 
+    /// The newest request of a producer, or of the one with the newest epoch.
+    fn last(&self, job_id: JobId, producer: Option<&str>) -> Result<Option<Accepted>, Error> {
+        let producers = self.0.store.producers(&name(job_id), 3).map_err(Error::Store)?;
+        let these = producers.into_iter().filter(|(id, _)| producer.is_none_or(|producer| &**id == producer));
+        Ok(these.map(|(_, last)| last).max_by_key(|last| last.epoch))
+    }
+
     /// The next number of an attempt; refused if a later attempt has written.
-    fn next(&self, job_id: JobId, attempt: Attempt) -> Result<Producer, Error> {
-        let producers = self.0.store.producers(&name(job_id), 1).map_err(Error::Store)?;
-        let epoch = u64::try_from(attempt.number()).unwrap_or(0);
-        let seq = match producers.first() {
-            Some((_, last)) if last.epoch > epoch => return Err(Error::LeaseLost),
-            Some((_, last)) if last.epoch == epoch => last.seq + 1,
+    fn next(&self, job_id: JobId, producer: &str, epoch: u64) -> Result<Producer, Error> {
+        if self.last(job_id, None)?.is_some_and(|last| last.epoch > epoch) {
+            return Err(Error::LeaseLost);
+        }
+        let seq = match self.last(job_id, Some(producer))? {
+            Some(last) if last.epoch == epoch => last.seq + 1,
             _ => 0,
         };
-        Ok(Producer { id: PRODUCER.into(), epoch, seq })
+        Ok(Producer { id: producer.into(), epoch, seq })
     }
 
     async fn append(
@@ -248,23 +292,63 @@ impl JobStreams {
         }
     }
 
-    /// Has the stream closed when its job has ended.
-    fn close_at_end(&self, job_id: JobId) {
-        if !self.lock_open().insert(job_id) {
-            return;
-        }
+    /// Copies into the stream what happens to its job, and closes it when the job has ended.
+    fn keep_up(&self, job_id: JobId) {
+        match self.lock_open().entry(job_id) {
+            Entry::Occupied(_) => return,
+            Entry::Vacant(place) => place.insert(Value::Null),
+        };
         let streams = self.clone();
         tokio::spawn(async move {
-            let closing = async {
-                streams.0.endings.ended(job_id).await;
-                while let Err(error) = streams.close(job_id).await {
-                    tracing::warn!(%job_id, ?error, "cannot close the stream of a job; trying again");
-                    tokio::time::sleep(limits::JOB_LOOK_MAX).await;
-                }
-            };
-            streams.0.shutdown.run_until_cancelled(closing).await;
+            streams.0.shutdown.run_until_cancelled(streams.copy_until_ended(job_id)).await;
             streams.lock_open().remove(&job_id);
         });
+    }
+
+    async fn copy_until_ended(&self, job_id: JobId) {
+        let mut seen = self.0.watches.follow(job_id);
+        loop {
+            let ended = seen.borrow_and_update().ended;
+            let copied = async {
+                self.copy_chunks(job_id).await?;
+                if ended { self.close(job_id).await } else { self.publish(job_id).await }
+            };
+            match copied.await {
+                Err(Error::Closed | Error::Store(StoreError::NotFound(_) | StoreError::Deleted(_))) => return,
+                Ok(()) if ended => return,
+                Ok(()) => {
+                    // The look that saw the end was the last one, and its sender is gone.
+                    if seen.changed().await.is_err() && !seen.borrow().ended {
+                        seen = self.0.watches.follow(job_id);
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%job_id, ?error, "cannot write the stream of a job; trying again");
+                    tokio::time::sleep(limits::JOB_LOOK_MAX).await;
+                }
+            }
+        }
+    }
+
+    /// Copies what the database has and the stream has not. The database numbers it, so that nothing is copied twice.
+    async fn copy_chunks(&self, job_id: JobId) -> Result<(), Error> {
+        let number = |number: u64| i32::try_from(number).unwrap_or(i32::MAX);
+        loop {
+            let last = self.last(job_id, Some(COPIES))?.map(|last| (number(last.epoch), number(last.seq)));
+            let chunks = self.0.database.job_chunks(job_id, last).await.map_err(Error::Database)?;
+            if chunks.is_empty() {
+                return Ok(());
+            }
+            for JobChunk { attempt, no, data } in chunks {
+                let key = format!("{attempt}.{no}");
+                let producer = Producer { id: COPIES.into(), epoch: epoch(attempt), seq: no };
+                match self.append(job_id, &chunk(&key, &data), Some(producer)).await {
+                    // Retention has deleted what came before it: the rest will go too.
+                    Err(Error::Store(StoreError::Refused { .. })) => return Ok(()),
+                    done => done?,
+                }
+            }
+        }
     }
 
     /// The last message and the end, in one commit. A stream that is closed or gone needs neither.
@@ -274,12 +358,9 @@ impl JobStreams {
             Err(towpath_db::Error::NotFound(_)) => {
                 json!({ "type": "job", "key": job_id, "headers": { "operation": "delete" } })
             }
-            Err(error) => return Err(Error::Store(StoreError::TooLarge(error.to_string()))),
+            Err(error) => return Err(Error::Database(error)),
         };
-        match self.append(job_id, &end, None).await {
-            Err(Error::Closed | Error::Store(StoreError::NotFound(_) | StoreError::Deleted(_))) => Ok(()),
-            done => done,
-        }
+        self.append(job_id, &end, None).await
     }
 
     /// Streams that an earlier run left open.
@@ -299,7 +380,7 @@ impl JobStreams {
             for (name, head) in &page {
                 let job_id = name.id.strip_prefix(PREFIX).and_then(|id| id.parse().ok());
                 if let (Some(job_id), false) = (job_id, head.closed) {
-                    self.close_at_end(job_id);
+                    self.keep_up(job_id);
                 }
             }
             match page.last() {
@@ -309,13 +390,18 @@ impl JobStreams {
         }
     }
 
-    fn lock_open(&self) -> MutexGuard<'_, HashSet<JobId>> {
+    fn lock_open(&self) -> MutexGuard<'_, HashMap<JobId, Value>> {
         self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 fn name(job_id: JobId) -> StreamName {
     StreamName::new(JOBS_PROJECT, &format!("{PREFIX}{job_id}")).expect("a uuid is a stream's id")
+}
+
+/// The epoch of an attempt.
+fn epoch(attempt: Attempt) -> u64 {
+    u64::try_from(attempt.number()).unwrap_or(0)
 }
 
 fn content_type() -> ContentType {
@@ -326,6 +412,11 @@ fn messages(value: &impl Serialize) -> Messages {
     let text = serde_json::to_vec(value).expect("our own types serialise");
     let run = towpath_model::stream::json::flatten(&text).expect("one JSON object is one message");
     Messages { data: run.data.into(), ends: run.ends }
+}
+
+/// The message of an appended value.
+fn chunk<'a>(key: &'a str, value: &'a RawValue) -> Chunk<'a> {
+    Chunk { r#type: "chunk", key, value, headers: json!({ "operation": "insert" }) }
 }
 
 /// The job as it is now.

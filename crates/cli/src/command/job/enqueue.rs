@@ -13,6 +13,7 @@ use crate::command::Actor;
 use crate::input;
 use crate::moment;
 use crate::output::{Exit, Output, done};
+use crate::settings::Settings;
 
 #[derive(Args)]
 pub(crate) struct Enqueue {
@@ -92,7 +93,7 @@ impl Template {
     }
 }
 
-pub(crate) async fn run(enqueue: Enqueue, database: &Database, output: &Output) -> Exit {
+pub(crate) async fn run(enqueue: Enqueue, settings: &Settings, database: &Database, output: &Output) -> Exit {
     let watch = enqueue.watch;
     let enqueued = database.enqueue(&enqueue.into_job()?).await?;
     let answer = json!({ "job_id": enqueued.job_id, "duplicate": enqueued.duplicate });
@@ -101,7 +102,7 @@ pub(crate) async fn run(enqueue: Enqueue, database: &Database, output: &Output) 
         false => format!("enqueued job {}", enqueued.job_id),
     });
     match watch {
-        true => watch::follow(enqueued.job_id, None, database, output).await,
+        true => watch::follow(enqueued.job_id, None, settings, database, output).await,
         false => done(),
     }
 }

@@ -61,7 +61,7 @@ pub(crate) enum Job {
 
 pub(crate) async fn run(job: Job, settings: &Settings, output: &Output) -> Exit {
     super::with_database(settings, async |database| match job {
-        Job::Enqueue(enqueue) => enqueue::run(enqueue, &database, output).await,
+        Job::Enqueue(enqueue) => enqueue::run(enqueue, settings, &database, output).await,
         Job::List(list) => list::run(list, &database, output).await,
         Job::Show { job } => show::show(job, &database, output).await,
         Job::Why { job } => show::why(job, &database, output).await,
@@ -85,7 +85,7 @@ pub(crate) async fn run(job: Job, settings: &Settings, output: &Output) -> Exit 
                 }
             }
         }
-        Job::Watch(watch) => watch::run(watch, &database, output).await,
+        Job::Watch(watch) => watch::run(watch, settings, &database, output).await,
         Job::Graph(graph) => graph::run(graph, &database, output).await,
     })
     .await

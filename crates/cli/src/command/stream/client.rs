@@ -16,14 +16,34 @@ pub(in crate::command) struct Client {
 
 impl Client {
     pub(in crate::command) fn new(settings: &Settings, project: String) -> anyhow::Result<Client> {
+        let token = settings.fan_out.bearer()?.of(&project);
+        Client::of(settings, project, token)
+    }
+
+    /// The same with this token.
+    pub(in crate::command) fn with_token(
+        settings: &Settings,
+        project: &str,
+        token: String,
+    ) -> anyhow::Result<Client> {
+        Client::of(settings, project.to_owned(), Some(token))
+    }
+
+    fn of(settings: &Settings, project: String, token: Option<String>) -> anyhow::Result<Client> {
         let base = settings.url.clone().unwrap_or_else(|| format!("http://{}", settings.listen));
         let base = base.parse().with_context(|| format!("{base} is not a URL"))?;
-        let token = settings.fan_out.bearer()?.of(&project);
         Ok(Client { http: reqwest::Client::builder().no_proxy().build()?, base, project, token })
     }
 
+    /// A request to any path of the server.
+    pub(in crate::command) fn path_request(&self, method: Method, path: &str) -> RequestBuilder {
+        let mut url = self.base.clone();
+        url.set_path(path);
+        self.with_bearer(method, url)
+    }
+
     pub(in crate::command) fn request(&self, method: Method, stream: &str) -> RequestBuilder {
-        self.with_token(method, self.url(stream))
+        self.with_bearer(method, self.url(stream))
     }
 
     /// A request to `/v1/{project}/{path}`.
@@ -32,10 +52,10 @@ impl Client {
         let mut url = self.base.clone();
         url.set_path(&format!("/v1/{}/{}", self.project, towpath_model::stream::name::encode(path)));
         url.set_query((!query.is_empty()).then_some(query));
-        self.with_token(method, url)
+        self.with_bearer(method, url)
     }
 
-    fn with_token(&self, method: Method, url: Url) -> RequestBuilder {
+    fn with_bearer(&self, method: Method, url: Url) -> RequestBuilder {
         let request = self.http.request(method, url);
         match &self.token {
             Some(token) => request.bearer_auth(token),
@@ -55,7 +75,7 @@ impl Client {
                 url.query_pairs_mut().append_pair(key, value);
             }
         }
-        self.with_token(Method::GET, url)
+        self.with_bearer(Method::GET, url)
     }
 
     /// The path of a stream, for use in other requests.

@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 
 use crate::output::{Exit, Output, done, table_or};
 use crate::settings::Settings;
-use client::Client;
+pub(in crate::command) use client::Client;
+pub(in crate::command) use read::page;
 
 #[derive(Args)]
 pub(crate) struct Stream {

@@ -5,6 +5,8 @@ use std::io::{IsTerminal, Write};
 use anyhow::Context;
 use clap::Args;
 use reqwest::{Method, StatusCode};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::client::{Client, header};
@@ -61,16 +63,21 @@ pub(super) async fn tail(client: &Client, tail: Tail) -> anyhow::Result<()> {
     }
 }
 
-struct Page {
+/// A page of a stream.
+pub(in crate::command) struct Page {
     data: Vec<u8>,
     is_json: bool,
-    next: String,
-    cursor: Option<String>,
+    pub(in crate::command) next: String,
+    pub(in crate::command) cursor: Option<String>,
     up_to_date: bool,
-    closed: bool,
+    pub(in crate::command) closed: bool,
 }
 
-async fn page(client: &Client, stream: &str, query: &[(&str, String)]) -> anyhow::Result<Page> {
+pub(in crate::command) async fn page(
+    client: &Client,
+    stream: &str,
+    query: &[(&str, String)],
+) -> anyhow::Result<Page> {
     let mut url = client.url(stream);
     url.query_pairs_mut().extend_pairs(query);
     let mut request = client.request(Method::GET, stream).build()?;
@@ -88,6 +95,13 @@ async fn page(client: &Client, stream: &str, query: &[(&str, String)]) -> anyhow
 }
 
 impl Page {
+    /// Its messages, if they are JSON; those that are not of this type are left out.
+    pub(in crate::command) fn json<T: DeserializeOwned>(&self) -> Vec<T> {
+        let values: Vec<Value> =
+            self.is_json.then(|| serde_json::from_slice(&self.data).ok()).flatten().unwrap_or_default();
+        values.into_iter().filter_map(|value| serde_json::from_value(value).ok()).collect()
+    }
+
     /// JSON is printed one value per line, anything else as is; on a terminal without control characters. False
     /// when standard output is closed.
     fn print(&self) -> bool {

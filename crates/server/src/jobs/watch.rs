@@ -1,8 +1,8 @@
-//! Tells calls that wait for the end of a job when it has ended.
+//! Tells whoever follows a job when it has changed or ended.
 //!
-//! Ending a job costs nothing more for it: one loop asks the database for all jobs that are waited for in one
-//! query. It asks soon at first and less often the longer it waits. Calls of this server that end a job
-//! have it ask at once.
+//! Jobs cost nothing for it: one loop asks the database about all jobs that are followed in one query. It asks soon
+//! after a change and less often the longer nothing happens. Calls of this server that change a job have it
+//! ask at once.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,9 +16,18 @@ use towpath_model::job::JobId;
 
 use crate::limits;
 
-/// The jobs that are waited for.
+/// The jobs that are followed.
 #[derive(Clone)]
-pub(crate) struct Endings(Arc<Inner>);
+pub(crate) struct Watches(Arc<Inner>);
+
+/// What the last look saw.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// Changes with everything that the stream of a job shows; empty before the first look.
+    mark: String,
+    /// Whether the job has ended or is gone.
+    pub(crate) ended: bool,
+}
 
 struct Inner {
     database: Database,
@@ -28,42 +37,48 @@ struct Inner {
 }
 
 struct Watched {
+    /// The last change, or when somebody began to follow it.
     since: Instant,
     next_look: Instant,
-    ended: watch::Sender<bool>,
+    seen: watch::Sender<Seen>,
 }
 
-impl Endings {
-    /// Watches until `shutdown`.
-    pub(crate) fn start(database: Database, shutdown: CancellationToken) -> Endings {
+impl Watches {
+    /// Looks until `shutdown`.
+    pub(crate) fn start(database: Database, shutdown: CancellationToken) -> Watches {
         let inner = Arc::new(Inner { database, watched: Mutex::default(), changed: Notify::new() });
         let looking = inner.clone();
         tokio::spawn(async move { shutdown.run_until_cancelled_owned(looking.run()).await });
-        Endings(inner)
+        Watches(inner)
     }
 
-    /// Waits until the job has ended.
-    pub(crate) async fn ended(&self, job_id: JobId) {
-        let mut ended = {
-            let now = Instant::now();
+    /// Follows a job: changes with it. Looks at it at once.
+    pub(crate) fn follow(&self, job_id: JobId) -> watch::Receiver<Seen> {
+        let now = Instant::now();
+        let seen = {
             let mut watched = self.0.watched();
             let entry = watched.entry(job_id).or_insert_with(|| Watched {
                 since: now,
                 next_look: now,
-                ended: watch::Sender::new(false),
+                seen: watch::Sender::default(),
             });
             // Somebody new may wait for something that ends soon.
             entry.since = now;
             entry.next_look = now;
-            entry.ended.subscribe()
+            entry.seen.subscribe()
         };
         self.0.changed.notify_one();
-        // An error means that the entry is gone, and then it has ended.
-        let _ = ended.wait_for(|ended| *ended).await;
+        seen
     }
 
-    /// These may have ended: asks about those that are waited for.
-    pub(crate) fn may_have_ended(&self, job_ids: impl IntoIterator<Item = JobId>) {
+    /// Waits until the job has ended.
+    pub(crate) async fn ended(&self, job_id: JobId) {
+        // An error means that the entry is gone, and then it has ended.
+        let _ = self.follow(job_id).wait_for(|seen| seen.ended).await;
+    }
+
+    /// These may have changed: looks at those that are followed.
+    pub(crate) fn look_at(&self, job_ids: impl IntoIterator<Item = JobId>) {
         let mut watched = self.0.watched();
         if watched.is_empty() {
             return;
@@ -110,27 +125,34 @@ impl Inner {
         if due.is_empty() {
             return;
         }
-        let ended = match self.database.job_ended(&due).await {
-            Ok(ended) => ended,
+        let marks = match self.database.job_watch(&due).await {
+            Ok(marks) => marks,
             Err(error) => {
-                tracing::debug!(%error, "cannot see whether jobs have ended; looking again");
+                tracing::debug!(%error, "cannot look at the jobs that are followed; looking again");
                 return;
             }
         };
+        let now = Instant::now();
         let mut watched = self.watched();
-        for job_id in ended {
-            if let Some(entry) = watched.remove(&job_id) {
-                entry.ended.send_replace(true);
+        for look in marks {
+            let Some(entry) = watched.get_mut(&look.job_id) else { continue };
+            let seen = Seen { mark: look.mark, ended: look.ended };
+            if entry.seen.send_if_modified(|last| std::mem::replace(last, seen.clone()) != seen) {
+                entry.since = now;
+                entry.next_look = now + limits::JOB_LOOK_MIN;
+            }
+            if look.ended {
+                watched.remove(&look.job_id);
             }
         }
     }
 
-    /// The jobs to ask about now; each gets the time of its next look. Those that nobody waits for any more go.
+    /// The jobs to ask about now; each gets the time of its next look. Those that nobody follows any more go.
     fn take_due(&self) -> Vec<JobId> {
         let now = Instant::now();
         let mut due = vec![];
         self.watched().retain(|job_id, entry| {
-            if entry.ended.is_closed() {
+            if entry.seen.is_closed() {
                 return false;
             }
             // A little ahead of time, so that one query serves many.
@@ -144,7 +166,7 @@ impl Inner {
     }
 }
 
-/// A quarter of the time waited so far, within bounds: what takes long is asked about less often.
+/// A quarter of the time since the last change, within bounds: what takes long is asked about less often.
 fn pause(waited: Duration) -> Duration {
     (waited / 4).clamp(limits::JOB_LOOK_MIN, limits::JOB_LOOK_MAX)
 }
