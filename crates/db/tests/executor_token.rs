@@ -176,7 +176,7 @@ async fn a_token_enqueues_within_its_scope_only() {
     let Err(BatchError::Rows(rows)) = enqueue(&database, &token, jobs.clone()).await else { panic!("rows") };
     let of = |index: usize| rows.iter().find(|row| row.index == index).unwrap().error.to_string();
     assert_eq!(rows.iter().map(|row| row.index).collect::<Vec<_>>(), [2, 3, 4, 5, 6, 7, 8]);
-    assert!(of(2).contains("is not allowed to enqueue crop for any executor"), "{}", of(2));
+    assert!(of(2).contains("is not allowed to enqueue crop for external_worker"), "{}", of(2));
     assert!(of(3).contains("is not allowed to enqueue resize for PG_worker"), "{}", of(3));
     assert!(of(4).contains("PASSWORD"), "{}", of(4));
     assert!(of(5).contains("between 0 and 32767"), "{}", of(5));

@@ -85,6 +85,7 @@ const FILES: &[(&str, &str)] = sources! {
     "functions/job_enqueue.sql",
     "functions/job_enqueue_many.sql",
     "functions/job_run.sql",
+    "functions/job_stream.sql",
     "functions/job_ready.sql",
     "functions/job_parallel.sql",
     "functions/job_claim.sql",
