@@ -183,7 +183,8 @@ create domain towpath.run_outcome as text
 create table towpath.job_lane (
     lane integer not null generated always as identity,
     job_kind towpath.label not null,
-    executor towpath.executor_kind not null,
+    -- Null: for whoever is subscribed to the kind by name, or to every kind as PG_worker.
+    executor towpath.executor_kind,
     priority towpath.priority not null,
     event_domain towpath.label,
     -- When it was last seen in use, to some seconds.
@@ -220,7 +221,8 @@ create table towpath.job_floor (
 create table towpath.job (
     job_id uuid not null,
     job_kind towpath.label not null,
-    executor towpath.executor_kind not null,
+    -- Null: its producer named none, and no subscriptions decided it; see job_lane.
+    executor towpath.executor_kind,
     -- The lane holds the domain's rule, and the enqueue checks that of references: each domain here costs a
     -- single enqueue a microsecond.
     event_domain text,
@@ -570,6 +572,28 @@ create table towpath.job_dead_letter_count (
 --     bigint) returns void
 -- towpath._job_dead_letter_counted() returns trigger
 
+-- What handlers with a database connection appended to the stream of their job, numbered from 0 in each
+-- attempt. The server copies it into the stream of a job that somebody follows; retention deletes it after a
+-- day, as the stream.
+create table towpath.job_chunk (
+    job_id uuid not null,
+    attempt integer not null,
+    chunk_no integer not null,
+    data jsonb not null,
+    appended_at timestamptz not null default towpath.fn_now(),
+    constraint job_chunk_pkey primary key (job_id, attempt, chunk_no)
+);
+-- job_chunk_old_idx: retention.
+create index job_chunk_old_idx on towpath.job_chunk (appended_at);
+
+-- The key that signs tokens for the streams of jobs: every server of this database accepts them.
+create table towpath.job_token_key (
+    only_row boolean not null default true,
+    secret bytea not null default (uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())),
+    constraint job_token_key_pkey primary key (only_row),
+    constraint job_token_key_one_row_check check (only_row)
+);
+
 create table towpath.job_graph (
     graph_id uuid not null,
     name towpath.label not null,
@@ -739,8 +763,9 @@ create trigger job_subscription_kind_executor after insert or delete or update o
     enabled on towpath.job_subscription for each row execute function towpath._job_kind_executor_keep();
 
 -- The executor of jobs of a kind that name none: the one that all enabled subscriptions to the kind name. No
--- row: PG_worker. Written by the subscriptions' trigger alone, because an enqueue that looks at the
--- subscriptions themselves is measurably slower.
+-- row: such a job is for whoever is subscribed to the kind by name when it is claimed. Written by the
+-- subscriptions' trigger alone, because an enqueue that looks at the subscriptions themselves is measurably
+-- slower.
 create table towpath.job_kind_executor (
     job_kind towpath.label not null,
     executor towpath.executor_kind not null,
@@ -2022,8 +2047,21 @@ create table towpath.stream_intake_wake (
 -- towpath._job_runs(p_job_id uuid) returns table(attempt integer, refunded integer, picked_at timestamptz,
 --     finished_at timestamptz, outcome text, lease_owner text, ended_by text, error text, result jsonb)
 
+-- sql/functions/job_stream.sql
+-- towpath._job_state(p_job_id uuid) returns jsonb
+-- towpath.fn_job_state(p_job_id uuid) returns jsonb
+-- towpath.fn_job_watch(p_job_ids uuid[]) returns jsonb
+-- towpath.fn_job_held(p_job_id uuid, p_lease_owner text, p_attempt integer) returns jsonb
+-- towpath.fn_job_append(p_job_id uuid, p_lease_owner text, p_attempt integer, p_data jsonb) returns jsonb
+-- towpath.fn_job_chunks(p_job_id uuid, p_attempt integer, p_no integer) returns jsonb
+-- towpath._base64url(p_data bytea) returns text
+-- towpath._hmac_sha256(p_key bytea, p_data bytea) returns bytea
+-- towpath.fn_job_token_key() returns jsonb
+-- towpath.fn_job_token(p_job_id uuid, p_seconds integer default 3600) returns jsonb
+
 -- sql/functions/job_ready.sql
--- towpath._job_ready_split(p_tids tid[], p_taken uuid[]) returns void
+-- towpath._job_ready_split(p_tid tid, p_taken uuid[]) returns void
+-- towpath._job_ready_take(p_tid tid, p_taken uuid[]) returns void
 -- towpath._job_ready_set_apart(p_job_id uuid) returns boolean
 
 -- sql/functions/job_parallel.sql
@@ -2043,15 +2081,13 @@ create table towpath.stream_intake_wake (
 --     p_counted boolean) returns jsonb
 -- towpath._job_lanes_due(inout lanes integer[], inout floors timestamptz[], inout priorities integer[], inout
 --     holders integer[], inout caps integer[]) returns record
+-- towpath._job_group_add(p_groups towpath._job_group[], p_jobs towpath._job_group) returns
+--     towpath._job_group[]
 -- towpath._job_pick(p_lanes integer[], p_floors timestamptz[], p_priorities integer[], p_holders integer[],
 --     p_nos integer[], p_rooms integer[], p_limit integer, p_now timestamptz) returns towpath._job_group[]
--- towpath._job_pick_priority(p_lanes integer[], p_floors timestamptz[], p_holders integer[], p_nos integer[],
---     p_rooms integer[], p_need integer, p_now timestamptz) returns towpath._job_group[]
 -- towpath._job_lease(p_group towpath._job_group, p_from integer, p_owner text, p_now timestamptz, p_until
 --     timestamptz) returns towpath.lease_entry
--- towpath._job_answer(p_ids uuid[], p_low uuid, p_high uuid, p_dense boolean, p_attempt integer, p_refunded
---     integer, p_bundle boolean, p_owner text, p_until timestamptz, p_entry bigint) returns setof
---     towpath._claimed_job
+-- towpath._job_answer(p_entry towpath.lease_entry) returns setof towpath._claimed_job
 -- towpath.fn_job_claim_rows(p_executor text, p_kinds text[] default null::text[], p_limit integer default 1,
 --     p_lease_owner text default null::text, p_lease_seconds integer default null::integer) returns setof
 --     towpath._claimed_job
@@ -2229,6 +2265,7 @@ create table towpath.stream_intake_wake (
 -- towpath._executor_token_may_enqueue(p_token towpath.executor_token, p_job_kind text, p_executor text)
 --     returns boolean
 -- towpath._executor_token_job_refusal(p_token towpath.executor_token, p_job jsonb) returns jsonb
+-- towpath._rows_refusal(p_refusals jsonb[], p_field text) returns jsonb
 -- towpath.fn_executor_token_enqueue(p_token_hash bytea, p_jobs jsonb) returns jsonb
 -- towpath.fn_executor_token_register(p_token_hash bytea, p_kinds text[], p_lease_owner text default
 --     null::text, p_concurrency integer default null::integer) returns jsonb
@@ -2253,10 +2290,6 @@ create table towpath.stream_intake_wake (
 -- sql/functions/executor_token_job.sql
 -- towpath._executor_token_may_read(p_token towpath.executor_token, p_job_kind text, p_executor text) returns
 --     boolean
--- towpath._job_state(p_job_id uuid) returns jsonb
--- towpath.fn_job_state(p_job_id uuid) returns jsonb
--- towpath.fn_job_ended(p_job_ids uuid[]) returns jsonb
--- towpath.fn_job_held(p_job_id uuid, p_lease_owner text, p_attempt integer) returns jsonb
 -- towpath._executor_token_job(p_token_hash bytea, p_job_id uuid, p_cancel boolean) returns jsonb
 -- towpath.fn_executor_token_job_state(p_token_hash bytea, p_job_id uuid, p_cancel boolean default false)
 --     returns jsonb
@@ -2579,6 +2612,7 @@ create table towpath.stream_intake_wake (
 --     default null::text, run_id uuid default null::uuid) returns uuid
 -- towpath.enqueue_many(jobs jsonb) returns uuid[]
 -- towpath.ack(job_id uuid, lease_owner text, attempt integer, result jsonb default null::jsonb) returns void
+-- towpath.job_token(job_id uuid, seconds integer default 3600) returns text
 -- towpath.emit(domain text, type text, payload jsonb default '{}'::jsonb, stream text default null::text,
 --     subject_table text default null::text, subject_ref text default null::text, ordering_key text default
 --     null::text, actor text default null::text, event_id uuid default null::uuid) returns uuid

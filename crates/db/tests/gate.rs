@@ -30,6 +30,7 @@ const CALLS: &[(&[&str], &[&str])] = &[
             "towpath.fn_job_extend_lease(held(), 'me', 1, 600)",
             "towpath.fn_job_extend_lease_many(array[held()], 'me', array[1], 600)",
             "towpath.fn_job_progress(held(), 'me', 1, 50)",
+            "towpath.fn_job_append(held(), 'me', 1, '7')",
             "towpath.fn_job_payload(held(), 'me', 1)",
             "towpath.fn_job_release(array[held()], 'me', array[1])",
             "towpath.fn_job_snooze(held(), 'me', 1, 60)",
