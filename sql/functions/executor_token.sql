@@ -156,7 +156,7 @@ $$;
 
 -- _executor_token_may_enqueue: whether a token may enqueue a kind for an executor (R09): the kinds it produces; and if
 -- it may enqueue, what its executor itself works on, narrowed by the token's kinds, and what producer_grant names for
--- the producer "executor:<executor_id>". No executor: for whoever is subscribed to the kind.
+-- the producer "executor:<executor_id>". No executor: for any that is subscribed to the kind.
 create or replace function towpath._executor_token_may_enqueue(
     p_token towpath.executor_token, p_job_kind text, p_executor text) returns boolean
     language sql stable
@@ -212,7 +212,7 @@ $$;
 -- token's. At most 1,000 rows.
 --
 -- Rows without an executor are for the one that all enabled subscriptions to their kind name, else for the token's own
--- if that is subscribed to every kind, else for whoever is subscribed to the kind when they are claimed.
+-- if that is subscribed to every kind, else for any that is subscribed to the kind when they are claimed.
 --
 -- Answers: {ok, jobs: [{ok, job_id, duplicate}], enqueued, duplicates}; gate_closed; not_authorised, invalid, with
 -- refused: [{index, error, detail}] if it is about rows.

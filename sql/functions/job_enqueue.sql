@@ -106,7 +106,7 @@ as $$ select greatest(towpath._config_number('queue.retry.max_attempts_default')
 -- p_actor is what the caller says of itself; if it is not the login, the login is kept beside it.
 --
 -- Without p_executor the job goes to the executor that all enabled subscriptions to its kind name. If there are none,
--- or they name several, it goes into a lane without an executor, and whoever is subscribed to the kind by then claims
+-- or they name several, it goes into a lane without an executor, and an executor that is subscribed by then claims
 -- it: a job may come before the first worker of its kind.
 --
 -- A due time below the lane's floor is raised to it, or no claim would see the job.

@@ -181,7 +181,7 @@ create function towpath._key_hash(p_key text) returns uuid
 create table towpath.job_lane (
     lane         integer generated always as identity primary key,
     job_kind     towpath.label         not null,
-    -- Null: for whoever is subscribed to the kind by name, or to every kind as PG_worker.
+    -- Null: for any executor that is subscribed to the kind by name, or to every kind as PG_worker.
     executor     towpath.executor_kind,
     priority     towpath.priority      not null,
     event_domain towpath.label,

@@ -61,7 +61,8 @@ create table towpath.job_subscription (
 );
 
 -- The executor of jobs of a kind that name none: the one that all enabled subscriptions to the kind
--- name. No row: such a job is for whoever is subscribed to the kind by name when it is claimed. Written by the subscriptions' trigger alone, because an enqueue
+-- name. No row: such a job is for any executor that is subscribed to the kind by name when it is
+-- claimed. Written by the subscriptions' trigger alone, because an enqueue
 -- that looks at the subscriptions themselves is measurably slower.
 create table towpath.job_kind_executor (
     job_kind towpath.label         primary key,

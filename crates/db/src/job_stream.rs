@@ -46,7 +46,7 @@ pub struct JobStatus {
     pub finished_at: Option<Timestamp>,
 }
 
-/// What a look at a job tells whoever follows it.
+/// What a look at a job tells those who follow it.
 #[derive(Debug, Clone, Deserialize)]
 pub struct JobMark {
     /// The job.

@@ -63,8 +63,8 @@ async fn claimed(db: &TestDb, executor: &str) -> usize {
     answer["jobs"].as_array().map_or(0, Vec::len)
 }
 
-/// R06, R07: a job that comes before the first worker of its kind waits for whoever is subscribed to the kind by name
-/// later, of whatever executor kind; a job that names an executor waits for that one.
+/// R06, R07: a job that comes before the first worker of its kind waits for the executor that is subscribed to the
+/// kind by name later, of whatever executor kind; a job that names an executor waits for that one.
 #[tokio::test]
 async fn a_job_may_come_before_its_worker() {
     let db = place().await;

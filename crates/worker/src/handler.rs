@@ -337,8 +337,8 @@ impl Context {
         Ok(self.database.progress(&self.owner, self.held.key, progress).await?)
     }
 
-    /// Appends a value to the job's stream, for whoever follows the job: at most 64 KiB. A server that somebody follows
-    /// the job on brings it there. `LeaseLost` means: stop.
+    /// Appends a value to the job's stream, for those who follow the job: at most 64 KiB. The server on which they
+    /// follow it copies it there. `LeaseLost` means: stop.
     ///
     /// ```no_run
     /// # async fn example(ctx: towpath_worker::Context) -> towpath_worker::Result {

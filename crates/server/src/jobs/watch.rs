@@ -1,4 +1,4 @@
-//! Tells whoever follows a job when it has changed or ended.
+//! Tells those who follow a job when it has changed or ended.
 //!
 //! Jobs cost nothing for it: one loop asks the database about all jobs that are followed in one query. It asks soon
 //! after a change and less often the longer nothing happens. Calls of this server that change a job have it
