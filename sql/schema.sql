@@ -183,7 +183,7 @@ create domain towpath.run_outcome as text
 create table towpath.job_lane (
     lane integer not null generated always as identity,
     job_kind towpath.label not null,
-    -- Null: for whoever is subscribed to the kind by name, or to every kind as PG_worker.
+    -- Null: for any executor that is subscribed to the kind by name, or to every kind as PG_worker.
     executor towpath.executor_kind,
     priority towpath.priority not null,
     event_domain towpath.label,
@@ -763,9 +763,9 @@ create trigger job_subscription_kind_executor after insert or delete or update o
     enabled on towpath.job_subscription for each row execute function towpath._job_kind_executor_keep();
 
 -- The executor of jobs of a kind that name none: the one that all enabled subscriptions to the kind name. No
--- row: such a job is for whoever is subscribed to the kind by name when it is claimed. Written by the
--- subscriptions' trigger alone, because an enqueue that looks at the subscriptions themselves is measurably
--- slower.
+-- row: such a job is for any executor that is subscribed to the kind by name when it is claimed. Written by
+-- the subscriptions' trigger alone, because an enqueue that looks at the subscriptions themselves is
+-- measurably slower.
 create table towpath.job_kind_executor (
     job_kind towpath.label not null,
     executor towpath.executor_kind not null,
