@@ -1,5 +1,6 @@
 //! The stream of a job as far as the database knows it: `sql/functions/job_stream.sql`.
 
+use std::fmt;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -9,7 +10,6 @@ use serde_json::value::RawValue;
 use tokio_postgres::types::{Json, ToSql};
 use towpath_model::job::{Attempt, JobId};
 use towpath_model::job_state::JobState;
-use towpath_model::token::Secret;
 use uuid::Uuid;
 
 use crate::answer::{read, read_field, read_raw};
@@ -69,12 +69,19 @@ pub struct JobChunk {
 }
 
 /// The key that signs tokens of jobs.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 pub struct JobTokenKey {
     /// Its name, which changes with it.
     pub kid: String,
-    /// Its bytes.
-    pub secret: Secret,
+    /// Its bytes, in base64.
+    pub secret: String,
+}
+
+/// Not derived, so that the secret does not end up in a log.
+impl fmt::Debug for JobTokenKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "JobTokenKey({})", self.kid)
+    }
 }
 
 impl Database {

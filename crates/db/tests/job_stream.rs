@@ -115,7 +115,9 @@ async fn a_producer_makes_tokens_of_its_jobs() {
     let (db, id) = (&queue.db, queue.enqueue("mail").await.to_string());
     let token = queue.producer.job_token(id.parse().unwrap(), Duration::from_secs(60)).await.unwrap();
     let key = queue.admin.job_token_key().await.unwrap();
-    let material = towpath_model::token::Material::hs256(key.secret).unwrap();
+    let material = towpath_model::token::Secret::parse(&key.secret)
+        .and_then(towpath_model::token::Material::hs256)
+        .unwrap();
     let key = towpath_model::token::Key { kid: key.kid, material, created_at: jiff::Timestamp::now() };
     let ring = towpath_model::token::Keyring::new(&[key]);
     let now = db.text("select extract(epoch from towpath.fn_now())::bigint").await;

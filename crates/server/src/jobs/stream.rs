@@ -25,7 +25,7 @@ use towpath_model::stream::expiry::Expiry;
 use towpath_model::stream::name::StreamName;
 use towpath_model::stream::producer::Producer;
 use towpath_model::stream::state::{Accepted, Refusal, Shape};
-use towpath_model::token::{Invalid, Material};
+use towpath_model::token::{Invalid, Material, Secret};
 use towpath_streams::{Append, Create, Error as StoreError, List, Messages, Retention, Store};
 
 use super::watch::Watches;
@@ -215,7 +215,8 @@ impl JobStreams {
         if known.as_ref().is_some_and(|project| project.record.keys.iter().any(|old| old.kid == key.kid)) {
             return Ok(());
         }
-        let material = Material::hs256(key.secret)
+        let material = Secret::parse(&key.secret)
+            .and_then(Material::hs256)
             .map_err(|bad| Error::Registry(ChangeError::Invalid(format!("the database's key: {bad}"))))?;
         let key = NewKey { kid: key.kid, material };
         let change = match known {
