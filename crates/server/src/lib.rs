@@ -80,6 +80,8 @@ pub struct Config {
     pub tracer: Tracer,
     /// The token for `/admin/v1/projects`; `None` disables it.
     pub admin_token: Option<String>,
+    /// More routes below `/admin/v1`, behind `admin_token`.
+    pub admin: Option<Router>,
     /// More routes at the root: the dashboard.
     pub pages: Option<Router>,
 }
@@ -140,6 +142,7 @@ fn router(config: Config, projects: Option<Projects>, shutdown: CancellationToke
     let pages = config.pages.clone().unwrap_or_default();
     let metrics = metrics::router(config.metrics.clone(), config.metrics_access.clone());
     let admin = projects.clone().zip(config.admin_token.clone());
+    let more = config.admin.clone().unwrap_or_default();
     let api = config.database.clone().map(|database| {
         let store = config.streams.as_ref().zip(projects);
         let store =
@@ -148,6 +151,7 @@ fn router(config: Config, projects: Option<Projects>, shutdown: CancellationToke
         jobs.nest("/events", events::router(database, shutdown))
     });
     let router = Router::new()
+        .route("/", get(ready::root))
         .route("/health", get(ready::health))
         .route("/ready", get(ready::ready))
         .route("/api/openapi.json", get(openapi::answer))
@@ -156,7 +160,7 @@ fn router(config: Config, projects: Option<Projects>, shutdown: CancellationToke
         .merge(metrics)
         .merge(pages);
     let router = match admin {
-        Some((projects, token)) => router.nest("/admin/v1/projects", project::router(projects, token)),
+        Some((projects, token)) => router.nest("/admin/v1", project::router(projects, token, more)),
         None => router,
     };
     match api {

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Redirect, Response};
 use serde_json::json;
 
 use crate::{Config, limits};
@@ -26,6 +26,14 @@ pub(crate) async fn ready(State(config): State<Config>) -> impl IntoResponse {
         Err(_) => "the database does not respond".to_owned(),
     };
     (StatusCode::SERVICE_UNAVAILABLE, Json(json!({ "status": "not_ready", "reason": problem })))
+}
+
+/// `GET /`: the dashboard, if there is one.
+pub(crate) async fn root(State(config): State<Config>, uri: Uri) -> Response {
+    match config.pages {
+        Some(_) => Redirect::temporary("/ui").into_response(),
+        None => not_found(uri).await.into_response(),
+    }
 }
 
 /// 404 for any other path.

@@ -27,14 +27,15 @@ struct Admin {
 }
 
 /// The routes, which require the token.
-pub(crate) fn router(projects: Projects, token: String) -> Router {
+pub(crate) fn router(projects: Projects, token: String, more: Router) -> Router {
     let admin = Admin { projects, token };
     Router::new()
-        .route("/", get(list))
-        .route("/{project}", get(show).post(change))
-        .route("/{project}/token", axum::routing::post(mint))
-        .layer(middleware::from_fn_with_state(admin.clone(), guard))
-        .with_state(admin)
+        .route("/projects", get(list))
+        .route("/projects/{project}", get(show).post(change))
+        .route("/projects/{project}/token", axum::routing::post(mint))
+        .with_state(admin.clone())
+        .merge(more)
+        .layer(middleware::from_fn_with_state(admin, guard))
 }
 
 async fn guard(State(admin): State<Admin>, request: Request, next: Next) -> Response {

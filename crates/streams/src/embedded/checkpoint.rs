@@ -29,7 +29,7 @@ use super::shared::{Position, Shared};
 use super::stream::{More, Stream};
 use crate::Error;
 
-const NAME: &str = "checkpoint";
+pub(super) const NAME: &str = "checkpoint";
 const NEW_NAME: &str = "checkpoint.new";
 const VERSION: u32 = 3;
 /// The same with the chain of a shared log.

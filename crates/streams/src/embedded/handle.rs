@@ -125,6 +125,11 @@ impl Embedded {
         super::maintain::checkpoint(&self.inner.shared)
     }
 
+    /// Writes a backup into a new directory, while the store works. What was acknowledged before is in it. Blocks.
+    pub fn backup(&self, directory: &std::path::Path) -> Result<super::Backup, Error> {
+        super::backup::write(&self.inner.shared, directory)
+    }
+
     /// Gathers all sealed segments into one, due or not.
     pub fn compact(&self) -> Result<(), Error> {
         super::maintain::compact_all(&self.inner.shared)

@@ -84,6 +84,16 @@ pub(super) fn checkpoint(shared: &Shared) -> Result<(), Error> {
     write_checkpoint(shared, &mut lock(shared), &mut Pace::new(u64::MAX))
 }
 
+/// Writes a checkpoint, then does `work` while no file of the store is replaced or removed.
+pub(super) fn after_checkpoint<T>(
+    shared: &Shared,
+    work: impl FnOnce() -> Result<T, Error>,
+) -> Result<T, Error> {
+    let mut upkeep = lock(shared);
+    write_checkpoint(shared, &mut upkeep, &mut Pace::new(u64::MAX))?;
+    work()
+}
+
 /// Gathers everything that is sealed, now.
 pub(super) fn compact_all(shared: &Shared) -> Result<(), Error> {
     let mut upkeep = lock(shared);

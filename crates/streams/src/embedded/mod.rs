@@ -4,6 +4,7 @@
 //! One thread writes. It takes every change that waits (`queue`), decides it (`plan`), makes the
 //! records durable with one write and one sync (`log`), and only then applies them (`index`).
 
+mod backup;
 mod cache;
 mod checkpoint;
 mod codec;
@@ -39,6 +40,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+pub use backup::{Backup, restore};
 pub use handle::{Embedded, Status};
 pub use recover::Recovery;
 

@@ -45,7 +45,7 @@ pub(super) struct Opened {
     pub(super) spares: Arc<Spares>,
 }
 
-const VERSION_NAME: &str = "VERSION";
+pub(super) const VERSION_NAME: &str = "VERSION";
 const VERSION: &[u8] = b"towpath-streams 3\n";
 
 pub(super) fn open(disk: &Arc<dyn Disk>, config: &Config) -> Result<Opened, Error> {
