@@ -9,7 +9,7 @@
 -- 100 items. Counts end at 10,001, which means more than 10,000.
 --
 -- Answers: {ok, checked_at, unfolded_since, unnumbered_since, loop_faults, deliveries_behind, processes_held,
--- processes_overdue, overdue_since}.
+-- processes_overdue, overdue_since, unhandled: as fn_queue_unhandled answers}.
 create or replace function towpath.fn_health_show() returns jsonb
     language plpgsql stable security definer
     set search_path = pg_catalog, pg_temp
@@ -25,6 +25,7 @@ begin
                                from (select o.event_id, o.created_at from towpath.event_outbox o
                                       order by o.id desc limit 200) n
                               where not exists (select 1 from towpath.event_position p where p.event_id = n.event_id)),
+        'unhandled', towpath.fn_queue_unhandled() -> 'unhandled',
         'loop_faults', (select count(*) from (select 1 from towpath.loop_fault f where f.state = 'waiting' limit 10001) f),
         'deliveries_behind', (select least(coalesce(sum(cardinality(towpath._loop_fault_behind(x.f, 10001))), 0), 10001)
                                 from (select f from towpath.loop_fault f

@@ -86,9 +86,9 @@ begin
     end if;
     if not towpath._job_take_out(p_job_id) then
         if exists (select 1 from towpath.job j where j.job_id = p_job_id) then
-            return jsonb_build_object('ok', false, 'error', 'conflict', 'job_id', p_job_id,
-                'detail', 'the job has finished',
-                'state', (select q.state from towpath.job_queue q where q.job_id = p_job_id));
+            return (select jsonb_build_object('ok', false, 'error', 'conflict', 'job_id', p_job_id, 'state', q.state,
+                        'detail', format('it has finished as %s at %s', q.state, q.finished_at))
+                      from towpath.job_queue q where q.job_id = p_job_id);
         end if;
         return jsonb_build_object('ok', false, 'error', 'not_found', 'job_id', p_job_id);
     end if;

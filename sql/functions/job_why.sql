@@ -1,5 +1,87 @@
 -- Why: the reasons, in words, why a job is not running.
 
+-- _lane_takers: the executors that may claim from a lane: the row that decides is enabled, the executor registered, the
+-- priority high enough. As in _job_lane_set.
+create or replace function towpath._lane_takers(p_lane towpath.job_lane) returns text[]
+    language sql stable
+as $$
+    select coalesce(array_agg(s.executor_id::text order by s.executor_id), '{}')
+      from (select distinct on (s.executor_id) s.executor_id, s.enabled, s.priority_floor
+              from towpath.job_subscription s
+             where s.executor_kind = p_lane.executor
+               and (s.job_kind is null or s.job_kind = p_lane.job_kind)
+               and (s.event_domain is null or s.event_domain = p_lane.event_domain)
+             order by s.executor_id, s.job_kind nulls last, s.event_domain nulls last) s
+     where s.enabled and p_lane.priority >= s.priority_floor
+       and exists (select 1 from towpath.consumer_registry c where c.executor_id = s.executor_id)
+$$;
+
+-- _lane_unhandled: why no live worker runs the jobs of a lane; null if one does, or if the gate of heartbeats is closed, so
+-- that nobody knows. A process with a recent heartbeat that did not say which kinds it handles may handle all.
+--
+-- Codes: wrong_executor, no_subscription, no_worker, no_transport, no_handler.
+create or replace function towpath._lane_unhandled(p_lane towpath.job_lane) returns jsonb
+    language plpgsql stable
+as $$
+declare
+    _seconds constant numeric := towpath._config_number('queue.heartbeat.stale_threshold_seconds');
+    _since timestamptz := towpath.fn_now() - interval '1 second' * _seconds;
+    _takers text[];
+    _handled text[];
+    _other record;
+    _answer jsonb := jsonb_build_object('job_kind', p_lane.job_kind, 'executor', p_lane.executor);
+begin
+    if not towpath._gate_open('queue.heartbeat.enabled') then
+        return null;
+    end if;
+    _takers := towpath._lane_takers(p_lane);
+    if exists (select 1 from towpath.queue_worker w
+                where w.seen_at >= _since and p_lane.job_kind = any(w.kinds)
+                  and (w.executor_name = any(_takers) or split_part(w.executor_name, '@', 1) = any(_takers)))
+       or exists (select 1 from towpath.queue_heartbeat h
+                   where h.last_tick_at >= _since
+                     and (h.executor_name = any(_takers) or split_part(h.executor_name, '@', 1) = any(_takers))
+                     and not exists (select 1 from towpath.queue_worker w
+                                      where w.lease_owner = h.lease_owner or w.executor_name = h.executor_name)) then
+        return null;
+    end if;
+    select r.executor_id, r.executor into _other
+      from towpath.queue_worker w
+      join towpath.consumer_registry r on r.executor_id in (w.executor_name, split_part(w.executor_name, '@', 1))
+     where w.seen_at >= _since and p_lane.job_kind = any(w.kinds) and r.executor <> p_lane.executor
+     order by w.seen_at desc limit 1;
+    if found then
+        return _answer || jsonb_build_object('code', 'wrong_executor', 'executor_id', _other.executor_id,
+            'wanted', _other.executor, 'text', format('no live worker of executor %s handles %s; %s, of executor %s, does: '
+                'did you mean --executor %s?', p_lane.executor, p_lane.job_kind, _other.executor_id, _other.executor, _other.executor));
+    end if;
+    if _takers = '{}' then
+        return _answer || jsonb_build_object('code', 'no_subscription',
+            'text', format('no enabled subscription covers kind %s, executor %s, domain %s', p_lane.job_kind,
+                           p_lane.executor, coalesce(p_lane.event_domain, 'none')));
+    end if;
+    select array_agg(distinct k order by k) into _handled
+      from towpath.queue_worker w cross join unnest(w.kinds) k
+     where w.seen_at >= _since and (w.executor_name = any(_takers) or split_part(w.executor_name, '@', 1) = any(_takers));
+    _answer := _answer || jsonb_build_object('executor_id', _takers[1]);
+    if _handled is null then
+        return _answer || jsonb_build_object('code', 'no_worker',
+            'text', format('no worker of %s is running: none has sent a heartbeat in the last %s s',
+                           array_to_string(_takers[1:5], ' or '), _seconds));
+    end if;
+    if p_lane.job_kind in ('email', 'sms') and 'db_function' = any(_handled) then
+        return _answer || jsonb_build_object('code', 'no_transport',
+            'text', format('no live worker sends %s: none has a transport; set %s_transport and restart',
+                case p_lane.job_kind when 'email' then 'e-mail' else 'SMS' end,
+                case p_lane.job_kind when 'email' then 'mail' else 'sms' end));
+    end if;
+    return _answer || jsonb_build_object('code', 'no_handler', 'handled', to_jsonb(_handled),
+        'text', format('no live worker has a handler for %s: those of %s handle %s', p_lane.job_kind,
+            array_to_string(_takers[1:5], ' and '),
+            array_to_string(_handled[1:10], ', ') || case when cardinality(_handled) > 10 then ', …' else '' end));
+end;
+$$;
+
 -- _job_why_live: the reasons of an unfinished job.
 create or replace function towpath._job_why_live(p_job_id uuid) returns jsonb
     language plpgsql stable
@@ -103,14 +185,16 @@ begin
     if _takers = 0 and not exists (
            select 1 from jsonb_array_elements(_reasons) r
             where r ->> 'code' in ('subscription_disabled', 'not_registered', 'priority_floor', 'max_parallel')) then
-        _reasons := _reasons || jsonb_build_object('code', 'no_subscription',
+        _reasons := _reasons || coalesce(towpath._lane_unhandled(_lane), jsonb_build_object('code', 'no_subscription',
+            'job_kind', _lane.job_kind, 'executor', _lane.executor,
             'text', format('no enabled subscription covers kind %s, executor %s, domain %s', _lane.job_kind,
-                           coalesce(_lane.executor, 'any'), coalesce(_lane.event_domain, 'none')));
+                           coalesce(_lane.executor, 'any'), coalesce(_lane.event_domain, 'none'))));
     end if;
     if _takers > 0 then
         -- An executor could take it, so the reasons of the others do not matter.
         select coalesce(jsonb_agg(r), '[]') into _reasons from jsonb_array_elements(_reasons) r
          where r ->> 'code' not in ('subscription_disabled', 'not_registered', 'priority_floor', 'max_parallel');
+        _reasons := _reasons || coalesce(towpath._lane_unhandled(_lane), '[]');
     end if;
     if _reasons = '[]' then
         _reasons := jsonb_build_array(jsonb_build_object('code', 'ready',
@@ -122,7 +206,10 @@ begin
                                          and (r.due_at, r.job_id) < (_live.due_at, _live.job_id)) r
                                where (r.due_at, r.job_id) < (_live.due_at, _live.job_id)
                                limit 10000) x),
-            'text', 'it can be claimed and is waiting for a worker; jobs of its lane that were due earlier run first'));
+            'text', case when towpath._gate_open('queue.heartbeat.enabled')
+                then 'it can be claimed, and a worker that may run it is alive; jobs of its lane that were due earlier run first'
+                else 'it can be claimed; whether a worker runs it is not known, because the gate '
+                     'queue.heartbeat.enabled is closed' end));
     end if;
     return _reasons;
 end;
@@ -130,8 +217,8 @@ $$;
 
 -- fn_job_why: why a job is not running, as words for people and codes for programs.
 --
--- Codes: gate_closed, leased, lease_expired, blocked, not_due, retry_backoff, paused, no_subscription,
--- subscription_disabled, not_registered, priority_floor, max_parallel, set_aside, ready, finished.
+-- Codes: gate_closed, leased, lease_expired, blocked, not_due, retry_backoff, paused, subscription_disabled,
+-- not_registered, priority_floor, max_parallel, set_aside, ready, finished, and those of _lane_unhandled.
 --
 -- Answers: {ok, job_id, state, reasons: [{code, text, ...}]}; not_found.
 create or replace function towpath.fn_job_why(p_job_id uuid) returns jsonb
@@ -155,4 +242,40 @@ begin
 end;
 $$;
 
+-- fn_queue_unhandled: the due jobs that no live worker runs, by kind and executor, the kind that waits longest first; with
+-- e-mails, SMS and attempts of processes, which are jobs. Counts end at 1000 for each lane. Empty while a gate holds
+-- everything, or while nobody sends heartbeats because their gate is closed; kinds that are paused are left out.
+--
+-- Answers: {ok, unhandled: [{job_kind, executor, jobs, oldest_due_at, code, text, ...}]}.
+create or replace function towpath.fn_queue_unhandled() returns jsonb
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off
+as $$
+declare
+    _now timestamptz := towpath.fn_now();
+    _answer jsonb;
+begin
+    if not (towpath._gate_open('queue.job_substrate.enabled') and towpath._gate_open('queue.worker.enabled')) then
+        return jsonb_build_object('ok', true, 'unhandled', '[]'::jsonb);
+    end if;
+    select coalesce(jsonb_agg(x.why || jsonb_build_object('jobs', x.jobs, 'oldest_due_at', x.oldest)
+                              order by x.oldest), '[]')
+      into _answer
+      from (select u.why, sum(d.jobs) as jobs, min(d.oldest) as oldest
+              from (select l.lane, towpath._lane_unhandled(l) as why from towpath.job_lane l
+                     where l.closed_by is null
+                       and not exists (select 1 from towpath.job_pause p where p.job_kind = l.job_kind)
+                     limit 10000) u
+             cross join lateral (
+                   select sum(coalesce(cardinality(r.job_ids), 1)) as jobs, min(r.due_at) as oldest
+                     from (select r.job_ids, r.due_at from towpath.job_ready r
+                            where r.lane = u.lane and r.due_at <= _now order by r.due_at limit 1000) r) d
+             where u.why is not null and d.jobs > 0
+             group by u.why order by min(d.oldest) limit 20) x;
+    return jsonb_build_object('ok', true, 'unhandled', _answer);
+end;
+$$;
+
+grant execute on function towpath.fn_queue_unhandled() to workflow_admin, towpath_observer;
 grant execute on function towpath.fn_job_why(uuid) to workflow_admin, towpath_observer;

@@ -32,11 +32,13 @@ use crate::limits::{LAGGING_MAX, LIVE_SECONDS, LIVE_TICK};
 pub(crate) struct Live {
     watchers: Arc<AtomicUsize>,
     wake: Arc<Notify>,
+    /// Open pages must not hold up a stop.
+    shutdown: CancellationToken,
 }
 
 impl Live {
     pub(crate) fn new(database: Database, store: Arc<dyn Store>, shutdown: CancellationToken) -> Live {
-        let live = Live { watchers: Arc::default(), wake: Arc::default() };
+        let live = Live { watchers: Arc::default(), wake: Arc::default(), shutdown: shutdown.clone() };
         tokio::spawn(shutdown.run_until_cancelled_owned(live.clone().watch(database, store)));
         live
     }
@@ -137,16 +139,18 @@ pub(crate) async fn follow(
     let watching = Watching(app.live.watchers.clone());
     app.live.nudge();
     let end = Instant::now() + Duration::from_secs(LIVE_SECONDS);
-    let events =
-        futures_util::stream::unfold((follower, watching), move |(mut follower, watching)| async move {
-            match tokio::time::timeout_at(end, follower.next()).await {
-                Ok(Ok(Step::Data { batch, .. })) => {
-                    let topics: Vec<_> =
-                        batch.messages().map(|line| String::from_utf8_lossy(&line).into_owned()).collect();
-                    Some((Ok(Event::default().data(topics.join(" "))), (follower, watching)))
-                }
-                _ => None,
+    let shutdown = app.live.shutdown.clone();
+    let state = (follower, watching, shutdown);
+    let events = futures_util::stream::unfold(state, move |(mut follower, watching, shutdown)| async move {
+        let next = tokio::time::timeout_at(end, follower.next());
+        match shutdown.run_until_cancelled(next).await {
+            Some(Ok(Ok(Step::Data { batch, .. }))) => {
+                let topics: Vec<_> =
+                    batch.messages().map(|line| String::from_utf8_lossy(&line).into_owned()).collect();
+                Some((Ok(Event::default().data(topics.join(" "))), (follower, watching, shutdown)))
             }
-        });
+            _ => None,
+        }
+    });
     Ok(Sse::new(events).keep_alive(KeepAlive::default()))
 }

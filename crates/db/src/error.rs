@@ -205,6 +205,13 @@ fn in_words(error: &tokio_postgres::Error) -> String {
             words.push_str("; ");
             words.push_str(extra);
         }
+        // A statement of another client, or none of ours: the pooler gave us another session.
+        if ["42P05", "26000"].contains(&db.code().code()) {
+            words.push_str(
+                "; DATABASE_URL leads through a pooler in transaction mode, but Towpath needs sessions: \
+                 use session mode, or connect to PostgreSQL directly",
+            );
+        }
         return words;
     }
     let mut words = error.to_string();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use towpath_model::health::{Events, Facts, Queue};
+use towpath_model::health::{Events, Facts, Queue, Unhandled};
 
 use crate::answer::{read, read_field};
 use crate::config::ConfigEntry;
@@ -33,6 +33,8 @@ pub struct Health {
     pub processes_overdue: i64,
     /// The check that is longest overdue.
     pub overdue_since: Option<Timestamp>,
+    /// Due jobs that no live worker runs.
+    pub unhandled: Vec<Unhandled>,
 }
 
 /// Events of one minute.
@@ -80,6 +82,7 @@ impl Readings<'_> {
                 route_dead_letters_open: events.route_dead_letters_open,
                 checked_at: events.checked_at,
             }),
+            unhandled: self.health.unhandled.clone(),
             unfolded_since: self.health.unfolded_since,
             unnumbered_since: self.health.unnumbered_since,
             loop_faults: self.health.loop_faults,

@@ -34,6 +34,10 @@ impl Database {
             server_version_num: number(&client, "select current_setting('server_version_num')::bigint")
                 .await? as i32,
             settings: settings(&client).await?,
+            unhandled: match installed && status.is_current() {
+                true => self.queue_unhandled().await?,
+                false => vec![],
+            },
             loop_faults: if installed && status.is_current() { self.faults().await? } else { vec![] },
             gates: if installed { self.gates().await? } else { vec![] },
             schema: self.schema(&status, installed).await?,

@@ -182,6 +182,13 @@ pub struct JobReason {
     pub more: serde_json::Map<String, Value>,
 }
 
+impl JobReason {
+    /// The command that follows from it.
+    pub fn next(&self) -> Option<String> {
+        towpath_model::why::next(&self.code, &self.more)
+    }
+}
+
 /// A job after an operator's decision.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct JobMoved {

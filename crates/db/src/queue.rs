@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use towpath_model::health::Unhandled;
 use towpath_model::id::JobId;
 
 use crate::answer::{read, read_field};
@@ -193,6 +194,11 @@ impl Database {
     /// The whole queue, once per heartbeat, or once if there is none.
     pub async fn queue_health(&self) -> Result<Vec<QueueHealth>, Error> {
         self.rows("towpath.v_queue_health", "executor_name").await
+    }
+
+    /// The due jobs that no live worker runs, by kind, with the cause.
+    pub async fn queue_unhandled(&self) -> Result<Vec<Unhandled>, Error> {
+        read_field(self.call("select towpath.fn_queue_unhandled()", &[]).await?, "unhandled")
     }
 
     /// Unfinished jobs by kind and state.

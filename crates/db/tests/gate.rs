@@ -100,6 +100,8 @@ const BESIDE: &[&str] = &[
     // They tell how gates stand.
     "towpath.fn_event_verify",
     "towpath.fn_job_why",
+    "towpath.fn_queue_unhandled",
+    "towpath.fn_health_show",
     // They record what has happened. What follows from it waits until the gates are open.
     "comms.record_email_failure",
     "comms.record_email_success",

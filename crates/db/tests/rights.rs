@@ -63,7 +63,7 @@ const RIGHTS: &[(&str, &str)] = &[
          fn_job_chunks fn_job_dead_letter_show fn_job_history fn_job_list fn_job_show fn_job_state fn_job_subscription_list fn_job_watch fn_job_why \
          fn_loop_fault_list fn_metrics_postgres fn_metrics_read fn_mot_graph_show fn_now fn_payload_key_list fn_process_kind_list \
          fn_process_list fn_process_show fn_producer_grant_list fn_queue_chart fn_queue_latency \
-         fn_queue_pause_history fn_queue_paused fn_queue_stale_check fn_queue_worker_list fn_resolve_recipients fn_route_attempts \
+         fn_queue_pause_history fn_queue_paused fn_queue_stale_check fn_queue_unhandled fn_queue_worker_list fn_resolve_recipients fn_route_attempts \
          fn_route_dead_letter_list fn_route_dead_letter_show fn_route_explain fn_route_list \
          fn_route_worker_list fn_schedule_list fn_schema_drift fn_schema_status fn_stream_intake_refused fn_task_error_list job_queue \
          v_event_health v_executor_subscription_health v_job_dead_letter_summary v_job_queue_backlog \
@@ -101,7 +101,7 @@ const RIGHTS: &[(&str, &str)] = &[
          fn_process_resolve fn_process_scan fn_process_show fn_process_start fn_producer_grant_list \
          fn_producer_grant_put fn_producer_grant_revoke fn_queue_chart fn_queue_heartbeat_forget \
          fn_queue_latency fn_queue_pause fn_queue_pause_history fn_queue_paused fn_queue_resume \
-         fn_queue_stale_check fn_queue_worker_list fn_resolve_recipients fn_route_attempts fn_route_circuit_close \
+         fn_queue_stale_check fn_queue_unhandled fn_queue_worker_list fn_resolve_recipients fn_route_attempts fn_route_circuit_close \
          fn_route_dead_letter_list fn_route_dead_letter_replay fn_route_dead_letter_replay_many \
          fn_route_dead_letter_resolve fn_route_dead_letter_show fn_route_explain fn_route_list \
          fn_route_mode_set fn_route_put fn_route_replay fn_route_retire fn_route_secret_rotate fn_route_send \

@@ -5,6 +5,8 @@
 
 use serde::Serialize;
 
+use crate::health::Unhandled;
+
 /// The severity of a finding, from ok to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -103,6 +105,8 @@ pub struct Facts {
     pub functions_open_to_public: Vec<String>,
     /// The gates.
     pub gates: Vec<GateFact>,
+    /// Due jobs that no live worker runs.
+    pub unhandled: Vec<Unhandled>,
     /// Items that loops have set aside and retry from time to time.
     pub loop_faults: Vec<FaultFact>,
     /// Database clock minus this machine's clock.
@@ -130,6 +134,7 @@ pub fn diagnose(facts: &Facts) -> Vec<Finding> {
     findings.extend(schema(&facts.schema));
     findings.extend(roles(facts));
     findings.extend(gates(&facts.gates));
+    findings.extend(workers(facts));
     findings.extend(loops(facts));
     findings.push(clock(facts.clock_offset_ms, facts.clock_uncertainty_ms));
     findings.push(connections(facts.connections));
@@ -286,6 +291,17 @@ fn gates(gates: &[GateFact]) -> Vec<Finding> {
         .collect()
 }
 
+fn workers(facts: &Facts) -> Vec<Finding> {
+    if facts.schema.applied == 0 {
+        return vec![];
+    }
+    if facts.unhandled.is_empty() {
+        return vec![ok("workers", "live workers handle every job that is due")];
+    }
+    let missing = |one: &Unhandled| bad("workers", Level::Warn, one.in_words(), one.command());
+    facts.unhandled.iter().map(missing).collect()
+}
+
 fn loops(facts: &Facts) -> Vec<Finding> {
     if facts.schema.applied == 0 {
         return vec![];
@@ -359,6 +375,7 @@ mod tests {
             superuser: None,
             functions_open_to_public: vec![],
             gates: vec![GateFact { gate: "g".into(), open: true, value_error: None }],
+            unhandled: vec![],
             loop_faults: vec![],
             clock_offset_ms: 3,
             clock_uncertainty_ms: 1,

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::figure::{about, grouped, listed, span};
 
@@ -32,6 +32,8 @@ pub struct Facts {
     pub queue: Option<Queue>,
     /// The events; none until they have been counted once.
     pub events: Option<Events>,
+    /// Due jobs that no live worker runs, by kind.
+    pub unhandled: Vec<Unhandled>,
     /// The oldest count that maintenance has not added up.
     pub unfolded_since: Option<Timestamp>,
     /// The oldest event without a position.
@@ -56,6 +58,41 @@ pub struct Facts {
     pub closed_gates: Vec<String>,
     /// Sources with an open circuit, or why the server could not be asked.
     pub circuits: Result<usize, String>,
+}
+
+/// Due jobs of one kind that no live worker runs. E-mails, SMS and attempts of processes are jobs too.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unhandled {
+    /// Their kind.
+    pub job_kind: String,
+    /// The executor they are for.
+    pub executor: String,
+    /// How many; at most 1,000 of each priority and domain.
+    pub jobs: i64,
+    /// Since when the oldest is due.
+    pub oldest_due_at: Timestamp,
+    /// The cause in one word: a code of `sql/functions/job_why.sql`.
+    pub code: String,
+    /// The cause in words.
+    pub text: String,
+}
+
+impl Unhandled {
+    /// What waits, and why, as `doctor`, `queue health` and the attention list say it.
+    pub fn in_words(&self) -> String {
+        let kind = &self.job_kind;
+        let (one, more) = (format!("due {kind} job is waiting"), format!("due {kind} jobs are waiting"));
+        format!("{}: {}", many(self.jobs, &one, &more), self.text)
+    }
+
+    /// The command that fixes it, or shows what is there.
+    pub fn command(&self) -> &'static str {
+        match self.code.as_str() {
+            "no_worker" => "towpath work",
+            "no_transport" => "towpath settings",
+            _ => "towpath executor list",
+        }
+    }
 }
 
 /// Figures of the queue. They may be older than the rest.
@@ -162,9 +199,13 @@ fn standing(facts: &Facts) -> Vec<Attention> {
 }
 
 fn of_queue(facts: &Facts) -> Vec<Attention> {
-    let Some(queue) = facts.queue else { return vec![] };
-    let mut found = vec![];
-    if queue.waiting > 0 && facts.executors_fresh == 0 {
+    let unhandled = facts.unhandled.iter();
+    let mut found: Vec<_> = unhandled
+        .map(|one| bad(Part::Jobs, one.in_words(), one.command(), "/ui/jobs?state=queued"))
+        .collect();
+    let Some(queue) = facts.queue else { return found };
+    // The list above says it better.
+    if queue.waiting > 0 && facts.executors_fresh == 0 && found.is_empty() {
         let text =
             format!("{} but no executor is alive", many(queue.waiting, "job is waiting", "jobs are waiting"));
         found.push(bad(Part::Jobs, text, "towpath work", "/ui/executors"));
@@ -328,6 +369,7 @@ mod tests {
                 route_dead_letters_open: 0,
                 checked_at: now(),
             }),
+            unhandled: vec![],
             unfolded_since: None,
             unnumbered_since: None,
             loop_faults: 0,
@@ -368,6 +410,30 @@ mod tests {
     fn edge(fine: &Facts, wrong: &Facts, level: Level, part: Part, text: &str) {
         assert_eq!(only(fine), None);
         assert_eq!(only(wrong), Some((level, part, text.to_owned())));
+    }
+
+    /// O02: due jobs that nobody runs are listed with the cause, once.
+    #[test]
+    fn jobs_that_no_worker_runs_are_listed_with_the_cause() {
+        let unhandled = |jobs| Unhandled {
+            job_kind: "greet".into(),
+            executor: "PG_worker".into(),
+            jobs,
+            oldest_due_at: now(),
+            code: "no_worker".into(),
+            text: "no worker of towpath is running".into(),
+        };
+        let facts = |jobs| {
+            with(|facts| {
+                facts.unhandled = vec![unhandled(jobs)];
+                facts.executors_fresh = 0;
+                facts.queue.as_mut().unwrap().waiting = jobs;
+            })
+        };
+        let text = "1 due greet job is waiting: no worker of towpath is running";
+        assert_eq!(only(&facts(1)), Some((Level::Bad, Part::Jobs, text.into())));
+        let text = "2 due greet jobs are waiting: no worker of towpath is running";
+        assert_eq!(only(&facts(2)), Some((Level::Bad, Part::Jobs, text.into())));
     }
 
     #[test]

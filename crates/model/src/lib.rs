@@ -33,3 +33,4 @@ pub mod stream;
 #[cfg(feature = "token")]
 pub mod token;
 pub mod trace;
+pub mod why;
