@@ -31,8 +31,8 @@ async fn the_demo_moves_every_plane_and_ctrl_c_leaves_nothing() {
     let mut demo = Victim::spawn(place.command(&["demo", "--rate", "20"]));
     demo.wait_for_line("towpath is ready").await;
     place
-        .until_json(&["queue", "health"], |rows| {
-            let queue = &rows[0];
+        .until_json(&["queue", "health"], |health| {
+            let queue = &health["queue"];
             let moved = ["jobs_succeeded", "attempts_failed", "jobs_dead_letter", "events_24h"];
             moved.iter().all(|count| queue[count].as_i64() > Some(0))
         })

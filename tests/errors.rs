@@ -239,10 +239,13 @@ async fn gates_and_keys_that_do_not_exist() {
         1,
         &["did you mean queue.worker.enabled?"],
     );
+    let blank = run(&["gate", "open", "queue.worker.enabled", "--why", " "]);
+    assert_eq!(blank.status.code(), Some(2));
+    assert!(words(&blank).contains("must not be empty; it is recorded with the change"), "{}", words(&blank));
     refused(
-        &run(&["gate", "open", "queue.worker.enabled", "--why", " "]),
+        &run(&["config", "set", "queue.lease.duration_sec", "-1", "--why", "x"]),
         1,
-        &["actor and reason are required"],
+        &["between 1 and 86400"],
     );
     refused(&run(&["config", "set", "no.such", "1", "--why", "x"]), 1, &["no config key"]);
     refused(
@@ -272,4 +275,60 @@ async fn doctor_has_codes_for_scripts() {
     // The test server may lose everything, and doctor must see it.
     assert_eq!(of("durability")["level"], "fail");
     assert_eq!(output.status.code(), Some(4));
+}
+
+/// O04: with --json errors are JSON too, also those of the command line; wrong values get an example of a right one.
+#[tokio::test]
+async fn errors_are_json_for_scripts() {
+    let place = Place::new();
+    let db = TestDb::new().await;
+    let run = |arguments: &[&str]| {
+        let output = place.command(arguments).env("DATABASE_URL", db.url()).output().unwrap();
+        let error: serde_json::Value =
+            serde_json::from_slice(&output.stderr).unwrap_or_else(|_| panic!("{}", words(&output)));
+        assert_eq!(error["exit_code"].as_i64(), output.status.code().map(i64::from), "{error}");
+        assert!(output.stdout.is_empty(), "{}", words(&output));
+        error["error"].as_str().unwrap().to_owned()
+    };
+    assert!(
+        run(&["--json", "job", "show", "00000000-0000-7000-8000-000000000000"]).contains("there is no job")
+    );
+    assert!(
+        run(&["job", "enqueue", "x", "--priority", "high", "--json"]).contains("a whole number, such as 100")
+    );
+    assert!(run(&["--json", "gate", "open"]).contains("required"));
+    assert!(run(&["job", "list", "--payload", "order", "--json"]).contains("order=7"));
+}
+
+/// O03: what people type first is answered with help, or understood.
+#[tokio::test]
+async fn what_people_type_first_works() {
+    let place = Place::new();
+    let nothing = place.run(&[]);
+    assert_eq!(nothing.status.code(), Some(2));
+    assert!(
+        words(&nothing).contains("Start:") && words(&nothing).contains("towpath up --help"),
+        "{}",
+        words(&nothing)
+    );
+    let alike = |arguments: [&str; 3]| place.ok(&arguments);
+    assert_eq!(alike(["gate", "open", "-h"]), alike(["gates", "open", "--help"]));
+    assert!(!alike(["gate", "open", "-h"]).contains("smtp"));
+    let db = TestDb::open().await;
+    let with = |arguments: &[&str]| {
+        let output = place.command(arguments).env("DATABASE_URL", db.url()).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", words(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(with(&["route", "list"]).contains("no routes"));
+    assert_eq!(with(&["jobs", "list", "--payload", "order=7"]).trim(), "no jobs");
+    assert!(with(&["complete", "--", "gate", "open", "queue.w"]).contains("queue.worker.enabled\n"));
+    // Silent and soon without a database.
+    let mut command = place.command(&["complete", "--", "gate", "open", ""]);
+    let output = command.env("DATABASE_URL", "postgresql://u@127.0.0.1:1/d").output().unwrap();
+    assert!(
+        output.status.success() && output.stdout.is_empty() && output.stderr.is_empty(),
+        "{}",
+        words(&output)
+    );
 }

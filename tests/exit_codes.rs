@@ -27,7 +27,6 @@ async fn every_documented_exit_code_is_the_one_that_comes() {
         (0, vec!["job", "list"]),
         (0, vec!["job", "watch", &good]),
         (0, vec!["migrate", "--check"]),
-        (0, vec!["queue", "health", "--check"]),
         (0, vec!["events", "verify"]),
         (1, vec!["job", "show", nobody]),
         (1, vec!["gate", "open", "no.such.gate", "--why", "a test"]),
@@ -40,10 +39,12 @@ async fn every_documented_exit_code_is_the_one_that_comes() {
         (3, vec!["dlq", "replay", "--kind", "towpath.fail"]),
         (3, vec!["job", "cancel", "--kind", "nobody.runs.this", "--why", "a test"]),
         (3, vec!["job", "retry", "--kind", "nobody.runs.this"]),
+        (3, vec!["queue", "health", "--check"]),
         (4, vec!["job", "watch", &bad]),
         (0, vec!["job", "cancel", "--kind", "nobody.runs.this", "--why", "a test", "--yes"]),
         (4, vec!["job", "cancel", "--kind", "nobody.runs.this", "--why", "a test", "--yes"]),
         (4, vec!["job", "watch", &idle]),
+        (0, vec!["queue", "health", "--check"]),
     ] {
         let (actual, words) = code(&arguments);
         assert_eq!(actual, expected, "{arguments:?}: {words}");

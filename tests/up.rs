@@ -327,3 +327,104 @@ async fn dev_prints_a_token() {
     assert_eq!(std::fs::read_to_string(&file).unwrap().trim(), tokens[0]);
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
 }
+
+/// O01: `up` registers its own executor, so that with the gates open, by one command, a job runs.
+#[tokio::test]
+async fn without_dev_a_job_runs_once_the_gates_are_open() {
+    let place = Place::new();
+    let mut up = place.up().await;
+    up.wait_for_line("registered executor towpath").await;
+    let opened = place.ok(&["gate", "open", "--all", "--why", "a test"]);
+    assert!(opened.contains("queue.worker.enabled is now open"), "{opened}");
+    let two = ["queue.worker.enabled", "process.enabled"];
+    let closed = place.ok(&["gate", "close", two[0], two[1], "--why", "a test"]);
+    assert_eq!(closed.trim(), "queue.worker.enabled is now closed\nprocess.enabled is now closed");
+    let misspelt = place.run(&["gate", "open", two[1], "worker", "--why", "a test"]);
+    assert!(words(&misspelt).contains("did you mean queue.worker.enabled?"), "{}", words(&misspelt));
+    place.ok(&["gate", "open", two[0], "--why", "a test"]);
+    assert!(place.ok(&["gate", "list"]).contains("process.enabled"), "nothing else was opened");
+    place.ok(&["job", "enqueue", "towpath.noop", "--watch"]);
+    up.terminate();
+    assert_eq!(up.wait_exit().await.code(), Some(0));
+}
+
+/// `up --dev` sends webhooks to this machine, and `routes test` does what that server would do.
+#[tokio::test(flavor = "multi_thread")]
+async fn dev_allows_webhooks_to_this_machine() {
+    let receiver = towpath_testkit::receiver::Receiver::content().await;
+    for (arguments, code) in [(&["up"][..], 4), (&["up", "--dev"], 0)] {
+        let place = Place::new();
+        let mut up = towpath_testkit::victim::Victim::spawn(place.command(arguments));
+        up.wait_for_line("towpath is ready").await;
+        place.ok(&["gate", "open", "--all", "--why", "a test"]);
+        place.ok(&["routes", "add", "here", "--to-webhook", &receiver.url(), "--domain", "orders"]);
+        let tested = place.run(&["routes", "test", "here"]);
+        assert_eq!(tested.status.code(), Some(code), "{arguments:?}: {}", words(&tested));
+        up.terminate();
+        up.wait_exit().await;
+    }
+}
+
+/// O01: open dashboard tabs, readers of streams and long polls of the API do not hold up a stop: none of them has to be
+/// cut after the grace period.
+#[tokio::test(flavor = "multi_thread")]
+async fn open_readers_do_not_hold_up_a_stop() {
+    let place = Place::new();
+    let mut up = towpath_testkit::victim::Victim::spawn(place.command(&["up", "--dev"]));
+    let line = up.wait_for_line("export TOWPATH_URL=").await;
+    let token = line.trim().split_once("TOWPATH_TOKEN=").unwrap().1.to_owned();
+    place.ok(&["stream", "create", "notes"]);
+    place.ok(&["executor", "add", "dev", "--executor", "external_worker", "--job-kind", "greet", "--enable"]);
+    let job = place.ok(&["--json", "job", "enqueue", "greet", "--executor", "external_worker", "--at", "1d"]);
+    let job: serde_json::Value = serde_json::from_str(&job).unwrap();
+    let url = format!("http://127.0.0.1:{}", place.port);
+    let http = reqwest::Client::new();
+    let gets = [
+        format!("{url}/ui/live"),
+        format!("{url}/ui/live"),
+        format!("{url}/v1/stream/notes?offset=-1&live=sse"),
+        format!("{url}/v1/stream/notes?offset=now&live=long-poll"),
+        format!("{url}/api/v1/jobs/{}?wait=60", job["job_id"].as_str().unwrap()),
+    ];
+    let claim =
+        http.post(format!("{url}/api/v1/jobs/claim")).body(r#"{"lease_owner": "a", "wait_seconds": 30}"#);
+    let mut requests: Vec<_> = gets.iter().map(|url| http.get(url)).collect();
+    requests.push(claim);
+    let open: Vec<_> = requests
+        .into_iter()
+        .map(|request| {
+            let request = request.bearer_auth(&token);
+            tokio::spawn(async move {
+                let response = request.send().await.unwrap();
+                let status = response.status().as_u16();
+                (status, response.bytes().await.is_ok())
+            })
+        })
+        .collect();
+    let connections = async || {
+        let page = reqwest::get(format!("{url}/metrics")).await.unwrap().text().await.unwrap();
+        let line =
+            page.lines().find(|line| line.starts_with("towpath_http_connections ")).unwrap().to_owned();
+        line.rsplit(' ').next().unwrap().parse::<usize>().unwrap()
+    };
+    wait::until("six open connections and the one that asks", connections, |open| *open >= 7).await;
+    up.terminate();
+    assert_eq!(up.wait_exit().await.code(), Some(0));
+    for ended in open {
+        let (status, whole) = ended.await.unwrap();
+        assert!([200, 204].contains(&status) && whole, "a reader was cut off: {status}");
+    }
+    let cut = up.lines().into_iter().find(|line| line.contains("did not finish in time"));
+    assert_eq!(cut, None);
+}
+
+/// `GET /` leads to the dashboard.
+#[tokio::test]
+async fn the_root_leads_to_the_dashboard() {
+    let place = Place::new();
+    let mut up = place.up().await;
+    let page = reqwest::get(format!("http://127.0.0.1:{}/", place.port)).await.unwrap();
+    assert_eq!((page.status().as_u16(), page.url().path()), (200, "/ui"));
+    up.terminate();
+    up.wait_exit().await;
+}

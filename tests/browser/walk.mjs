@@ -22,7 +22,7 @@ await until("a dead letter of a route", () => json("routes", "dlq", "list").dead
 await until("a process that succeeded", () => json("process", "list", "--state", "succeeded").processes.length > 0);
 await until("sessions", () => json("sessions", "list").sessions.length > 2);
 await until("a circuit that opened", () => json("routes", "list").some(route => route.route_name === "broken" && route.circuit === "open"));
-await until("an executor that died", () => json("queue", "health").some(row => row.freshness === "stale"));
+await until("an executor that died", () => json("queue", "health").executors.some(row => row.freshness === "stale"));
 
 const found = await places();
 await look(found);

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import guides
+import own_database
 import reference
 from instance import Instance
 
@@ -14,7 +15,9 @@ def main():
     binary, arguments = sys.argv[1], sys.argv[2:]
     write = arguments == ["--write"]
     failures = [] if arguments and not write else compare(binary, write)
-    if not write:
+    if not write and (not arguments or "README" in arguments):
+        failures += own_database.run(binary, ROOT)
+    if not write and arguments != ["README"]:
         failures += guides.run(binary, ROOT, arguments)
     for failure in failures:
         print(f"\n{failure}", file=sys.stderr)

@@ -22,7 +22,7 @@ def cli(instance):
     out = [f"# Command line\n\n{NOTE}"]
     out.append(
         "What `-h` says of every command. All of them take the [settings](../settings.md) as flags, and `--json`; "
-        "`--help` tells more. Codes: 0 fine, 1 failed, 2 bad usage, 3 something to do, 4 failures found.\n"
+        "those that run a server list them. Codes: 0 fine, 1 failed, 2 bad usage, 3 something to do, 4 failures found.\n"
     )
     tree = list(commands(instance, []))
     out += [f"- [`towpath {' '.join(path)}`](#{anchor('towpath ' + ' '.join(path))})" for path, _ in tree if len(path) == 1]
@@ -37,7 +37,8 @@ def commands(instance, path):
     text = helped(instance, path)
     if path:
         yield path, text.removesuffix("\n\nOptions:\n").strip()
-    listed = re.search(r"\nCommands:\n((?:  .*\n)+)", text)
+    # The first screen has its commands in groups.
+    listed = re.search(r"\nCommands:\n((?:  .*\n)+)" if path else r"\nUsage: [^\n]*\n(.*?)\nOptions:\n", text, flags=0 if path else re.S)
     for line in listed.group(1).splitlines() if listed else []:
         name = re.match(r"  ([a-z][a-z0-9-]*)(?:  |$)", line)
         if name and name.group(1) != "help":

@@ -168,7 +168,7 @@ async fn why_says_each_reason_in_words() {
     let by = Attribution { actor: "tester", reason: "disk full" };
     let job = shell.enqueue("mail").await;
     let why = |job: &str, parts: &[&str]| says(&shell.ok(&["job", "why", job]), parts);
-    why(&job, &["is queued", "it can be claimed", "towpath queue health"]);
+    why(&job, &["is queued", "no worker of w is running", "next: towpath work --executor w"]);
     shell.database.queue_pause("mail", by).await.unwrap();
     why(&job, &["tester paused the kind mail", "disk full", "next: towpath queue resume mail"]);
     shell.database.queue_resume("mail", "tester").await.unwrap();
@@ -226,7 +226,7 @@ async fn cancel_and_retry_do_what_the_state_allows() {
     assert_eq!(shell.claim().await.lease.job_id().to_string(), waiting);
     says(&shell.fails(&["job", "retry", &waiting]), &["it is leased", "job why"]);
     says(&shell.ok(&["job", "cancel", &waiting, "--why", "not needed"]), &["is cancelled"]);
-    says(&shell.fails(&["job", "cancel", &waiting, "--why", "again"]), &["the job has finished"]);
+    says(&shell.fails(&["job", "cancel", &waiting, "--why", "again"]), &["it has finished as cancelled at "]);
     says(&shell.fails(&["job", "retry", &waiting]), &["is cancelled; enqueue it again"]);
     let failing = shell.enqueue("mail").await;
     let claimed = shell.claim().await;

@@ -1,9 +1,12 @@
 //! The one binary: `towpath up`, and everything else an operator types.
 
+mod backup;
 mod bearer;
 mod command;
+mod complete;
 mod dashboard;
 mod fanout;
+mod help;
 mod input;
 mod logging;
 mod master_key;
@@ -13,6 +16,7 @@ mod moment;
 #[cfg(test)]
 mod named_commands;
 mod output;
+mod paint;
 mod program;
 mod progress;
 mod route;
@@ -26,7 +30,7 @@ mod watch;
 
 use std::process::ExitCode;
 
-use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
+use clap::{ArgMatches, FromArgMatches, Parser};
 
 use command::Command;
 use output::Output;
@@ -39,7 +43,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// One PostgreSQL as the backbone of an application: events, jobs, processes, streams.
 #[derive(Parser)]
-#[command(name = "towpath", version, max_term_width = 100, after_help = EXIT_CODES)]
+#[command(name = "towpath", version, max_term_width = 100)]
 struct Cli {
     #[command(flatten)]
     settings: Settings,
@@ -50,21 +54,20 @@ struct Cli {
     command: Command,
 }
 
-const EXIT_CODES: &str = "Exit codes: 0 success, 1 error, 2 invalid usage or settings, \
-    3 action needed (migrate --check, a bulk action without --yes, job watch --timeout) or warnings \
-    (doctor, queue health --check), 4 failures found (doctor, events verify) or the watched job, process \
-    or message did not succeed (job watch, process watch, message send --wait); \
-    see docs/reference/exit-codes.md";
+const EXIT_CODES: &str = "\
+Settings: flags, TOWPATH_* variables or towpath.toml, for every command; towpath up --help lists them.
+Exit codes: 0 success, 1 error, 2 invalid usage or settings, 3 action needed or warnings,
+4 failures found or not succeeded; see docs/reference/exit-codes.md";
 
 fn main() -> ExitCode {
     let (matches, cli, origins) = match parse() {
         Ok(parsed) => parsed,
-        Err(error) => return Output::refuse(&error),
+        Err(error) => return Output::refuse(&error, wants_json()),
     };
     logging::start(&cli.settings);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return Output::fail(&error.into()),
+        Err(error) => return Output::fail(&error.into(), cli.json),
     };
     let output = Output::new(cli.json);
     if cli.json {
@@ -78,25 +81,38 @@ fn main() -> ExitCode {
     });
     match result {
         Ok(code) => code,
-        Err(error) => Output::fail(&error),
+        Err(error) => Output::fail(&error, cli.json),
     }
+}
+
+/// Whether the command line asks for JSON, for errors in the command line itself.
+fn wants_json() -> bool {
+    std::env::args().any(|argument| argument == "--json")
 }
 
 /// Flags override the environment, which overrides the file, which overrides defaults. On a usage
 /// error clap prints its message and exits with code 2.
 fn parse() -> anyhow::Result<(ArgMatches, Cli, settings::Origins)> {
     settings::refuse_unknown_environment()?;
+    if std::env::args_os().len() == 1 {
+        let _ = std::io::Write::write_fmt(
+            &mut std::io::stderr(),
+            format_args!("{}", command_line().render_help()),
+        );
+        std::process::exit(2);
+    }
     let file = settings::File::read(std::env::args_os())?;
-    let matches = file.as_defaults(command_line()).get_matches();
+    let matches = help::arranged(&file).try_get_matches_from(help::routes_for_route(std::env::args_os()));
+    let matches = match matches {
+        Err(error) if error.use_stderr() && wants_json() => anyhow::bail!("{}", help::in_one_line(&error)),
+        other => other.unwrap_or_else(|error| error.exit()),
+    };
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let origins = settings::Origins::new(&matches, &file);
     Ok((matches, cli, origins))
 }
 
-/// The whole command line. `-h` hides the sixty settings; `--help` lists them.
+/// The whole command line.
 fn command_line() -> clap::Command {
-    watch::add(settings::with_variables(Cli::command())).mut_args(|argument| {
-        let is_setting = argument.get_env().is_some();
-        argument.hide_short_help(is_setting)
-    })
+    help::arranged(&settings::File::default())
 }

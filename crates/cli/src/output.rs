@@ -4,11 +4,15 @@
 //! Stored text comes from other users, so its control characters never reach a terminal.
 
 use std::borrow::Cow;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Mutex;
 
+use jiff::tz::TimeZone;
 use serde::Serialize;
+use serde_json::json;
+
+use crate::paint;
 
 /// Action needed, or warnings.
 pub(crate) const EXIT_TO_DO: u8 = 3;
@@ -70,7 +74,7 @@ impl Output {
 
     /// Prints one line or more. A closed pipe is the reader's choice, not an error.
     pub(crate) fn line(&self, text: &str) {
-        let text = plain(text);
+        let text = self.shown(&plain(text));
         if let Some(mut collected) = self.collected.as_ref().and_then(|collected| collected.lock().ok()) {
             *collected += &text;
             *collected += "\n";
@@ -79,20 +83,35 @@ impl Output {
         let _ = writeln!(std::io::stdout().lock(), "{text}");
     }
 
+    /// For a terminal with colours and times of this place; elsewhere with times in UTC.
+    fn shown(&self, text: &str) -> String {
+        if self.json {
+            return text.to_owned();
+        }
+        let zone = std::io::stdout().is_terminal().then(TimeZone::system);
+        let text = paint::times(text, zone.as_ref());
+        if paint::wanted() { paint::coloured(&text) } else { text }
+    }
+
     /// Invalid usage or settings.
-    pub(crate) fn refuse(error: &anyhow::Error) -> ExitCode {
-        Output::complain(error);
+    pub(crate) fn refuse(error: &anyhow::Error, as_json: bool) -> ExitCode {
+        Output::complain(error, as_json, 2);
         ExitCode::from(2)
     }
 
     /// The command failed.
-    pub(crate) fn fail(error: &anyhow::Error) -> ExitCode {
-        Output::complain(error);
+    pub(crate) fn fail(error: &anyhow::Error, as_json: bool) -> ExitCode {
+        Output::complain(error, as_json, 1);
         ExitCode::FAILURE
     }
 
-    fn complain(error: &anyhow::Error) {
-        let _ = writeln!(std::io::stderr().lock(), "towpath: {}", plain(&format!("{error:#}")));
+    fn complain(error: &anyhow::Error, as_json: bool, exit_code: u8) {
+        let error = format!("{error:#}");
+        let text = match as_json {
+            true => json(serde_json::to_string(&json!({ "error": error, "exit_code": exit_code }))),
+            false => format!("towpath: {}", paint::times(&plain(&error), None)),
+        };
+        let _ = writeln!(std::io::stderr().lock(), "{text}");
     }
 }
 

@@ -7,6 +7,7 @@ use ipnet::IpNet;
 use towpath_route::Config;
 use towpath_route::webhook::Reach;
 
+use crate::server_file::ServerFile;
 use crate::settings::Settings;
 
 /// How events are numbered, routed and delivered.
@@ -42,6 +43,17 @@ fn parse_networks(text: &str) -> Result<Networks, String> {
 /// Which addresses route webhooks may reach.
 pub(crate) fn reach(settings: &Settings) -> Reach {
     Reach { local: settings.stream.webhook_local(), networks: settings.route.webhook_networks.0.clone() }
+}
+
+/// Which addresses the webhooks of the server on this data directory may reach; without one, what the settings say.
+pub(crate) fn reach_of_server(settings: &Settings) -> Reach {
+    match ServerFile::find(&settings.data) {
+        Some(server) => Reach {
+            local: server.webhook_local,
+            networks: server.webhook_networks.iter().filter_map(|network| network.parse().ok()).collect(),
+        },
+        None => reach(settings),
+    }
 }
 
 /// The role as the settings describe it.

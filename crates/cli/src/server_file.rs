@@ -1,7 +1,7 @@
 //! `server.json`: how commands find the server that runs on a data directory.
 //!
-//! The server writes its address and a token for the registry of projects, new at each start. Only the owner of
-//! the directory can read the file.
+//! The server writes its address, a token for the registry of projects, new at each start, and which addresses its
+//! webhooks may reach. Only the owner of the directory can read the file.
 
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -12,6 +12,9 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use tokio::task::AbortHandle;
 use towpath_db::cluster::private_dir;
+use towpath_route::webhook::Reach;
+
+use crate::settings::Settings;
 
 const FILE: &str = "server.json";
 
@@ -22,6 +25,12 @@ pub(crate) struct ServerFile {
     pub(crate) url: String,
     /// Token for its registry of projects.
     pub(crate) token: String,
+    /// Whether it sends webhooks to this machine.
+    #[serde(default)]
+    pub(crate) webhook_local: bool,
+    /// The private networks that it sends webhooks to.
+    #[serde(default)]
+    pub(crate) webhook_networks: Vec<String>,
 }
 
 /// How often writing is retried while the disk is full.
@@ -36,8 +45,14 @@ pub(crate) struct ServerFileGuard {
 
 impl ServerFile {
     /// With a new random token.
-    pub(crate) fn new(url: &str) -> ServerFile {
-        ServerFile { url: url.to_owned(), token: towpath_server::project::random_secret().reveal() }
+    pub(crate) fn new(url: &str, settings: &Settings) -> ServerFile {
+        let Reach { local, networks } = crate::route::reach(settings);
+        ServerFile {
+            url: url.to_owned(),
+            token: towpath_server::project::random_secret().reveal(),
+            webhook_local: local,
+            webhook_networks: networks.iter().map(ToString::to_string).collect(),
+        }
     }
 
     /// Writes the file, readable only by its owner. A full disk does not prevent a start: the file is then

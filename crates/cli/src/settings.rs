@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
@@ -234,12 +234,22 @@ fn parse(text: &str) -> anyhow::Result<BTreeMap<String, String>> {
 }
 
 /// One setting in effect, without secrets.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 pub(crate) struct Origin {
     pub(crate) key: String,
     pub(crate) value: Option<String>,
     /// `flag`, the variable's name, the file's path, or `default`.
     pub(crate) from: String,
+    /// The value as it was given, with secrets.
+    #[serde(skip)]
+    pub(crate) raw: Option<String>,
+}
+
+impl Origin {
+    /// Whether a flag or a variable gave it.
+    pub(crate) fn is_given(&self) -> bool {
+        self.from == "flag" || self.from.contains("TOWPATH_") || self.from == "DATABASE_URL"
+    }
 }
 
 /// Where every setting came from.
@@ -250,19 +260,21 @@ impl Origins {
         Origins(known().into_iter().map(|(key, variable)| origin(matches, file, key, variable)).collect())
     }
 
-    /// All of them on one line, for the log.
+    /// Those that are not defaults on one line, for the log.
     pub(crate) fn in_words(&self) -> String {
-        let given = self.0.iter().filter_map(|origin| {
+        let given = self.0.iter().filter(|origin| origin.from != "default").filter_map(|origin| {
             let value = origin.value.as_ref()?;
             Some(format!("{}={value} ({})", origin.key, origin.from))
         });
-        given.collect::<Vec<_>>().join(" ")
+        let given: Vec<_> = given.collect();
+        if given.is_empty() { "default settings".to_owned() } else { given.join(" ") }
     }
 }
 
 fn origin(matches: &ArgMatches, file: &File, key: String, variable: String) -> Origin {
     let raw = matches.get_raw(&key).and_then(|mut values| values.next());
-    let value = raw.map(|value| value.to_string_lossy().into_owned());
+    let raw = raw.map(|value| value.to_string_lossy().into_owned());
+    let value = raw.clone();
     let value = match key.as_str() {
         key if SECRET_ADDRESSES.contains(&key) => value.map(|url| towpath_model::redact::url(&url)),
         key if SECRETS.contains(&key) => value.map(|_| "***".to_owned()),
@@ -276,10 +288,14 @@ fn origin(matches: &ArgMatches, file: &File, key: String, variable: String) -> O
         }
         _ => "default".to_owned(),
     };
-    Origin { key, value, from }
+    Origin { key, value, from, raw }
 }
 
+/// A port alone is one of this machine.
 fn address(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(port) = text.parse::<u16>() {
+        return Ok((Ipv4Addr::LOCALHOST, port).into());
+    }
     text.parse()
         .map_err(|_| "expected an address and a port, such as 127.0.0.1:4437 or [::1]:4437".to_owned())
 }

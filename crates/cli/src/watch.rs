@@ -124,7 +124,7 @@ async fn looks(
             Ok(_) => output.collected(),
             Err(error) if first => return Err(error),
             Err(error) if json => {
-                Output::fail(&error);
+                Output::fail(&error, true);
                 String::new()
             }
             Err(error) => plain(&format!("{error:#}\n")).into_owned(),

@@ -16,6 +16,7 @@ pub(crate) enum Config {
         /// The key, as `config list` shows it
         key: String,
         /// Its new value
+        #[arg(allow_hyphen_values = true)]
         value: String,
         #[command(flatten)]
         by: By,
@@ -34,7 +35,7 @@ pub(crate) enum Config {
 #[derive(clap::Args)]
 pub(crate) struct By {
     /// Reason to record
-    #[arg(long, value_name = "REASON")]
+    #[arg(long, value_name = "REASON", value_parser = crate::input::reason)]
     why: String,
     #[command(flatten)]
     by: Actor,

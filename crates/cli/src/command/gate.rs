@@ -1,7 +1,7 @@
 //! `towpath gate list | open | close`.
 
 use anyhow::bail;
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use towpath_db::{ConfigEntry, Database, Error, GateMove};
 use towpath_model::nearest::nearest;
 
@@ -13,28 +13,40 @@ use crate::settings::Settings;
 pub(crate) enum Gate {
     /// List every gate, whether it is open, and who changed it last
     List,
-    /// Open a gate: enable what it controls
+    /// Open gates: enable what they control
     Open {
-        /// The gate, as `gate list` shows it
-        gate: String,
+        #[command(flatten)]
+        which: Which,
         #[command(flatten)]
         by: By,
     },
-    /// Close a gate: disable what it controls
+    /// Close gates: disable what they control
     Close {
-        /// The gate, as `gate list` shows it
-        gate: String,
+        #[command(flatten)]
+        which: Which,
         #[command(flatten)]
         by: By,
     },
+}
+
+/// The gates to move.
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct Which {
+    /// The gates, as `gate list` shows them
+    #[arg(value_name = "GATE")]
+    gates: Vec<String>,
+    /// Every gate
+    #[arg(long)]
+    all: bool,
 }
 
 pub(crate) async fn run(gate: Gate, settings: &Settings, output: &Output) -> Exit {
     super::with_database(settings, async |database| {
         match gate {
             Gate::List => output.show(&gates(&database).await?, |gates| list(gates)),
-            Gate::Open { gate, by } => move_gate(&database, &gate, GateMove::Open, &by, output).await?,
-            Gate::Close { gate, by } => move_gate(&database, &gate, GateMove::Close, &by, output).await?,
+            Gate::Open { which, by } => move_gates(&database, which, GateMove::Open, &by, output).await?,
+            Gate::Close { which, by } => move_gates(&database, which, GateMove::Close, &by, output).await?,
         }
         done()
     })
@@ -55,27 +67,41 @@ fn list(gates: &[ConfigEntry]) -> String {
     table(["GATE", "STATE", "LAST CHANGED BY", "WHAT IT ENABLES"], rows)
 }
 
-async fn move_gate(
+/// Names are checked first, so that a misspelt one changes nothing.
+async fn move_gates(
     database: &Database,
-    gate: &str,
+    which: Which,
     to: GateMove,
     by: &By,
     output: &Output,
 ) -> anyhow::Result<()> {
-    let set = match database.gate_set(gate, to, by.attribution(&by.actor())).await {
-        Err(Error::NotFound(_)) => {
-            let known = gates(database).await?;
-            match nearest(gate, known.iter().map(|gate| gate.key.as_str())) {
-                Some(near) => bail!("there is no gate {gate}; did you mean {near}?"),
-                None => bail!("there is no gate {gate}; see: towpath gate list"),
-            }
+    let known: Vec<String> = gates(database).await?.into_iter().map(|gate| gate.key).collect();
+    for gate in which.gates.iter().filter(|gate| !known.contains(gate)) {
+        match like(gate, &known) {
+            Some(near) => bail!("there is no gate {gate}; did you mean {near}?"),
+            None => bail!("there is no gate {gate}; see: towpath gate list"),
         }
-        other => other?,
-    };
+    }
+    let named = if which.all { known } else { which.gates };
+    let mut moved = vec![];
+    for gate in &named {
+        moved.push(database.gate_set(gate, to, by.attribution(&by.actor())).await?);
+    }
     let state = if to == GateMove::Open { "open" } else { "closed" };
-    output.show(&set, |set| match set.changed {
-        true => format!("{} is now {state}", set.key),
-        false => format!("{} is already {state}", set.key),
+    output.show(&moved, |moved| {
+        let lines = moved.iter().map(|set| match set.changed {
+            true => format!("{} is now {state}", set.key),
+            false => format!("{} is already {state}", set.key),
+        });
+        lines.collect::<Vec<_>>().join("\n")
     });
     Ok(())
+}
+
+/// The gate that was meant: the nearest in spelling, or the only one that contains the word.
+fn like<'a>(word: &str, known: &'a [String]) -> Option<&'a str> {
+    nearest(word, known.iter().map(String::as_str)).or_else(|| {
+        let mut containing = known.iter().filter(|gate| gate.split('.').any(|part| part == word));
+        containing.next().filter(|_| containing.next().is_none()).map(String::as_str)
+    })
 }

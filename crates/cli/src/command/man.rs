@@ -35,17 +35,14 @@ fn write(man: &Man) -> std::io::Result<usize> {
     let mut pages = 0;
     let mut waiting = vec![("towpath".to_owned(), whole)];
     while let Some((name, command)) = waiting.pop() {
-        let children: Vec<_> = command.get_subcommands().filter(|child| child.get_name() != "help").collect();
+        let children: Vec<_> = command.get_subcommands().filter(|child| !child.is_hide_set()).collect();
         waiting
             .extend(children.iter().map(|child| (format!("{name}-{}", child.get_name()), (*child).clone())));
         let is_first = name == "towpath";
-        let command = match is_first {
-            true => command,
-            false => command.mut_args(|argument| {
-                let is_setting = argument.is_global_set() && argument.get_env().is_some();
-                argument.hide(is_setting)
-            }),
-        };
+        let command = command.mut_args(|argument| match argument.get_env() {
+            Some(_) => argument.hide(!is_first),
+            None => argument,
+        });
         let title: &'static str = name.leak();
         let mut page = vec![];
         clap_mangen::Man::new(command.name(title)).render(&mut page)?;

@@ -11,6 +11,7 @@ mod events;
 mod executor;
 mod fault;
 mod gate;
+mod init;
 mod job;
 mod maintain;
 mod man;
@@ -46,6 +47,8 @@ use crate::settings::{Origins, Settings};
 pub(crate) enum Command {
     /// Run every role in one process until interrupted
     Up(up::Up),
+    /// Set up a database: migrate, open gates, register the executor, write towpath.toml
+    Init(init::Init),
     /// Run everything with sample traffic, or send sample traffic to a running server
     Demo(demo::Demo),
     /// Run only the HTTP server; without a database it serves streams
@@ -60,9 +63,10 @@ pub(crate) enum Command {
     /// Unsubscribe a session from a stream
     Unsubscribe(session::Unsubscribe),
     /// Manage sessions of a running server
+    #[command(alias = "session")]
     Sessions(session::Sessions),
     /// Manage projects: keys, tokens and origins
-    #[command(subcommand)]
+    #[command(subcommand, alias = "projects")]
     Project(project::Project),
     /// Run a worker until interrupted
     Work(work::Work),
@@ -80,7 +84,7 @@ pub(crate) enum Command {
     /// Report problems and how to fix them
     Doctor,
     /// Manage gates: enable and disable parts of the system
-    #[command(subcommand)]
+    #[command(subcommand, alias = "gates")]
     Gate(gate::Gate),
     /// Manage config keys: gates and numbers that can change at run time
     #[command(subcommand)]
@@ -89,43 +93,43 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Audit(audit::Audit),
     /// Manage jobs: enqueue, list, watch, cancel, retry
-    #[command(subcommand)]
+    #[command(subcommand, alias = "jobs")]
     Job(job::Job),
     /// Manage stored payloads that jobs reference: store, read, encrypt, erase
-    #[command(subcommand)]
+    #[command(subcommand, alias = "payloads")]
     Payload(payload::Payload),
     /// Manage dead letters: list, triage, replay
     #[command(subcommand)]
     Dlq(dlq::Dlq),
     /// Manage the queue: health, backlog, pauses
-    #[command(subcommand)]
+    #[command(subcommand, alias = "queues")]
     Queue(queue::Queue),
     /// Manage faults, the items that loops set aside because they fail: list, retry, drop
-    #[command(subcommand)]
+    #[command(subcommand, alias = "faults")]
     Fault(fault::Fault),
     /// Manage schedules of periodic jobs
-    #[command(subcommand)]
+    #[command(subcommand, alias = "schedules")]
     Schedule(schedule::Schedule),
     /// Manage executors, their tokens, and who may enqueue
-    #[command(subcommand)]
+    #[command(subcommand, alias = "executors")]
     Executor(executor::Executor),
     /// Manage tokens for programs that enqueue and emit over HTTP
-    #[command(subcommand)]
+    #[command(subcommand, alias = "tokens")]
     Token(token::Token),
     /// Manage events: emit, tail, explain, replay, verify
-    #[command(subcommand)]
+    #[command(subcommand, alias = "event")]
     Events(events::Events),
     /// Manage routes and their dead letters
     #[command(subcommand)]
     Routes(Box<routes::Routes>),
     /// Manage event subscriptions and readers
-    #[command(subcommand)]
+    #[command(subcommand, alias = "subscription")]
     Subscriptions(subscriptions::Subscriptions),
     /// Manage business processes: list, watch, cancel, resolve
-    #[command(subcommand)]
+    #[command(subcommand, alias = "processes")]
     Process(process::Process),
     /// Send and list e-mail and SMS
-    #[command(subcommand)]
+    #[command(subcommand, alias = "messages")]
     Message(message::Message),
     /// List every metric and its meaning
     Metrics(metrics::Metrics),
@@ -136,14 +140,18 @@ pub(crate) enum Command {
     /// Print shell completions
     Completions {
         /// The shell
-        shell: clap_complete::Shell,
+        shell: crate::complete::Shell,
     },
+    /// Print what may come next on a command line, for the completion scripts
+    #[command(hide = true)]
+    Complete(crate::complete::Complete),
 }
 
 /// Runs one command to its exit code.
 pub(crate) async fn run(command: Command, settings: &Settings, origins: &Origins, output: &Output) -> Exit {
     match command {
         Command::Up(up) => up::run(up, settings, origins, output).await,
+        Command::Init(init) => init::run(init, settings, origins, output).await,
         Command::Demo(demo) => demo::run(demo, settings, origins, output).await,
         Command::Serve => serve::run(settings, origins, output).await,
         Command::Stream(stream) => stream::run(stream, settings, output).await,
@@ -187,7 +195,11 @@ pub(crate) async fn run(command: Command, settings: &Settings, origins: &Origins
             done()
         }
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut crate::command_line(), "towpath", &mut std::io::stdout());
+            output.line(crate::complete::script(shell));
+            done()
+        }
+        Command::Complete(complete) => {
+            crate::complete::run(&complete, settings).await;
             done()
         }
     }

@@ -5,9 +5,10 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::Subcommand;
-use serde_json::json;
+use serde_json::{Value, json};
 use towpath_db::queue::{Backlog, Pause, PauseMove, QueueHealth};
 use towpath_db::{Database, Error};
+use towpath_model::health::Unhandled;
 use towpath_model::nearest::nearest;
 
 use super::config::By;
@@ -19,7 +20,8 @@ use crate::settings::Settings;
 pub(crate) enum Queue {
     /// Show counts, gates and heartbeats
     Health {
-        /// Exit with code 3 if an executor is late, a lease has expired, or a gate is closed
+        /// Exit with code 3 if no live worker handles a due job, an executor is late, a lease has expired, or a gate is
+        /// closed
         #[arg(long)]
         check: bool,
     },
@@ -145,14 +147,39 @@ async fn health(check: bool, database: &Database, output: &Output) -> Exit {
     let rows = database.queue_health().await?;
     let Some(queue) = rows.first() else { bail!("v_queue_health is empty; run: towpath doctor") };
     let late = |row: &QueueHealth| row.freshness.as_ref().is_some_and(|freshness| freshness != "fresh");
+    let unhandled = database.queue_unhandled().await?;
     let bad = rows.iter().any(late)
+        || !unhandled.is_empty()
         || queue.leases_expired > 0
         || !(queue.job_substrate_enabled && queue.worker_enabled);
-    output.show(&rows, |rows| health_in_words(rows));
+    let data = json!({
+        "queue": counts(queue), "executors": database.queue_heartbeats().await?, "unhandled": unhandled,
+    });
+    output.show(&data, |_| health_in_words(&rows, &unhandled));
     Ok(if check && bad { ExitCode::from(EXIT_TO_DO) } else { ExitCode::SUCCESS })
 }
 
-fn health_in_words(rows: &[QueueHealth]) -> String {
+/// The columns of the whole queue, without those of one executor.
+fn counts(queue: &QueueHealth) -> Value {
+    let of_executor = [
+        "executor_name",
+        "executor_kind",
+        "last_tick_at",
+        "last_tick_status",
+        "seconds_since_tick",
+        "freshness",
+        "ticks_total",
+        "current_job_id",
+        "lease_owner",
+    ];
+    let mut counts = json!(queue);
+    if let Some(columns) = counts.as_object_mut() {
+        columns.retain(|name, _| !of_executor.contains(&name.as_str()));
+    }
+    counts
+}
+
+fn health_in_words(rows: &[QueueHealth], unhandled: &[Unhandled]) -> String {
     let Some(queue) = rows.first() else { return String::new() };
     let gate = |open: bool| if open { "open" } else { "closed" };
     let oldest =
@@ -191,6 +218,9 @@ fn health_in_words(rows: &[QueueHealth]) -> String {
             gate(queue.heartbeat_enabled)
         ),
     ];
+    for one in unhandled {
+        lines.push(format!("unhandled     {}\n              -> {}", one.in_words(), one.command()));
+    }
     let heartbeats: Vec<_> = rows.iter().filter_map(heartbeat).collect();
     if heartbeats.is_empty() {
         lines.push("heartbeats    none yet".into());

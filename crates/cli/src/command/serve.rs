@@ -38,7 +38,7 @@ pub(crate) async fn run(settings: &Settings, origins: &Origins, output: &Output)
     let scheme = if tls.is_some() { "https" } else { "http" };
     let address = format!("{scheme}://{}", listener.local_addr()?);
     tracing::info!("ready at {address}; Ctrl-C to stop");
-    let server_file = ServerFile::new(&address);
+    let server_file = ServerFile::new(&address, settings);
     let server_file_guard = server_file.write_to(&settings.data)?;
     output.show(&json!({ "ready": address }), |_| format!("towpath is ready: {address}/v1/stream/"));
     let circuits = Circuits::default();
@@ -70,6 +70,7 @@ pub(crate) async fn run(settings: &Settings, origins: &Origins, output: &Output)
         metrics_access: metrics::access(settings, settings.listen),
         tracer: tracer.clone(),
         admin_token: Some(server_file.token),
+        admin: Some(crate::backup::router(store.clone())),
         pages,
     };
     towpath_server::run(listener, config, shutdown).await;

@@ -105,7 +105,8 @@ pub(crate) async fn sessions(sessions: Sessions, settings: &Settings, output: &O
             output.show(&list, sources_in_words);
         }
         Action::Show { session } => {
-            let shown = ask(&client, Method::GET, &format!("session/{session}"), None).await?;
+            let shown = ask(&client, Method::GET, &format!("session/{session}"), None).await;
+            let shown = shown.map_err(|error| gone(error, &session))?;
             output.show(&shown, session_in_words);
         }
         Action::Touch { session } => {
@@ -194,6 +195,16 @@ async fn ask(client: &Client, method: Method, path: &str, body: Option<Value>) -
         None => request,
     };
     client.send(request).await?.json().await.context("the server's response is not JSON")
+}
+
+/// The server speaks of the session's stream.
+fn gone(error: anyhow::Error, session: &str) -> anyhow::Error {
+    match error.to_string().contains("there is no stream") {
+        true => {
+            anyhow::anyhow!("there is no session {session}; it may have ended; see: towpath sessions list")
+        }
+        false => error,
+    }
 }
 
 fn list_in_words(list: &Value) -> String {

@@ -10,7 +10,6 @@ use tokio_util::sync::CancellationToken;
 use towpath_db::cluster::Cluster;
 use towpath_db::migrate::{self, Mode};
 use towpath_db::stream_intake::Routes;
-use towpath_db::subscription::SubscriptionSpec;
 use towpath_db::{Attribution, Database, GateMove};
 use towpath_message::Transports;
 use towpath_route::Role;
@@ -33,7 +32,7 @@ use crate::{dashboard, master_key, metrics, shutdown, streams, trace};
 
 #[derive(Args)]
 pub(crate) struct Up {
-    /// For development: open every gate, and print a token for the HTTP API
+    /// For development: open every gate, allow webhooks to this machine, and print a token for the HTTP API
     #[arg(long)]
     dev: bool,
     /// Sample traffic to start
@@ -49,6 +48,11 @@ impl Up {
 }
 
 pub(crate) async fn run(up: Up, settings: &Settings, origins: &Origins, output: &Output) -> Exit {
+    let mut settings = settings.clone();
+    if up.dev {
+        settings.stream.allow_webhook_local();
+    }
+    let settings = &settings;
     let shutdown = shutdown::on_signal()?;
     towpath_server::descriptors::raise();
     tracing::info!("towpath {}: {}", env!("CARGO_PKG_VERSION"), origins.in_words());
@@ -65,7 +69,7 @@ pub(crate) async fn run(up: Up, settings: &Settings, origins: &Origins, output: 
     let listener = listen(settings).await?;
     let metrics_listener = metrics::listen(settings).await?;
     tokio::select! {
-        running = Running::start(&up, settings) => running?.serve((listener, metrics_listener), tls, transports, settings, output, shutdown).await,
+        running = Running::start(&up, &transports, settings) => running?.serve((listener, metrics_listener), tls, transports, settings, output, shutdown).await,
         () = shutdown.cancelled() => bail!("interrupted during startup"),
     }
 }
@@ -82,7 +86,7 @@ struct Running {
 }
 
 impl Running {
-    async fn start(up: &Up, settings: &Settings) -> anyhow::Result<Running> {
+    async fn start(up: &Up, transports: &Transports, settings: &Settings) -> anyhow::Result<Running> {
         let cluster = match &settings.database_url {
             Some(_) => None,
             None => Some(Cluster::start(&cluster_config(settings)).await?),
@@ -91,6 +95,7 @@ impl Running {
         let url = cluster.as_ref().map(Cluster::url).or(named).unwrap_or_default().to_owned();
         let prepared = async {
             let database = prepare(&url, up, settings).await?;
+            super::work::register(&database, EXECUTOR, transports).await?;
             let programs = Programs::open(&database, settings).await?;
             let dev_token = match up.dev {
                 true => Some(super::dev_token::keep(&database, &settings.data).await?),
@@ -126,7 +131,7 @@ impl Running {
         let scheme = if tls.is_some() { "https" } else { "http" };
         let address = format!("{scheme}://{}", listener.local_addr()?);
         tracing::info!("ready at {address}; Ctrl-C to stop");
-        let server_file = ServerFile::new(&address);
+        let server_file = ServerFile::new(&address, settings);
         let server_file_guard = server_file.write_to(&settings.data)?;
         match &self.dev_token {
             Some(token) => output.show(&json!({ "ready": address, "token": token }), |_| {
@@ -151,6 +156,7 @@ impl Running {
             metrics_access: metrics::access(settings, settings.listen),
             tracer: tracer.clone(),
             admin_token: Some(server_file.token),
+            admin: Some(crate::backup::router(self.streams.clone())),
             pages: Some(dashboard::router(
                 settings,
                 server.clone(),
@@ -233,15 +239,12 @@ async fn prepare(url: &str, up: &Up, settings: &Settings) -> anyhow::Result<Data
         demo.refuse_foreign(&database).await?;
     }
     if up.dev {
-        subscribe(&database).await?;
-    }
-    if up.dev {
         open_gates(&database, "towpath up --dev").await?;
         return Ok(database);
     }
     let names = closed_gates(&database).await?;
     if !names.is_empty() {
-        tracing::info!("closed gates: {}; open one with: towpath gate open NAME --why …", names.join(", "));
+        tracing::info!("closed gates: {}; open them with: towpath gate open --all --why …", names.join(", "));
     }
     Ok(database)
 }
@@ -262,23 +265,4 @@ pub(super) async fn open_gates(database: &Database, reason: &str) -> anyhow::Res
 pub(super) async fn closed_gates(database: &Database) -> anyhow::Result<Vec<String>> {
     let gates = super::gate::gates(database).await?.into_iter();
     Ok(gates.filter(|gate| !gate.is_open()).map(|gate| gate.key).collect())
-}
-
-/// Lets this process's worker claim every kind it has handlers for.
-async fn subscribe(database: &Database) -> anyhow::Result<()> {
-    let spec = SubscriptionSpec {
-        executor_id: EXECUTOR,
-        executor_kind: "PG_worker",
-        enabled: true,
-        notes: Some("created by towpath up --dev"),
-        actor: &super::actor(),
-        ..SubscriptionSpec::default()
-    };
-    if !database.consumer_list().await?.iter().any(|row| row.executor_id == EXECUTOR) {
-        database.consumer_put(EXECUTOR, spec.executor_kind, None, spec.notes, spec.actor).await?;
-    }
-    if database.subscription_list(Some(EXECUTOR)).await?.is_empty() {
-        database.subscription_put(&spec).await?;
-    }
-    Ok(())
 }

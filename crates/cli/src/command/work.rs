@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
-use towpath_db::Database;
 use towpath_db::cluster::Login;
+use towpath_db::{Database, Error};
 use towpath_message::Transports;
 use towpath_server::metrics::Metrics;
 use towpath_trace::Tracer;
@@ -46,11 +46,13 @@ pub(crate) async fn run(work: Work, settings: &Settings, output: &Output) -> Exi
     let shutdown = shutdown::on_signal()?;
     let listener = metrics::listen(settings).await?;
     super::with_database(settings, async |database| {
+        let transports = settings.message.transports()?;
+        register(&database, &work.executor, &transports).await?;
         let database = program::database(&database, Login::Worker, settings).await?;
         let numbers = Metrics::new();
         let tracer = trace::tracer(settings)?;
         numbers.register(|registry| database.job_numbers().register(registry));
-        let worker = worker(&work, database, &settings.message.transports()?, tracer.clone())?;
+        let worker = worker(&work, database, &transports, tracer.clone())?;
         numbers.register(|registry| worker.register(registry));
         let published = metrics::serve(listener, &numbers, settings, &shutdown);
         output.show(&json!({ "executor": work.executor, "kinds": worker.kinds() }), |_| {
@@ -62,6 +64,28 @@ pub(crate) async fn run(work: Work, settings: &Settings, output: &Output) -> Exi
         done()
     })
     .await
+}
+
+/// Registers an executor and subscribes it to the built-in kinds, so that their jobs run without any other command.
+/// What an administrator has set stays. A login without the right uses what is registered.
+pub(crate) async fn register(
+    database: &Database,
+    executor: &str,
+    transports: &Transports,
+) -> anyhow::Result<Vec<String>> {
+    let kinds = with_kinds(Worker::builder(database.clone(), executor), transports).build()?.kinds();
+    match database.executor_register(executor, &kinds).await {
+        Ok(added) if added.is_empty() => Ok(added),
+        Ok(added) => {
+            tracing::info!("registered executor {executor} for {}", added.join(", "));
+            Ok(added)
+        }
+        Err(Error::NotAuthorised(why)) => {
+            tracing::info!("executor {executor} was not registered by this login: {why}");
+            Ok(vec![])
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// The worker that `towpath up` runs.

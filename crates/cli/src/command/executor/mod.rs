@@ -61,7 +61,7 @@ pub(crate) struct Add {
     #[arg(long, value_name = "DOMAIN")]
     domain: Option<String>,
     /// Claim only jobs with at least this priority
-    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, value_parser = crate::input::number)]
     priority_floor: i32,
     /// Maximum concurrent jobs per kind: a number or `unlimited`
     #[arg(long, value_name = "NUMBER", default_value = "1", value_parser = parallel)]

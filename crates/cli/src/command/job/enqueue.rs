@@ -62,7 +62,7 @@ pub(crate) struct Template {
     #[arg(long, value_name = "DOMAIN")]
     domain: Option<String>,
     /// Priority; higher runs first
-    #[arg(long, value_name = "NUMBER", default_value_t = 100)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 100, value_parser = crate::input::number)]
     priority: i32,
     /// Attempts before it becomes a dead letter (default: queue.retry.max_attempts_default)
     #[arg(long, value_name = "NUMBER")]

@@ -34,8 +34,8 @@ pub(crate) struct Filter {
     /// Only leased by this owner
     #[arg(long)]
     owner: Option<String>,
-    /// Only if the payload contains this, as in {"order": 7}
-    #[arg(long, value_name = "JSON", value_parser = |text: &str| serde_json::from_str::<serde_json::Value>(text))]
+    /// Only if the payload contains this, as in {"order": 7} or order=7
+    #[arg(long, value_name = "JSON", value_parser = crate::input::part)]
     payload: Option<serde_json::Value>,
     /// Only if the last error contains this text
     #[arg(long, value_name = "TEXT")]

@@ -1,7 +1,6 @@
 //! `towpath job show | why`.
 
 use serde::Serialize;
-use serde_json::Value;
 use towpath_db::Database;
 use towpath_db::job_read::{Job, JobEvent, JobWhole, JobWhy};
 use towpath_model::id::JobId;
@@ -37,21 +36,7 @@ fn why_in_words(why: &JobWhy) -> String {
     let mut lines = vec![format!("job {} is {}:", why.job_id, why.state)];
     for reason in &why.reasons {
         lines.push(format!("- {}", reason.text));
-        let more = |field: &str| reason.more.get(field).and_then(Value::as_str).unwrap_or("NAME");
-        let next = match reason.code.as_str() {
-            "gate_closed" => format!("towpath gate open {} --why …", more("gate")),
-            "blocked" => format!("towpath job why {}", more("job_id")),
-            "paused" => format!("towpath queue resume {}", more("job_kind")),
-            "no_subscription" => "towpath executor add NAME --executor … --job-kind … --enable".into(),
-            "subscription_disabled" => format!("towpath executor enable {}", more("executor_id")),
-            "not_registered" => {
-                format!("towpath executor add {} --executor … --no-kind", more("executor_id"))
-            }
-            "max_parallel" | "priority_floor" => "towpath executor list".into(),
-            "ready" => "towpath queue health".into(),
-            _ => continue,
-        };
-        lines.push(format!("  next: {next}"));
+        lines.extend(reason.next().map(|next| format!("  next: {next}")));
     }
     lines.join("\n")
 }

@@ -204,6 +204,25 @@ async fn act(project: Project, registry: &Registry, output: &Output) -> Exit {
     done()
 }
 
+/// Registers a project with a new key, if it is not registered yet. Answers the id of a key, and whether it is new.
+pub(crate) async fn first_key(project: &str, settings: &Settings) -> anyhow::Result<(String, bool)> {
+    let registry = Registry::open(settings).await?;
+    let made = async {
+        let listed = registry.list().await?;
+        let known = listed.as_array().into_iter().flatten().find(|one| one["project"] == project);
+        if let Some(known) = known {
+            return Ok((known["keys"][0]["kid"].as_str().unwrap_or("none").to_owned(), false));
+        }
+        let (key, _) = KeyArgs { kid: None, algorithm: Algorithm::Hs256, key_file: None }.make()?;
+        let change = Change::Add { key: key.clone(), origins: vec![] };
+        registry.change(project, change).await?;
+        Ok((key.kid, true))
+    }
+    .await;
+    registry.close().await;
+    made
+}
+
 impl KeyArgs {
     /// The key for the registry, and the part that is shown once.
     fn make(self) -> anyhow::Result<(NewKey, Option<(&'static str, String)>)> {

@@ -47,7 +47,7 @@ pub(crate) struct Add {
     #[arg(long, value_name = "NAME", requires = "to_job")]
     executor: Option<String>,
     /// Jobs: priority
-    #[arg(long, value_name = "NUMBER", requires = "to_job")]
+    #[arg(long, value_name = "NUMBER", requires = "to_job", value_parser = crate::input::number)]
     priority: Option<i32>,
     /// Jobs: a field taken from the payload, such as priority=urgency; repeatable
     #[arg(long, value_name = "FIELD=KEY", requires = "to_job", value_parser = pair)]

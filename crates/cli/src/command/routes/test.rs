@@ -13,7 +13,7 @@ use crate::settings::Settings;
 
 pub(crate) async fn run(route: &str, settings: &Settings, database: &Database, output: &Output) -> Exit {
     let test = known(database.route_test(route).await, route, database).await?;
-    let client = Client::new(crate::route::reach(settings))?;
+    let client = Client::new(crate::route::reach_of_server(settings))?;
     let report = progress::patience("waiting for the receiver", send_test(&client, &test)).await;
     let failure = report.failure.as_ref();
     let data = json!({

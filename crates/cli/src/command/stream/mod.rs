@@ -5,6 +5,8 @@ mod read;
 mod retention;
 mod write;
 
+use std::path::PathBuf;
+
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -59,11 +61,27 @@ enum Action {
     },
     /// Fork a stream: a new stream that shares its data so far
     Fork(write::Fork),
+    /// Back up all streams of the data directory into a new directory, while the server runs
+    Backup {
+        /// Directory to write; on the server's machine
+        directory: PathBuf,
+    },
+    /// Restore a backup into a data directory without streams; no server may run on it
+    Restore {
+        /// Directory that `stream backup` wrote
+        directory: PathBuf,
+    },
 }
 
 pub(crate) async fn run(stream: Stream, settings: &Settings, output: &Output) -> Exit {
+    match &stream.action {
+        Action::Backup { directory } => return crate::backup::write(directory, settings, output).await,
+        Action::Restore { directory } => return crate::backup::restore(directory, settings, output).await,
+        _ => {}
+    }
     let client = Client::new(settings, stream.project)?;
     match stream.action {
+        Action::Backup { .. } | Action::Restore { .. } => unreachable!("handled above"),
         Action::Create(create) => output.show(&write::create(&client, create).await?, in_words),
         Action::Append(append) => output.show(&write::append(&client, append).await?, in_words),
         Action::Fork(fork) => output.show(&write::fork(&client, fork).await?, in_words),
