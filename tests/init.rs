@@ -1,4 +1,4 @@
-//! `towpath init`, from an empty database of one's own to the first job.
+//! `towpath init`, from an empty database to the first job.
 
 use std::os::unix::fs::PermissionsExt;
 

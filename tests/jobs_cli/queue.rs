@@ -67,7 +67,7 @@ async fn health_shows_counts_gates_and_heartbeats() {
         ],
     );
     says(&shell.code(4, &["doctor"]), &["WARN  workers      1 due mail job is waiting: no worker of w"]);
-    shell.ok(&["job", "cancel", "--kind", "mail", "--why", "a test", "--yes"]);
+    shell.ok(&["job", "cancel", "--kind", "mail", "--state", "queued", "--why", "a test", "--yes"]);
     shell.ok(&["queue", "health", "--check"]);
     shell.ok(&["gate", "close", "queue.worker.enabled", "--why", "a test"]);
     says(&shell.code(3, &["queue", "health", "--check"]), &["workers closed"]);

@@ -10,7 +10,7 @@ use towpath_db::{Database, Error};
 
 use crate::settings::Settings;
 
-/// Whoever presses Tab does not wait longer.
+/// Pressing Tab takes no longer.
 const WAIT_MAX: Duration = Duration::from_millis(800);
 /// The newest jobs that are offered.
 const JOBS: i32 = 20;
