@@ -387,13 +387,13 @@ async fn open_readers_do_not_hold_up_a_stop() {
         format!("{url}/api/v1/jobs/{}?wait=60", job["job_id"].as_str().unwrap()),
     ];
     let claim =
-        http.post(format!("{url}/api/v1/jobs/claim")).body(r#"{"lease_owner": "a", "wait_seconds": 30}"#);
+        http.post(format!("{url}/api/v1/jobs/claim")).body(r#"{"kinds": ["greet"], "wait_seconds": 30}"#);
     let mut requests: Vec<_> = gets.iter().map(|url| http.get(url)).collect();
-    requests.push(claim);
+    requests[4] = http.get(&gets[4]).bearer_auth(&token);
+    requests.push(claim.bearer_auth(&token));
     let open: Vec<_> = requests
         .into_iter()
         .map(|request| {
-            let request = request.bearer_auth(&token);
             tokio::spawn(async move {
                 let response = request.send().await.unwrap();
                 let status = response.status().as_u16();

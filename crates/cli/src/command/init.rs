@@ -229,7 +229,7 @@ fn in_words(done: &Done, settings: &Settings) -> String {
         .extend(public.then(|| {
             "note      the server will be public without TLS; see docs/guides/production.md".into()
         }));
-    let config = if file.to_string() == "towpath.toml" { String::new() } else { format!(" --config {file}") };
-    lines.push(format!("next      towpath up{config}"));
+    let config = if file.to_string() == "towpath.toml" { String::new() } else { format!("--config {file}") };
+    lines.push(format!("next      towpath up {config}").trim_end().to_owned());
     lines.join("\n")
 }

@@ -48,7 +48,7 @@ async fn every_pane_shows_what_the_database_holds() {
             "3 (0 blocked, 0 to retry)",
             "1 pending of 1",
             "0.0/s, 1 total",
-            "3 jobs are waiting but no executor is alive",
+            "3 due mail.send jobs are waiting",
             "towpath dlq list",
             "server not reachable",
         ] {
