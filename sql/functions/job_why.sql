@@ -17,7 +17,7 @@ as $$
 $$;
 
 -- _lane_unhandled: why no live worker runs the jobs of a lane; null if one does, or if the gate of heartbeats is closed, so
--- that nobody knows. A process with a recent heartbeat that did not say which kinds it handles may handle all.
+-- that it is unknown. A process with a recent heartbeat that did not say which kinds it handles may handle all.
 --
 -- Codes: wrong_executor, no_subscription, no_worker, no_transport, no_handler.
 create or replace function towpath._lane_unhandled(p_lane towpath.job_lane) returns jsonb
@@ -244,7 +244,7 @@ $$;
 
 -- fn_queue_unhandled: the due jobs that no live worker runs, by kind and executor, the kind that waits longest first; with
 -- e-mails, SMS and attempts of processes, which are jobs. Counts end at 1000 for each lane. Empty while a gate holds
--- everything, or while nobody sends heartbeats because their gate is closed; kinds that are paused are left out.
+-- everything, or while no heartbeats are sent because their gate is closed; kinds that are paused are left out.
 --
 -- Answers: {ok, unhandled: [{job_kind, executor, jobs, oldest_due_at, code, text, ...}]}.
 create or replace function towpath.fn_queue_unhandled() returns jsonb

@@ -48,7 +48,7 @@ def commands(instance, path):
 def helped(instance, path):
     done = subprocess.run(["towpath", *path, "-h"], cwd=instance.dir, env=instance.env, capture_output=True, text=True, check=True)
     text = re.sub(r"\n\nSettings:\n.*", "", done.stdout, flags=re.S) + "\n"
-    return re.sub(r"\n  -h, --help .*", "", text)
+    return re.sub(r"\n  (-h, --help|    --json) .*", "", text)
 
 
 def anchor(heading):
