@@ -2249,8 +2249,11 @@ create table towpath.stream_intake_wake (
 --     null::uuid) returns jsonb
 
 -- sql/functions/job_why.sql
+-- towpath._lane_takers(p_lane towpath.job_lane) returns text[]
+-- towpath._lane_unhandled(p_lane towpath.job_lane) returns jsonb
 -- towpath._job_why_live(p_job_id uuid) returns jsonb
 -- towpath.fn_job_why(p_job_id uuid) returns jsonb
+-- towpath.fn_queue_unhandled() returns jsonb
 
 -- sql/functions/executor_token.sql
 -- towpath._executor_token_refusal(p_token towpath.executor_token) returns jsonb
