@@ -100,7 +100,7 @@ async fn jobs_that_nobody_handles_are_reported_with_the_cause() {
         "no worker of w is running: none has sent a heartbeat in the last",
     )
     .await;
-    let beat = async |name: &str, kind: &'static str, kinds: &[String]| {
+    let announce = async |name: &str, kind: &'static str, kinds: &[String]| {
         let owner = LeaseOwner::new(format!("{name}-1"));
         let heartbeat = Heartbeat {
             executor_name: name,
@@ -113,7 +113,7 @@ async fn jobs_that_nobody_handles_are_reported_with_the_cause() {
         };
         shell.database.heartbeat(&heartbeat).await.unwrap();
     };
-    beat("w@host-1", "PG_worker", &["db_function".to_owned()]).await;
+    announce("w@host-1", "PG_worker", &["db_function".to_owned()]).await;
     told(
         "report",
         "PG_worker",
@@ -123,7 +123,7 @@ async fn jobs_that_nobody_handles_are_reported_with_the_cause() {
     .await;
     told("email", "PG_worker", "no_transport", "set mail_transport and restart").await;
     shell.database.consumer_put("greeter", "external_worker", None, None, "tester").await.unwrap();
-    beat("greeter", "external_worker", &["greet".to_owned()]).await;
+    announce("greeter", "external_worker", &["greet".to_owned()]).await;
     told("greet", "PG_worker", "wrong_executor", "did you mean --executor external_worker?").await;
     told("other", "Hermes", "no_subscription", "no enabled subscription covers kind other, executor Hermes")
         .await;

@@ -197,7 +197,7 @@ async fn ask(client: &Client, method: Method, path: &str, body: Option<Value>) -
     client.send(request).await?.json().await.context("the server's response is not JSON")
 }
 
-/// The server speaks of the session's stream.
+/// The server's message names the session's stream.
 fn gone(error: anyhow::Error, session: &str) -> anyhow::Error {
     match error.to_string().contains("there is no stream") {
         true => {
