@@ -245,7 +245,7 @@ async fn gates_and_keys_that_do_not_exist() {
     refused(
         &run(&["config", "set", "queue.lease.duration_sec", "-1", "--why", "x"]),
         1,
-        &["between 1 and 86400"],
+        &["queue.lease.duration_sec: must be a number"],
     );
     refused(&run(&["config", "set", "no.such", "1", "--why", "x"]), 1, &["no config key"]);
     refused(

@@ -48,7 +48,8 @@ def commands(instance, path):
 def helped(instance, path):
     done = subprocess.run(["towpath", *path, "-h"], cwd=instance.dir, env=instance.env, capture_output=True, text=True, check=True)
     text = re.sub(r"\n\nSettings:\n.*", "", done.stdout, flags=re.S) + "\n"
-    return re.sub(r"\n  (-h, --help|    --json) .*", "", text)
+    text = re.sub(r"\n  (-h, --help|    --json) .*", "", text)
+    return re.sub(r"\n\nOptions:\n(?=\n|$)", "\n", text)
 
 
 def anchor(heading):
