@@ -167,6 +167,8 @@ async fn a_limit_ends_inside_a_shared_row() {
 #[tokio::test]
 async fn jobs_ahead_are_counted_one_by_one() {
     let queue = Queue::open().await;
+    // Without a live worker, that would be the reason.
+    queue.db.call(&format!("fn_queue_heartbeat_tick('{EXECUTOR}', 'PG_worker')")).await;
     let made = enqueue_many(&queue, &vec![NewJob::new("mail"); 40]).await;
     for place in [0, 1, 15, 16, 17, 39] {
         let why = queue.db.json(&format!("towpath.fn_job_why('{}')", made[place])).await;
