@@ -76,7 +76,7 @@ async fn move_gates(
     output: &Output,
 ) -> anyhow::Result<()> {
     let known: Vec<String> = gates(database).await?.into_iter().map(|gate| gate.key).collect();
-    for gate in which.gates.iter().filter(|gate| !known.contains(gate)) {
+    if let Some(gate) = which.gates.iter().find(|gate| !known.contains(gate)) {
         match like(gate, &known) {
             Some(near) => bail!("there is no gate {gate}; did you mean {near}?"),
             None => bail!("there is no gate {gate}; see: towpath gate list"),
