@@ -8,7 +8,8 @@ as $$
     select coalesce(array_agg(s.executor_id::text order by s.executor_id), '{}')
       from (select distinct on (s.executor_id) s.executor_id, s.enabled, s.priority_floor
               from towpath.job_subscription s
-             where s.executor_kind = p_lane.executor
+             where (s.executor_kind = p_lane.executor
+                    or p_lane.executor is null and (s.job_kind is not null or s.executor_kind = 'PG_worker'))
                and (s.job_kind is null or s.job_kind = p_lane.job_kind)
                and (s.event_domain is null or s.event_domain = p_lane.event_domain)
              order by s.executor_id, s.job_kind nulls last, s.event_domain nulls last) s
@@ -58,7 +59,7 @@ begin
     if _takers = '{}' then
         return _answer || jsonb_build_object('code', 'no_subscription',
             'text', format('no enabled subscription covers kind %s, executor %s, domain %s', p_lane.job_kind,
-                           p_lane.executor, coalesce(p_lane.event_domain, 'none')));
+                           coalesce(p_lane.executor, 'any'), coalesce(p_lane.event_domain, 'none')));
     end if;
     select array_agg(distinct k order by k) into _handled
       from towpath.queue_worker w cross join unnest(w.kinds) k

@@ -15,17 +15,24 @@ use towpath_streams::embedded::{self, Backup, Embedded};
 use crate::output::{Exit, Output, done};
 use crate::server_file::ServerFile;
 use crate::settings::Settings;
+use crate::streams::OpenStreams;
 use crate::{progress, streams};
 
 const PATH: &str = "/streams/backup";
 
+const IN_POSTGRES: &str = "the streams are in PostgreSQL, and files are only a cache; back that database up";
+
 /// `POST /admin/v1/streams/backup`: the body names a directory of the server's machine.
-pub(crate) fn router(store: Embedded) -> Router {
+pub(crate) fn router(streams: &OpenStreams) -> Router {
+    let store = streams.files();
     Router::new().route(PATH, post(move |body: String| write_named(store.clone(), body)))
 }
 
-async fn write_named(store: Embedded, body: String) -> (StatusCode, String) {
+async fn write_named(store: Option<Embedded>, body: String) -> (StatusCode, String) {
     let refuse = |status: StatusCode, why: String| (status, json!({ "detail": why }).to_string());
+    let Some(store) = store else {
+        return refuse(StatusCode::CONFLICT, IN_POSTGRES.to_owned());
+    };
     let directory = PathBuf::from(body.trim());
     if !directory.is_absolute() {
         return refuse(StatusCode::BAD_REQUEST, "name an absolute directory".to_owned());
@@ -83,10 +90,14 @@ async fn by_itself(directory: &Path, settings: &Settings) -> anyhow::Result<Valu
     if !settings.data.join("streams").exists() {
         bail!("there are no streams in {}; give the server's directory with --data", settings.data.display());
     }
-    let store = streams::open(settings).await?;
-    let (writer, directory) = (store.clone(), directory.to_owned());
-    let written = tokio::task::spawn_blocking(move || writer.backup(&directory)).await;
-    streams::shut_down(store).await;
+    let streams = streams::open_alone(settings).await?;
+    let Some(store) = streams.files() else {
+        streams.shut_down().await;
+        bail!("{IN_POSTGRES}");
+    };
+    let directory = directory.to_owned();
+    let written = tokio::task::spawn_blocking(move || store.backup(&directory)).await;
+    streams.shut_down().await;
     Ok(as_json(&written??))
 }
 

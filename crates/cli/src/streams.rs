@@ -270,6 +270,11 @@ pub(crate) async fn open_alone(settings: &Settings) -> anyhow::Result<OpenStream
 }
 
 impl OpenStreams {
+    /// The store if its files hold everything; none if they are a cache of a shared log.
+    pub(crate) fn files(&self) -> Option<Embedded> {
+        self.lease.is_none().then(|| self.store.clone())
+    }
+
     /// Keeps the place of this node, and takes messages of SQL transactions in, until `shutdown`. A node that loses its
     /// place orders `shutdown`.
     pub(crate) fn work(

@@ -70,7 +70,7 @@ pub(crate) async fn run(settings: &Settings, origins: &Origins, output: &Output)
         metrics_access: metrics::access(settings, settings.listen),
         tracer: tracer.clone(),
         admin_token: Some(server_file.token),
-        admin: Some(crate::backup::router(store.clone())),
+        admin: Some(crate::backup::router(&opened)),
         pages,
     };
     towpath_server::run(listener, config, shutdown).await;

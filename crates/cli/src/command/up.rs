@@ -156,7 +156,7 @@ impl Running {
             metrics_access: metrics::access(settings, settings.listen),
             tracer: tracer.clone(),
             admin_token: Some(server_file.token),
-            admin: Some(crate::backup::router(self.streams.clone())),
+            admin: Some(crate::backup::router(&self.streams)),
             pages: Some(dashboard::router(
                 settings,
                 server.clone(),
