@@ -183,7 +183,8 @@ create domain towpath.run_outcome as text
 create table towpath.job_lane (
     lane integer not null generated always as identity,
     job_kind towpath.label not null,
-    executor towpath.executor_kind not null,
+    -- Null: for any executor that is subscribed to the kind by name, or to every kind as PG_worker.
+    executor towpath.executor_kind,
     priority towpath.priority not null,
     event_domain towpath.label,
     -- When it was last seen in use, to some seconds.
@@ -220,7 +221,8 @@ create table towpath.job_floor (
 create table towpath.job (
     job_id uuid not null,
     job_kind towpath.label not null,
-    executor towpath.executor_kind not null,
+    -- Null: its producer named none, and no subscriptions decided it; see job_lane.
+    executor towpath.executor_kind,
     -- The lane holds the domain's rule, and the enqueue checks that of references: each domain here costs a
     -- single enqueue a microsecond.
     event_domain text,
@@ -570,6 +572,28 @@ create table towpath.job_dead_letter_count (
 --     bigint) returns void
 -- towpath._job_dead_letter_counted() returns trigger
 
+-- What handlers with a database connection appended to the stream of their job, numbered from 0 in each
+-- attempt. The server copies it into the stream of a job that somebody follows; retention deletes it after a
+-- day, as the stream.
+create table towpath.job_chunk (
+    job_id uuid not null,
+    attempt integer not null,
+    chunk_no integer not null,
+    data jsonb not null,
+    appended_at timestamptz not null default towpath.fn_now(),
+    constraint job_chunk_pkey primary key (job_id, attempt, chunk_no)
+);
+-- job_chunk_old_idx: retention.
+create index job_chunk_old_idx on towpath.job_chunk (appended_at);
+
+-- The key that signs tokens for the streams of jobs: every server of this database accepts them.
+create table towpath.job_token_key (
+    only_row boolean not null default true,
+    secret bytea not null default (uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())),
+    constraint job_token_key_pkey primary key (only_row),
+    constraint job_token_key_one_row_check check (only_row)
+);
+
 create table towpath.job_graph (
     graph_id uuid not null,
     name towpath.label not null,
@@ -739,8 +763,9 @@ create trigger job_subscription_kind_executor after insert or delete or update o
     enabled on towpath.job_subscription for each row execute function towpath._job_kind_executor_keep();
 
 -- The executor of jobs of a kind that name none: the one that all enabled subscriptions to the kind name. No
--- row: PG_worker. Written by the subscriptions' trigger alone, because an enqueue that looks at the
--- subscriptions themselves is measurably slower.
+-- row: such a job is for any executor that is subscribed to the kind by name when it is claimed. Written by
+-- the subscriptions' trigger alone, because an enqueue that looks at the subscriptions themselves is
+-- measurably slower.
 create table towpath.job_kind_executor (
     job_kind towpath.label not null,
     executor towpath.executor_kind not null,
@@ -1775,12 +1800,94 @@ create table towpath.stream_delivery (
     event jsonb not null,
     recipients text[],
     created_at timestamptz not null,
+    in_intake boolean not null default false,
     constraint stream_delivery_pk primary key (route_stream_no, number),
     constraint stream_delivery_once_uq unique ("position", route_no, generation),
     constraint stream_delivery_route_stream_no_fkey foreign key (route_stream_no) references
         towpath.route_stream(route_stream_no),
     constraint stream_delivery_number_positive_check check ((number > 0))
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+create index stream_delivery_intake_idx on towpath.stream_delivery (route_stream_no) where in_intake;
+
+-- sql/migrations/0009_stream_log.sql
+
+-- The log itself: one per database.
+create table towpath.stream_log (
+    is_only boolean not null default true,
+    -- Which log this is: a node that has applied another one drops what it has.
+    log_id uuid not null default gen_random_uuid(),
+    -- A commit that a retry found is settled by writing here: the transaction that answers is then a later
+    -- one.
+    settled bigint not null default 0,
+    created_at timestamptz not null default now(),
+    -- Which node serves, until when. This is advice that spares nodes the fence; the number of a commit
+    -- decides.
+    node uuid,
+    address text,
+    until timestamptz,
+    constraint stream_log_pkey primary key (is_only),
+    constraint stream_log_lease_check check ((((node is null) = (until is null)) and ((node is null) =
+        (address is null)))),
+    constraint stream_log_only_check check (is_only)
+) with (fillfactor = 50);
+
+-- One commit. The chain is a checksum over the chain before it and the body, so two nodes with one chain have
+-- applied the same bytes. The writer is the process that made it.
+create table towpath.stream_commit (
+    number bigint not null,
+    chain bigint not null,
+    writer uuid not null,
+    body bytea not null,
+    constraint stream_commit_pk primary key (number),
+    constraint stream_commit_number_positive_check check ((number > 0))
+) with (autovacuum_vacuum_insert_scale_factor = 0.1);
+
+-- A message on its way from a transaction to a stream. The store takes rows in the order of their ids and
+-- notes them in the commit that appends them; then they are deleted. What a stream refuses stays, with the
+-- error.
+create table towpath.stream_intake (
+    intake_id bigint not null generated always as identity,
+    project text not null,
+    stream text not null,
+    -- JSON creates the stream if there is none; bytes need one.
+    is_json boolean not null,
+    body bytea not null,
+    created_by text not null,
+    created_at timestamptz not null,
+    error text,
+    refused_at timestamptz,
+    -- The delivery of a route that it is; it ends with that, and is cancelled with that.
+    route_stream_no integer,
+    number bigint,
+    constraint stream_intake_pk primary key (intake_id),
+    constraint stream_intake_delivery_fk foreign key (route_stream_no, number) references
+        towpath.stream_delivery(route_stream_no, number) on delete cascade,
+    constraint stream_intake_refusal_pair_check check (((error is null) = (refused_at is null)))
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+-- For the end of a delivery.
+create index stream_intake_delivery_idx on towpath.stream_intake (route_stream_no, number) where
+    (route_stream_no is not null);
+-- For fn_stream_intake_refused.
+create index stream_intake_refused_idx on towpath.stream_intake (intake_id) where (refused_at is not null);
+
+-- Which store takes the intake in, until when, and whether routes deliver to its streams. Another store may
+-- take its place only after that.
+create table towpath.stream_intake_store (
+    is_only boolean not null default true,
+    store_id uuid not null,
+    address text not null,
+    until timestamptz not null,
+    takes_routes boolean not null,
+    constraint stream_intake_store_pkey primary key (is_only),
+    constraint stream_intake_store_only_check check (is_only)
+) with (fillfactor = 50);
+
+-- Whether the store sleeps and wants to be notified of the next message: the last row says.
+create table towpath.stream_intake_wake (
+    wake_no bigint not null generated always as identity,
+    armed boolean not null,
+    constraint stream_intake_wake_pkey primary key (wake_no)
+);
 
 -- sql/functions/schema.sql
 -- towpath._schema_catalogue() returns table(identity text, definition text)
@@ -1940,8 +2047,21 @@ create table towpath.stream_delivery (
 -- towpath._job_runs(p_job_id uuid) returns table(attempt integer, refunded integer, picked_at timestamptz,
 --     finished_at timestamptz, outcome text, lease_owner text, ended_by text, error text, result jsonb)
 
+-- sql/functions/job_stream.sql
+-- towpath._job_state(p_job_id uuid) returns jsonb
+-- towpath.fn_job_state(p_job_id uuid) returns jsonb
+-- towpath.fn_job_watch(p_job_ids uuid[]) returns jsonb
+-- towpath.fn_job_held(p_job_id uuid, p_lease_owner text, p_attempt integer) returns jsonb
+-- towpath.fn_job_append(p_job_id uuid, p_lease_owner text, p_attempt integer, p_data jsonb) returns jsonb
+-- towpath.fn_job_chunks(p_job_id uuid, p_attempt integer, p_no integer) returns jsonb
+-- towpath._base64url(p_data bytea) returns text
+-- towpath._hmac_sha256(p_key bytea, p_data bytea) returns bytea
+-- towpath.fn_job_token_key() returns jsonb
+-- towpath.fn_job_token(p_job_id uuid, p_seconds integer default 3600) returns jsonb
+
 -- sql/functions/job_ready.sql
 -- towpath._job_ready_split(p_tid tid, p_taken uuid[]) returns void
+-- towpath._job_ready_take(p_tid tid, p_taken uuid[]) returns void
 -- towpath._job_ready_set_apart(p_job_id uuid) returns boolean
 
 -- sql/functions/job_parallel.sql
@@ -2148,6 +2268,7 @@ create table towpath.stream_delivery (
 -- towpath._executor_token_may_enqueue(p_token towpath.executor_token, p_job_kind text, p_executor text)
 --     returns boolean
 -- towpath._executor_token_job_refusal(p_token towpath.executor_token, p_job jsonb) returns jsonb
+-- towpath._rows_refusal(p_refusals jsonb[], p_field text) returns jsonb
 -- towpath.fn_executor_token_enqueue(p_token_hash bytea, p_jobs jsonb) returns jsonb
 -- towpath.fn_executor_token_register(p_token_hash bytea, p_kinds text[], p_lease_owner text default
 --     null::text, p_concurrency integer default null::integer) returns jsonb
@@ -2172,10 +2293,6 @@ create table towpath.stream_delivery (
 -- sql/functions/executor_token_job.sql
 -- towpath._executor_token_may_read(p_token towpath.executor_token, p_job_kind text, p_executor text) returns
 --     boolean
--- towpath._job_state(p_job_id uuid) returns jsonb
--- towpath.fn_job_state(p_job_id uuid) returns jsonb
--- towpath.fn_job_ended(p_job_ids uuid[]) returns jsonb
--- towpath.fn_job_held(p_job_id uuid, p_lease_owner text, p_attempt integer) returns jsonb
 -- towpath._executor_token_job(p_token_hash bytea, p_job_id uuid, p_cancel boolean) returns jsonb
 -- towpath.fn_executor_token_job_state(p_token_hash bytea, p_job_id uuid, p_cancel boolean default false)
 --     returns jsonb
@@ -2356,6 +2473,7 @@ create table towpath.stream_delivery (
 --     p_now timestamptz) returns towpath.delivery_target
 
 -- sql/functions/stream_delivery.sql
+-- towpath._stream_event_body(p_event jsonb) returns text
 -- towpath._stream_queue(p_work towpath._route_work[], p_ids uuid[], p_now timestamptz) returns void
 -- towpath._stream_delivery_lease(p_lease_owner text, p_limit integer, p_until timestamptz, p_now timestamptz,
 --     p_aside text[], p_only integer default null::integer) returns integer[]
@@ -2365,6 +2483,7 @@ create table towpath.stream_delivery (
 --     default 30) returns jsonb
 -- towpath._stream_delivery_end(p_stream towpath.route_stream, p_from bigint, p_to bigint, p_outcome text,
 --     p_error text, p_now timestamptz) returns bigint
+-- towpath._stream_delivery_taken(p_done bigint[], p_refused jsonb, p_now timestamptz) returns void
 -- towpath.fn_stream_delivery_end(p_route_stream_no integer, p_lease_owner text, p_attempt integer, p_appended
 --     bigint default null::bigint, p_error text default null::text, p_permanent boolean default false,
 --     p_restored boolean default false) returns jsonb
@@ -2496,6 +2615,7 @@ create table towpath.stream_delivery (
 --     default null::text, run_id uuid default null::uuid) returns uuid
 -- towpath.enqueue_many(jobs jsonb) returns uuid[]
 -- towpath.ack(job_id uuid, lease_owner text, attempt integer, result jsonb default null::jsonb) returns void
+-- towpath.job_token(job_id uuid, seconds integer default 3600) returns text
 -- towpath.emit(domain text, type text, payload jsonb default '{}'::jsonb, stream text default null::text,
 --     subject_table text default null::text, subject_ref text default null::text, ordering_key text default
 --     null::text, actor text default null::text, event_id uuid default null::uuid) returns uuid
@@ -2505,6 +2625,27 @@ create table towpath.stream_delivery (
 --     null::text) returns uuid
 -- towpath._raise_unknown_names(p_rows jsonb, p_names text[], p_what text) returns void
 -- towpath._raise_refused_row(p_answer jsonb, p_rows jsonb, p_what text, p_array text) returns void
+
+-- sql/functions/stream_log.sql
+-- towpath.fn_stream_log_open() returns jsonb
+-- towpath.fn_stream_log_put(p_writer uuid, p_number bigint, p_before bigint, p_chain bigint, p_body bytea)
+--     returns jsonb
+-- towpath.fn_stream_log_read(p_after bigint, p_bytes_max bigint) returns table(number bigint, chain bigint,
+--     body bytea)
+-- towpath.fn_stream_log_hold(p_node uuid, p_address text, p_seconds integer) returns jsonb
+
+-- sql/functions/stream_intake.sql
+-- towpath._stream_intake_wake() returns void
+-- towpath._stream_intake_put(p_project text, p_stream text, p_is_json boolean, p_body bytea) returns jsonb
+-- towpath.publish(stream text, data jsonb, project text default 'default') returns bigint
+-- towpath.append(stream text, data bytea, project text default 'default') returns bigint
+-- towpath.fn_stream_intake_hold(p_store_id uuid, p_address text, p_seconds integer default 15, p_takes_routes
+--     boolean default false) returns jsonb
+-- towpath.fn_stream_intake_read(p_store_id uuid, p_done bigint[], p_refused jsonb, p_limit integer) returns
+--     table(intake_id bigint, project text, stream text, is_json boolean, body bytea)
+-- towpath.fn_stream_intake_arm() returns jsonb
+-- towpath.fn_stream_intake_refused(p_limit integer default 100) returns jsonb
+-- towpath.fn_stream_intake_end(p_intake_id bigint, p_action text) returns jsonb
 
 -- sql/functions/comms_message.sql
 -- comms._address_good(p_address text) returns boolean

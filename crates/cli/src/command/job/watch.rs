@@ -122,7 +122,7 @@ async fn follow_stream(
         for message in page.json::<Message>() {
             match message.r#type.as_str() {
                 "job" => {
-                    job = changed(job, message.value)?;
+                    job = changed(job, &message.value)?;
                     if job.state == JobState::RetryWaiting {
                         job.scheduled_at = database.job_status(job.job_id).await.ok()?.scheduled_at;
                     }
@@ -140,7 +140,7 @@ async fn follow_stream(
 }
 
 /// The job with what a message says of it.
-fn changed(job: JobStatus, value: Value) -> Option<JobStatus> {
+fn changed(job: JobStatus, value: &Value) -> Option<JobStatus> {
     let mut now = serde_json::to_value(job).ok()?;
     now.as_object_mut()?.extend(value.as_object()?.clone());
     serde_json::from_value(now).ok()
