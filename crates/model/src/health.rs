@@ -65,8 +65,8 @@ pub struct Facts {
 pub struct Unhandled {
     /// Their kind.
     pub job_kind: String,
-    /// The executor they are for.
-    pub executor: String,
+    /// The executor they are for; none if any may run them.
+    pub executor: Option<String>,
     /// How many; at most 1,000 of each priority and domain.
     pub jobs: i64,
     /// Since when the oldest is due.
@@ -417,7 +417,7 @@ mod tests {
     fn jobs_that_no_worker_runs_are_listed_with_the_cause() {
         let unhandled = |jobs| Unhandled {
             job_kind: "greet".into(),
-            executor: "PG_worker".into(),
+            executor: Some("PG_worker".into()),
             jobs,
             oldest_due_at: now(),
             code: "no_worker".into(),

@@ -1,6 +1,7 @@
 //! The shop: takes orders, receives its own webhook, and serves the page.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::{Path, State};
@@ -11,12 +12,12 @@ use axum::{Json, Router};
 use serde_json::{Value, json};
 use shop::Ship;
 use standardwebhooks::Webhook;
+use towpath::Client;
 use uuid::Uuid;
 
 struct Shop {
     towpath: String,
-    token: String,
-    http: reqwest::Client,
+    client: Client,
     webhook: Webhook,
 }
 
@@ -60,12 +61,9 @@ async fn show_order(State(shop): State<Arc<Shop>>, Path(order): Path<i64>) -> Re
         return Ok(StatusCode::NOT_FOUND.into_response());
     };
     let (job, announced): (Uuid, bool) = (row.get(0), row.get(1));
-    let url = format!("{}/api/v1/jobs/{job}/token", shop.towpath);
-    let answer = shop.http.post(url).bearer_auth(&shop.token).send().await?.error_for_status()?;
-    let given: Value = serde_json::from_slice(&answer.bytes().await?)?;
+    let token = shop.client.job_token(job.into(), Duration::from_secs(3_600)).await?;
     let shown = json!({
-        "order": order, "job": job, "announced": announced, "towpath": shop.towpath,
-        "token": given["token"], "stream": given["stream"],
+        "order": order, "job": job, "announced": announced, "towpath": shop.towpath, "token": token,
     });
     Ok(Json(shown).into_response())
 }
@@ -90,8 +88,7 @@ async fn announce(
 async fn main() -> anyhow::Result<()> {
     let shop = Shop {
         towpath: std::env::var("TOWPATH_URL")?,
-        token: std::env::var("TOWPATH_TOKEN")?,
-        http: reqwest::Client::new(),
+        client: Client::connect(std::env::var("DATABASE_URL")?).await?,
         webhook: Webhook::new(&std::env::var("WEBHOOK_KEY")?)?,
     };
     let router = Router::new()

@@ -10,6 +10,7 @@ async fn ship(job: Ship, ctx: Context) -> towpath::Result<Shipped> {
         tokio::time::sleep(Duration::from_millis(100)).await; // the work
         // An error here means that the job was cancelled, or that another worker has it: stop.
         ctx.progress(100 * parcel / job.parcels, &format!("packed {parcel} of {}", job.parcels)).await?;
+        ctx.append(&serde_json::json!({ "packed": parcel })).await?;
     }
     Ok(Shipped { order: job.order, parcels: job.parcels })
 }
