@@ -229,7 +229,7 @@ $$;
 -- start_process: a process of a kind, in the caller's own transaction, supervised at once or from run_at
 -- on; fn_process_start says what the options mean.
 --
---     select towpath.start_process('billing.send_invoice', 'invoice:7');
+--     select towpath.start_process('shop.order', 'order:7', input => '{"amount": 12}');
 --
 -- Returns its id: there is one process per kind and ref, and a second start answers the first. Raises
 -- TP001, TP002, TP005, TP006.
@@ -239,17 +239,38 @@ create or replace function towpath.start_process(
     run_at       timestamptz default null,
     deadline_at  timestamptz default null,
     max_attempts integer     default null,
-    actor        text        default null) returns uuid
+    actor        text        default null,
+    input        jsonb       default null) returns uuid
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    _answer jsonb := towpath.fn_process_start(kind, ref, run_at, deadline_at, max_attempts, actor);
+    _answer jsonb := towpath.fn_process_start(kind, ref, run_at, deadline_at, max_attempts, actor, input);
 begin
     if not _answer ? 'process_id' then
         perform towpath._raise_refusal(_answer, format('start_process %s', kind));
     end if;
     return _answer ->> 'process_id';
+end;
+$$;
+
+-- signal_process: tells a process something, in the caller's own transaction; fn_process_signal says more.
+--
+--     select towpath.signal_process('shop.order', 'order:7', 'shipped', '{"parcel": "1Z"}');
+--
+-- Returns whether it was the first of its name: only that one counts. Raises TP001, TP002, TP005, TP006, TP007.
+create or replace function towpath.signal_process(
+    kind text, ref text, signal text, payload jsonb default null, actor text default null) returns boolean
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _answer jsonb := towpath.fn_process_signal(kind, ref, signal, payload, actor);
+begin
+    if _answer -> 'ok' <> 'true' then
+        perform towpath._raise_refusal(_answer, format('signal_process %s %s', kind, ref));
+    end if;
+    return _answer -> 'recorded';
 end;
 $$;
 
@@ -308,5 +329,5 @@ grant execute on function towpath.emit(text, text, jsonb, text, text, text, text
     to towpath_producer, workflow_admin;
 grant execute on function towpath.job_token(uuid, integer) to towpath_producer, workflow_admin;
 grant execute on function towpath.emit_many(jsonb) to towpath_producer, workflow_admin;
-grant execute on function towpath.start_process(text, text, timestamptz, timestamptz, integer, text)
-    to towpath_producer, workflow_admin;
+grant execute on function towpath.start_process(text, text, timestamptz, timestamptz, integer, text, jsonb),
+    towpath.signal_process(text, text, text, jsonb, text) to towpath_producer, workflow_admin;

@@ -1,4 +1,4 @@
--- Processes: starting them, what happens to them, and how they end.
+-- Processes: what happens to them, and how they end.
 --
 -- Supervisors and handlers are written with the private functions here. Their
 -- callers hold the process row (_process_lock) and pass the moment they read. Even the short ones
@@ -41,24 +41,24 @@ $$;
 --
 -- A detail with a denied key is a bug of the caller and refused by the table.
 create or replace function towpath._process_fact(
-    p_process towpath.process, p_fact text, p_attempt_no integer, p_detail jsonb, p_actor text, p_now timestamptz)
-    returns void
+    p_process towpath.process, p_fact text, p_attempt_no integer, p_detail jsonb, p_actor text, p_now timestamptz,
+    p_value jsonb default null) returns void
     language plpgsql
-    set plan_cache_mode = force_generic_plan
 as $$
 declare
     _kind towpath.process_kind;
     _detail jsonb := jsonb_strip_nulls(coalesce(p_detail, '{}'));
     _problem text;
 begin
-    insert into towpath.process_fact (process_id, fact_no, fact, attempt_no, detail, actor, recorded_at)
+    insert into towpath.process_fact (process_id, fact_no, fact, attempt_no, detail, actor, recorded_at, value)
     select p_process.process_id, coalesce(max(f.fact_no), 0) + 1, p_fact, p_attempt_no, _detail,
-           coalesce(p_actor, session_user), p_now
+           coalesce(p_actor, session_user), p_now, p_value
       from towpath.process_fact f where f.process_id = p_process.process_id;
     select * into _kind from towpath.process_kind k where k.process_kind = p_process.process_kind;
     if _kind.recorder is null then
         return;
     end if;
+    -- What fn_process_kind_put looked at may have been dropped or changed since.
     _problem := towpath._function_problem(_kind.recorder);
     if _problem is not null then
         raise exception 'the recorder of %: %', _kind.process_kind, _problem;
@@ -82,15 +82,17 @@ end;
 $$;
 
 -- _process_end: unfinished -> succeeded | gave_up | cancelled | invalid. An attempt that was not begun
--- goes with its job; one that is running may still report, and that is recorded as late.
+-- goes with its job; one that is running may still report, and that is recorded as late. A parent that waits is told.
+--
+-- Lock order: a child is locked before its parent. A parent locks no child.
 create or replace function towpath._process_end(
-    p_process towpath.process, p_state text, p_attempt_no integer, p_detail jsonb, p_actor text, p_now timestamptz)
-    returns void
+    p_process towpath.process, p_state text, p_attempt_no integer, p_detail jsonb, p_actor text, p_now timestamptz,
+    p_result jsonb default null) returns void
     language plpgsql
-    set plan_cache_mode = force_generic_plan
 as $$
 declare
     _job_id uuid;
+    _parent towpath.process;
 begin
     update towpath.process_attempt a set outcome = 'superseded', ended_at = p_now
      where a.process_id = p_process.process_id and a.outcome is null and a.begun_at is null
@@ -104,7 +106,14 @@ begin
     if not found then
         raise exception 'process % has ended already', p_process.process_id;
     end if;
-    perform towpath._process_fact(p_process, p_state, p_attempt_no, p_detail, p_actor, p_now);
+    perform towpath._process_fact(p_process, p_state, p_attempt_no, p_detail, p_actor, p_now, p_result);
+    if p_process.parent_id is not null then
+        _parent := towpath._process_lock(p_process.parent_id);
+        if _parent.finished_at is null then
+            perform towpath._process_signal(_parent, 'process:' || p_process.process_id,
+                jsonb_build_object('process_id', p_process.process_id, 'state', p_state, 'result', p_result), 'process', p_now);
+        end if;
+    end if;
 end;
 $$;
 
@@ -126,7 +135,6 @@ $$;
 create or replace function towpath._process_attempt(p_process towpath.process, p_due_at timestamptz, p_now timestamptz)
     returns integer
     language plpgsql
-    set plan_cache_mode = force_generic_plan
 as $$
 declare
     _kind towpath.process_kind;
@@ -143,23 +151,36 @@ begin
     end if;
     select coalesce(max(a.attempt_no), 0) + 1 into _no
       from towpath.process_attempt a where a.process_id = p_process.process_id;
-    _payload := jsonb_strip_nulls(jsonb_build_object('task_type', _kind.task_kind, 'db_function', _kind.db_function,
+    _payload := case when _kind.runs_as <> 'task' then
+        jsonb_build_object('process_id', p_process.process_id, 'attempt_no', _no)
+    else jsonb_strip_nulls(jsonb_build_object('task_type', _kind.task_kind, 'db_function', _kind.db_function,
         'before_handler', _kind.before_handler, 'success_handler', _kind.success_handler,
         'error_handler', _kind.error_handler, 'process_id', p_process.process_id, 'attempt_no', _no,
-        _kind.ref_field, towpath._process_ref(p_process.ref)));
+        _kind.ref_field, towpath._process_ref(p_process.ref))) end;
+    -- Without a key: that there is one attempt is sure, and jobs without one cost less.
     select e.job_ids[1] into _job_id from towpath._job_enqueue_rows(jsonb_build_array(jsonb_build_object(
-        'job_kind', _kind.task_kind, 'executor', 'PG_worker', 'payload_json', _payload, 'scheduled_at', _due,
-        'max_attempts', 3, 'source_ref', 'process:' || p_process.process_id,
-        'actor', towpath._own_actor('process', _kind.process_kind),
-        'run_id', p_process.process_id,
-        'idempotency_key', format('process:%s:%s', p_process.process_id, _no)))) e;
+        'job_kind', _kind.task_kind, 'executor', towpath._process_executor(_kind), 'payload_json', _payload,
+        'scheduled_at', _due, 'max_attempts', 3, 'source_ref', 'process:' || p_process.process_id,
+        'actor', towpath._own_actor('process', _kind.process_kind), 'run_id', p_process.process_id))) e;
     _look := _due + make_interval(secs => _kind.pickup_seconds);
     insert into towpath.process_attempt (process_id, attempt_no, job_id, scheduled_at, due_at, lease_until)
     values (p_process.process_id, _no, _job_id, p_now, _due, _look);
-    perform towpath._process_check(p_process, least(_look, p_process.deadline_at));
+    -- A handler's attempt does not set the check when it begins, so it is looked at as early as its lease can end.
+    perform towpath._process_check(p_process, least(p_process.deadline_at,
+        case _kind.runs_as when 'task' then _look
+                           else _due + make_interval(secs => least(_kind.lease_seconds, _kind.pickup_seconds)) end));
     perform towpath._process_fact(p_process, 'scheduled', _no,
         jsonb_build_object('job_id', _job_id, 'due_at', case when _due > p_now then _due end), 'supervisor', p_now);
     return _no;
+end;
+$$;
+
+-- _process_executor: who runs the attempts of a kind. A handler may be of any executor: the one that is subscribed.
+create or replace function towpath._process_executor(p_kind towpath.process_kind) returns text
+    language plpgsql stable
+as $$
+begin
+    return case p_kind.runs_as when 'handler' then towpath._job_executor(p_kind.task_kind) else 'PG_worker' end;
 end;
 $$;
 
@@ -168,7 +189,6 @@ $$;
 -- lost.
 create or replace function towpath._process_expire(p_process towpath.process, p_now timestamptz) returns boolean
     language plpgsql
-    set plan_cache_mode = force_generic_plan
 as $$
 declare
     _attempt towpath.process_attempt;
@@ -200,7 +220,6 @@ $$;
 -- Answers whether it went well.
 create or replace function towpath._process_supervise(p_process towpath.process, p_now timestamptz) returns boolean
     language plpgsql
-    set plan_cache_mode = force_generic_plan
 as $$
 declare
     _kind towpath.process_kind;
@@ -210,6 +229,10 @@ begin
     select * into _kind from towpath.process_kind k where k.process_kind = p_process.process_kind;
     if _kind.supervisor is null then
         perform towpath._process_check(p_process, p_now);
+        return true;
+    end if;
+    if _kind.supervisor = 'towpath.process_supervisor' then
+        perform towpath._process_decide(p_process, p_now);
         return true;
     end if;
     _problem := towpath._function_problem(_kind.supervisor);
@@ -233,98 +256,3 @@ begin
     return false;
 end;
 $$;
-
--- _process_start_refusal: why a process cannot be started, or null. For callers that write
--- something before: comms stores the message first.
-create or replace function towpath._process_start_refusal(
-    p_process_kind text, p_ref text, p_check_at timestamptz, p_deadline_at timestamptz, p_max_attempts integer,
-    p_actor text) returns jsonb
-    language plpgsql stable
-    set plan_cache_mode = force_generic_plan
-as $$
-declare
-    _kind towpath.process_kind;
-    _refusal jsonb := towpath._gate_refusal('process.enabled');
-begin
-    if _refusal is not null then
-        return _refusal;
-    end if;
-    select * into _kind from towpath.process_kind k where k.process_kind = p_process_kind;
-    if not found then
-        return jsonb_build_object('ok', false, 'error', 'not_found', 'process_kind', p_process_kind,
-            'detail', 'there is no such process kind; register it with fn_process_kind_put');
-    end if;
-    if not towpath._producer_may(_kind.task_kind, 'PG_worker') then
-        return jsonb_build_object('ok', false, 'error', 'not_authorised',
-            'producer', session_user, 'job_kind', _kind.task_kind, 'executor', 'PG_worker',
-            'detail', format('%s is not allowed to start %s: it needs a producer grant for %s jobs of PG_worker',
-                             session_user, p_process_kind, _kind.task_kind));
-    end if;
-    _refusal := coalesce(
-        towpath._invalid('ref', case when coalesce(btrim(p_ref), '') = '' then 'must not be blank'
-                                     else towpath._text_problem(p_ref, 500) end),
-        towpath._moment_refusal(p_check_at, 'check_at'),
-        towpath._moment_refusal(p_deadline_at, 'deadline_at'),
-        case when p_max_attempts not between 1 and 1000 then
-            towpath._invalid('max_attempts', 'must be between 1 and 1000') end,
-        towpath._name_or_null_refusal(p_actor, 'actor'));
-    if _refusal is not null then
-        return _refusal;
-    end if;
-    if p_deadline_at <= greatest(p_check_at, towpath.fn_now()) then
-        return towpath._invalid('deadline_at', 'must be after the start');
-    end if;
-    return null;
-end;
-$$;
-
--- fn_process_start: nothing -> open, in the caller's own transaction; supervised at once unless
--- p_check_at lies ahead. One process per kind and ref: a second start finds the first.
---
--- Answers: {ok, process_id, duplicate, state}; gate_closed, not_found (the kind), not_authorised,
--- invalid {field, detail}.
-create or replace function towpath.fn_process_start(
-    p_process_kind text, p_ref text, p_check_at timestamptz default null, p_deadline_at timestamptz default null,
-    p_max_attempts integer default null, p_actor text default null) returns jsonb
-    language plpgsql security definer
-    set search_path = pg_catalog, pg_temp
-    set plan_cache_mode = force_generic_plan
-as $$
-declare
-    _refusal jsonb := towpath._process_start_refusal(p_process_kind, p_ref, p_check_at, p_deadline_at, p_max_attempts,
-                                                     p_actor);
-    _now timestamptz := towpath.fn_now();
-    _first timestamptz := greatest(p_check_at, _now);
-    _actor text := coalesce(p_actor, session_user);
-    _kind towpath.process_kind;
-    _process towpath.process;
-    _deadline timestamptz;
-begin
-    if _refusal is not null then
-        return _refusal;
-    end if;
-    select * into _kind from towpath.process_kind k where k.process_kind = p_process_kind;
-    _deadline := coalesce(p_deadline_at, least(_first + make_interval(secs => _kind.deadline_seconds), towpath._moment_last()));
-    insert into towpath.process as p (process_id, process_kind, ref, in_database, next_check_at, deadline_at,
-                                      max_attempts, started_by, started_at)
-    values (towpath._uuid7((date_part('epoch', _now) * 1000000)::bigint), p_process_kind, p_ref,
-            _kind.supervisor is not null, _first, _deadline, coalesce(p_max_attempts, _kind.max_attempts), _actor, _now)
-    on conflict on constraint process_ref_uq do nothing
-    returning p.* into _process;
-    if not found then
-        select * into _process from towpath.process p where p.process_kind = p_process_kind and p.ref = p_ref;
-        return jsonb_build_object('ok', true, 'process_id', _process.process_id, 'duplicate', true,
-                                  'state', _process.state);
-    end if;
-    perform towpath._process_fact(_process, 'started', null,
-        jsonb_build_object('check_at', case when _first > _now then _first end, 'deadline_at', _deadline), _actor, _now);
-    if _first <= _now then
-        perform towpath._process_supervise(_process, _now);
-    end if;
-    return jsonb_build_object('ok', true, 'process_id', _process.process_id, 'duplicate', false,
-        'state', (select p.state from towpath.process p where p.process_id = _process.process_id));
-end;
-$$;
-
-grant execute on function towpath.fn_process_start(text, text, timestamptz, timestamptz, integer, text)
-    to towpath_producer, workflow_admin;

@@ -8,7 +8,6 @@ create or replace function towpath._process_attempt_begin(
     p_process towpath.process, p_attempt_no integer, p_worker text, p_key_honoured boolean, p_now timestamptz)
     returns jsonb
     language plpgsql
-    set plan_cache_mode = force_generic_plan
 as $$
 declare
     _attempt towpath.process_attempt;
@@ -61,9 +60,9 @@ $$;
 -- p_detail: message, code, retry_after_seconds, key_honoured and whatever else the kind records.
 -- Answers {ok, process_id, attempt_no, state, late} or a refusal of fn_process_attempt_end.
 create or replace function towpath._process_attempt_end(
-    p_process towpath.process, p_attempt_no integer, p_outcome text, p_detail jsonb, p_now timestamptz) returns jsonb
+    p_process towpath.process, p_attempt_no integer, p_outcome text, p_detail jsonb, p_now timestamptz,
+    p_result jsonb default null) returns jsonb
     language plpgsql
-    set plan_cache_mode = force_generic_plan
 as $$
 declare
     _attempt towpath.process_attempt;
@@ -104,7 +103,7 @@ begin
     if p_process.finished_at is null then
         if p_outcome = 'accepted' then
             perform towpath._process_end(p_process, 'succeeded', p_attempt_no,
-                _detail || jsonb_build_object('late', case when _late then true end), _attempt.worker, p_now);
+                _detail || jsonb_build_object('late', case when _late then true end), _attempt.worker, p_now, p_result);
         elsif not _late then
             perform towpath._process_fact(p_process, case p_outcome when 'uncertain' then 'uncertain' else 'failed' end,
                 p_attempt_no, _detail, _attempt.worker, p_now);
@@ -178,7 +177,8 @@ as $$
 $$;
 
 -- _process_outside: the process, locked, if a program outside the database may move it; otherwise
--- why not. What functions of the database supervise is moved by their own handlers only.
+-- why not. What functions of the database supervise is moved by their own handlers only; kinds with a
+-- function or a handler have functions of their own (process_run.sql).
 create or replace function towpath._process_outside(p_process_id uuid, out process towpath.process, out refusal jsonb)
     language plpgsql
 as $$

@@ -37,6 +37,7 @@ $$;
 --   succeeded  it took effect
 --   retry      it did not: another attempt, even if they were used up
 --   gave_up    leave it
+--   cancelled  it is not wanted any more
 --
 -- Answers: {ok, process_id, state}; invalid, not_found, conflict (it is not held, or its deadline has
 -- passed).
@@ -54,9 +55,9 @@ begin
     if _refusal is not null then
         return _refusal;
     end if;
-    if p_resolution is null or p_resolution not in ('succeeded', 'retry', 'gave_up') then
+    if p_resolution is null or p_resolution not in ('succeeded', 'retry', 'gave_up', 'cancelled') then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'resolution',
-                                  'detail', 'must be one of succeeded, retry, gave_up');
+                                  'detail', 'must be one of succeeded, retry, gave_up, cancelled');
     end if;
     _process := towpath._process_lock(p_process_id);
     _now := towpath.fn_now();

@@ -2,8 +2,8 @@
 
 -- fn_process_show: one process, its attempts, its facts, oldest first.
 --
--- Answers: {ok, process: {…, generation}, attempts: [...], facts: [{fact_no, at, fact, attempt_no, detail, actor}]};
--- not_found.
+-- Answers: {ok, process: {…, generation, result}, attempts: [...], facts: [{fact_no, at, fact, attempt_no, detail, actor,
+-- name, value}]}; not_found.
 create or replace function towpath.fn_process_show(p_process_id uuid) returns jsonb
     language plpgsql stable security definer
     set search_path = pg_catalog, pg_temp
@@ -12,7 +12,9 @@ declare
     _process jsonb;
 begin
     select to_jsonb(p) || jsonb_build_object('generation',
-               (select max(f.fact_no) from towpath.process_fact f where f.process_id = p.process_id))
+               (select max(f.fact_no) from towpath.process_fact f where f.process_id = p.process_id),
+               'result', (select f.value from towpath.process_fact f where f.process_id = p.process_id
+                             and f.fact in ('succeeded', 'gave_up', 'cancelled', 'invalid')))
       into _process from towpath.process p where p.process_id = p_process_id;
     if not found then
         return jsonb_build_object('ok', false, 'error', 'not_found', 'process_id', p_process_id);
@@ -21,7 +23,9 @@ begin
         'attempts', (select coalesce(jsonb_agg(to_jsonb(a) - 'process_id' order by a.attempt_no), '[]')
                        from towpath.process_attempt a where a.process_id = p_process_id),
         'facts', (select coalesce(jsonb_agg(jsonb_build_object('fact_no', f.fact_no, 'at', f.recorded_at, 'fact', f.fact,
-                             'attempt_no', f.attempt_no, 'detail', f.detail, 'actor', f.actor) order by f.fact_no), '[]')
+                             'attempt_no', f.attempt_no, 'detail', f.detail, 'actor', f.actor)
+                             || case when f.name is null then '{}' else jsonb_build_object('name', f.name, 'value', f.value) end
+                             order by f.fact_no), '[]')
                     from towpath.process_fact f where f.process_id = p_process_id));
 end;
 $$;

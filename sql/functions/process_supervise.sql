@@ -3,6 +3,7 @@
 -- _process_retry: what to do with an open process that has no outstanding attempt, and does it (P07).
 --
 --   nothing tried yet                                    ─▶ an attempt, now
+--   the last attempt was suspended                       ─▶ an attempt, when its wait is over
 --   the last attempt failed permanently                     ─▶ gave_up
 --   nobody knows whether it took effect, and the other
 --   side does not honour the key                         ─▶ by the kind: held, or an attempt
@@ -16,7 +17,6 @@
 -- Answers: what it did: attempt, hold, gave_up or wait (a gate is closed).
 create or replace function towpath._process_retry(p_process towpath.process, p_now timestamptz) returns text
     language plpgsql
-    set plan_cache_mode = force_generic_plan
 as $$
 declare
     _kind towpath.process_kind;
@@ -30,8 +30,20 @@ begin
     if not found then
         return case when towpath._process_attempt(p_process, p_now, p_now) is null then 'wait' else 'attempt' end;
     end if;
+    if _last.outcome = 'suspended' then
+        if _last.retry_at <= p_now or exists (
+            select 1 from towpath.process_fact w join towpath.process_fact s on s.process_id = w.process_id
+                          and s.fact = 'signalled' and s.name = w.detail->>'signal'
+             where w.process_id = p_process.process_id and w.fact = 'suspended' and w.attempt_no = _last.attempt_no) then
+            update towpath.process p set waits_for = null
+             where p.process_id = p_process.process_id and p.waits_for is not null;
+            return case when towpath._process_attempt(p_process, p_now, p_now) is null then 'wait' else 'attempt' end;
+        end if;
+        perform towpath._process_check(p_process, least(_last.retry_at, p_process.deadline_at));
+        return 'wait';
+    end if;
     select * into _kind from towpath.process_kind k where k.process_kind = p_process.process_kind;
-    select count(*) filter (where a.outcome <> 'lost' or a.begun_at is not null),
+    select count(*) filter (where a.outcome <> 'suspended' and (a.outcome <> 'lost' or a.begun_at is not null)),
            count(*) filter (where a.outcome in ('transient', 'uncertain'))
       into _counted, _failed
       from towpath.process_attempt a where a.process_id = p_process.process_id;
@@ -64,6 +76,29 @@ begin
 end;
 $$;
 
+-- _process_decide: process_supervisor for a process that the caller has locked. Answers what it did.
+create or replace function towpath._process_decide(p_process towpath.process, p_now timestamptz) returns text
+    language plpgsql
+as $$
+declare
+    _until timestamptz;
+begin
+    perform towpath._process_expire(p_process, p_now);
+    if p_process.state <> 'open' then
+        return 'wait';
+    end if;
+    select least(a.lease_until, p_now + make_interval(secs => k.lease_seconds)) into _until
+      from towpath.process_attempt a, towpath.process_kind k
+     where a.process_id = p_process.process_id and a.outcome is null and k.process_kind = p_process.process_kind;
+    if found then
+        -- It may be begun at any moment, or its lease extended: looked at again before a lease can have ended.
+        perform towpath._process_check(p_process, least(_until, p_process.deadline_at));
+        return 'wait';
+    end if;
+    return towpath._process_retry(p_process, p_now);
+end;
+$$;
+
 -- process_supervisor: a supervisor that is nothing but the retry policy, for kinds that need no more.
 -- Safe to run any number of times at once: it locks the process.
 create or replace function towpath.process_supervisor(payload jsonb) returns jsonb
@@ -80,12 +115,7 @@ begin
         return towpath._envelope_invalid(format('there is no process %s with a function as its supervisor',
                                                 coalesce(left(payload->>'process_id', 200), 'null')));
     end if;
-    perform towpath._process_expire(_process, _now);
-    if _process.state <> 'open' or exists (select 1 from towpath.process_attempt a
-                                            where a.process_id = _process.process_id and a.outcome is null) then
-        return towpath._envelope_ok(jsonb_build_object('state', _process.state, 'did', 'wait'));
-    end if;
-    return towpath._envelope_ok(jsonb_build_object('did', towpath._process_retry(_process, _now)));
+    return towpath._envelope_ok(jsonb_build_object('state', _process.state, 'did', towpath._process_decide(_process, _now)));
 end;
 $$;
 
@@ -96,7 +126,6 @@ $$;
 -- what happened. It comes even if the kind's recorder fails.
 create or replace function towpath._process_look(p_process towpath.process, p_now timestamptz) returns boolean
     language plpgsql
-    set plan_cache_mode = force_generic_plan
 as $$
 declare
     _running_until timestamptz;

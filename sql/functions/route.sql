@@ -10,11 +10,12 @@ declare
     _known text[] := case p_target_kind
         when 'job' then array['job_kind', 'executor', 'priority', 'max_attempts', 'target_ref', 'from_payload']
         when 'stream' then array['stream', 'project']
+        when 'process' then array['process_kind', 'ref_key', 'signal']
         else array['url', 'headers', 'timeout_seconds'] end;
 begin
-    if p_target_kind is null or p_target_kind not in ('job', 'stream', 'webhook') then
+    if p_target_kind is null or p_target_kind not in ('job', 'stream', 'webhook', 'process') then
         return jsonb_build_object('ok', false, 'error', 'invalid', 'field', 'target_kind',
-                                  'detail', 'must be one of job, stream, webhook');
+                                  'detail', 'must be one of job, stream, webhook, process');
     elsif jsonb_typeof(p_target) is distinct from 'object' then
         _detail := 'must be a JSON object';
     elsif exists (select 1 from jsonb_object_keys(p_target) k where k <> all (_known)) then
@@ -46,6 +47,14 @@ begin
                 then 'stream must be a stream id that is not reserved by Towpath'
             when coalesce(p_target ->> 'project', 'default') !~ '^[A-Za-z0-9_.-]{1,64}$'
                 then 'project must be 1 to 64 letters, digits, _ . and -'
+            end;
+    elsif p_target_kind = 'process' then
+        _detail := case
+            when not exists (select 1 from towpath.process_kind k where k.process_kind = p_target ->> 'process_kind')
+                then 'process_kind must be a registered process kind'
+            when coalesce(p_target ->> 'ref_key', '') = '' then 'ref_key must be a key of the payload'
+            when towpath._key_fits(p_target ->> 'signal') is not true or p_target ->> 'signal' like 'process:%'
+                then 'signal must be the name of a signal'
             end;
     else
         _detail := case

@@ -28,7 +28,30 @@ as $$
                 where p_event -> 'payload' ? f.value), '{}') else '{}' end
 $$;
 
--- _route_write: carries decisions out: jobs and deliveries, then one attempt for each. Raises what
+-- _route_signal: makes a signal of an event, for the process whose ref the payload names (P15). It happens in the
+-- transaction that moves the cursor, and the first signal of a name stays, so exactly once. The payload of the event
+-- is that of the signal. A process that has ended needs none; one that does not exist yet raises, and the event
+-- becomes a dead letter that can be replayed. Returns the process.
+create or replace function towpath._route_signal(p_work towpath._route_work, p_now timestamptz) returns uuid
+    language plpgsql
+as $$
+declare
+    _ref text := p_work.event -> 'payload' ->> (p_work.target ->> 'ref_key');
+    _process towpath.process := towpath._process_find(p_work.target ->> 'process_kind', _ref);
+begin
+    if _process.process_id is null then
+        raise exception 'there is no process %, named by % of the payload', coalesce(_ref, 'null'), p_work.target ->> 'ref_key'
+            using errcode = 'no_data_found';
+    end if;
+    if _process.finished_at is null then
+        perform towpath._process_signal(_process, p_work.target ->> 'signal', p_work.event -> 'payload',
+                                        left('route:' || p_work.route_name, 200), p_now);
+    end if;
+    return _process.process_id;
+end;
+$$;
+
+-- _route_write: carries decisions out: jobs, signals and deliveries, then one attempt for each. Raises what
 -- a target refuses.
 create or replace function towpath._route_write(p_work towpath._route_work[], p_now timestamptz) returns void
     language plpgsql
@@ -68,6 +91,9 @@ begin
         select w.position, w.route_no, i.id
           from unnest(_streams) with ordinality as w
           join unnest(_stream_ids) with ordinality as i(id, nth) on i.nth = w.ordinality),
+    signalled as materialized (
+        select w.position, w.route_no, towpath._route_signal(w, p_now) as id
+          from unnest(p_work) w where w.decision = 'sent' and w.target_kind = 'process'),
     made as materialized (
         select w.*, towpath._uuid7(_micros + row_number() over (order by w.position, w.route_no), _tail) as delivery_id
           from unnest(p_work) w where w.decision = 'sent' and w.target_kind = 'webhook'),
@@ -80,11 +106,12 @@ begin
     insert into towpath.route_attempt (position, worker_no, route_no, mode, generation, event_id, decision, reason,
         step, recipients, suppressed, result_id, attempted_at)
     select w.position, w.worker_no, w.route_no, w.mode, w.generation, w.event_id, w.decision, w.reason,
-           w.step, w.recipients, w.suppressed, coalesce(j.job_id, m.delivery_id, s.id), p_now
+           w.step, w.recipients, w.suppressed, coalesce(j.job_id, m.delivery_id, s.id, g.id), p_now
       from unnest(p_work) w
       left join job j on j.position = w.position and j.route_no = w.route_no
       left join made m on m.position = w.position and m.route_no = w.route_no
-      left join streamed s on s.position = w.position and s.route_no = w.route_no;
+      left join streamed s on s.position = w.position and s.route_no = w.route_no
+      left join signalled g on g.position = w.position and g.route_no = w.route_no;
 end;
 $$;
 
@@ -193,7 +220,7 @@ begin
            array[count(distinct w.position), count(distinct w.position) filter (where w.step = 5),
                  count(*) filter (where w.decision = 'sent'), count(*) filter (where w.decision = 'dry_run'),
                  count(*) filter (where w.decision = 'disabled'), count(*) filter (where w.decision = 'skipped'),
-                 0, count(*) filter (where w.decision = 'sent' and w.target_kind <> 'job')]
+                 0, count(*) filter (where w.decision = 'sent' and w.target_kind not in ('job', 'process'))]
       into _jobs, counts from unnest(_work) w;
     if _jobs > 0 then
         refusal := towpath._gate_refusal('queue.job_substrate.enabled');

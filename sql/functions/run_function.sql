@@ -11,7 +11,12 @@
 -- validation failure that names the statement to run, with the word in refusal: invalid,
 -- not_found, not_authorised. If the target raises, its writes are undone, error has the message
 -- and sqlstate the code; a cancelled statement is not caught.
-create or replace function towpath.run_function(function_name text, payload jsonb) returns jsonb
+--
+-- Called by fn_process_run_many, as_process is set: what the target returns is the payload unless it is an envelope or
+-- {"suspend": …}. One of several calls in a transaction, raise_passing is set: an error that will pass, such as a
+-- deadlock, is raised, so that the caller can make each call alone.
+create or replace function towpath.run_function(
+    function_name text, payload jsonb, as_process boolean default false, raise_passing boolean default false) returns jsonb
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
@@ -74,9 +79,18 @@ begin
         execute format('select %I.%I($1)', _schema, _name) into _result using payload;
     exception when others then
         get stacked diagnostics _state = returned_sqlstate, _why = message_text;
+        if raise_passing and left(_state, 2) in ('40', '53', '55', '57', '58', '08') then
+            raise;
+        end if;
         return jsonb_build_object('success', false, 'error', left(format('%s: %s', function_name, _why), 2000),
                                   'validation_failure_message', '', 'payload', null, 'sqlstate', _state);
     end;
+    if as_process and not (_result ? 'suspend' and jsonb_typeof(_result) = 'object')
+       and (jsonb_typeof(_result) = 'object' and jsonb_typeof(_result->'success') = 'boolean') is not true then
+        _result := jsonb_build_object('success', true, 'payload', _result);
+    elsif as_process and _result ? 'suspend' then
+        _result := _result || '{"success": true}';
+    end if;
     if _result is null or jsonb_typeof(_result) <> 'object' or jsonb_typeof(_result->'success') is distinct from 'boolean' then
         return jsonb_build_object('success', false, 'validation_failure_message', '', 'payload', null,
             'error', format('%s did not return a result envelope: an object with success is required', function_name));
@@ -86,7 +100,7 @@ begin
 end;
 $$;
 
-grant execute on function towpath.run_function(text, jsonb) to worker_service_user;
+grant execute on function towpath.run_function(text, jsonb, boolean, boolean) to worker_service_user;
 
 -- _envelope_ok: the envelope of a call that went well.
 create or replace function towpath._envelope_ok(p_payload jsonb default '{}') returns jsonb

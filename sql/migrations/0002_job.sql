@@ -298,6 +298,8 @@ create table towpath.job_live (
     progress_at      timestamptz,
     -- When it was last started or extended.
     touched_at       timestamptz,
+    -- What an attempt leaves for the next one.
+    checkpoint       jsonb,
     constraint job_live_pk primary key (job_id),
     constraint job_live_lease_pair_check check ((lease_owner is null) = (lease_until is null)),
     constraint job_live_leased_iff_owned_check check ((state in (1, 2)) = (lease_owner is not null))

@@ -278,7 +278,7 @@ create table towpath.outbound_route (
         recipient_filter ~ '^(role|agency|user|agent):[^[:space:]]+$' and towpath._name_fits(recipient_filter)),
     constraint outbound_route_payload_filter_object_check check (jsonb_typeof(payload_filter) = 'object'),
     constraint outbound_route_payload_filter_small_check check (towpath._payload_small(payload_filter)),
-    constraint outbound_route_target_kind_check check (target_kind in ('job', 'stream', 'webhook')),
+    constraint outbound_route_target_kind_check check (target_kind in ('job', 'stream', 'webhook', 'process')),
     constraint outbound_route_target_object_check check (jsonb_typeof(target) = 'object'),
     constraint outbound_route_target_safe_check check (towpath._payload_safe(target)),
     constraint outbound_route_target_small_check check (towpath._payload_small(target)),

@@ -4,13 +4,16 @@
 --   process_kind     how processes of a kind are supervised and what an attempt of theirs is
 --   process          one row per process: its state, when to look at it again, its deadline
 --   process_attempt  one row per attempt: a job, begun by one worker, held by a lease
---   process_fact     what happened, append-only; one terminal fact per process
+--   process_fact     what happened, append-only: results of steps, signals, one terminal fact per process
 --
 -- Life of a process (facts in quotes):
 --   start            ─▶ open: "started"
 --   attempt          open: "scheduled", a job is enqueued; at most one attempt is outstanding
 --   begin            the worker that runs the job takes the attempt, once: "begun"
 --   end              accepted ─▶ succeeded; otherwise "failed" or "uncertain", and the supervisor decides
+--   step             "stepped": the first result recorded under a name stays; later attempts get it
+--   wait             the attempt ends as suspended: "suspended"; no failure, and it does not count
+--   signal           "signalled": the first one of a name stays, whether or not somebody waits for it
 --   lease runs out   "lost": the worker died, or the job never ran
 --   hold, resolve    open ─▶ held: "held", an operator decides; held ─▶ open or ended: "resolved"
 --   terminal         "succeeded", "gave_up", "cancelled", "invalid"; the deadline ends in "gave_up"
@@ -24,6 +27,9 @@
 -- when they are called, by the rules of run_function.
 create table towpath.process_kind (
     process_kind     towpath.label primary key,
+    -- Who runs an attempt. function: the SQL function db_function, with steps. handler: a worker's handler, with
+    -- steps, in any language. task: a job with handlers of the kind around it, as comms has, or a program outside.
+    runs_as          text        not null default 'task',
     -- Decides what comes next. Null: a program outside the database does (fn_process_due).
     supervisor       text,
     -- Called with every fact, in its transaction; stores what the kind needs of it.
@@ -60,7 +66,11 @@ create table towpath.process_kind (
     constraint process_kind_deadline_positive_check check (deadline_seconds between 1 and 31536000),
     constraint process_kind_check_positive_check check (check_seconds between 1 and 86400),
     constraint process_kind_backoff_check check (backoff_seconds between 0 and 86400),
-    constraint process_kind_on_uncertain_check check (on_uncertain in ('retry', 'hold'))
+    constraint process_kind_on_uncertain_check check (on_uncertain in ('retry', 'hold')),
+    constraint process_kind_runs_as_check check (runs_as in ('task', 'function', 'handler')),
+    constraint process_kind_steps_are_general_check check (runs_as = 'task'
+        or supervisor = 'towpath.process_supervisor' and recorder is null and before_handler is null
+           and success_handler is null and error_handler is null and (runs_as = 'function') = (db_function is not null) and supervisor is not null)
 );
 
 -- A process. It is looked at when next_check_at has come, and ended at the latest by its
@@ -78,6 +88,13 @@ create table towpath.process (
     started_by    towpath.label         not null,
     started_at    timestamptz           not null,
     finished_at   timestamptz,
+    -- What it was started with. What it came to is the value of its terminal fact.
+    input         jsonb,
+    -- The signal that a suspended process waits for.
+    waits_for     towpath.long_label,
+    -- The process that waits for the end of this one.
+    parent_id     uuid,
+    constraint process_input_small_check check (towpath._result_fits(input)),
     constraint process_ref_uq unique (process_kind, ref),
     constraint process_ref_short_check check (octet_length(ref) <= 500),
     constraint process_state_check check (state in ('open', 'held', 'succeeded', 'gave_up', 'cancelled', 'invalid')),
@@ -94,10 +111,13 @@ create index process_deadline_idx on towpath.process (deadline_at) where finishe
 -- process_unfinished_idx: fn_process_list and the views by state.
 create index process_unfinished_idx on towpath.process (state, process_id) where finished_at is null;
 
+-- Attempts and facts are written under the lock of their process and no process is ever deleted, so they need no
+-- foreign key.
+
 -- An attempt. Its number is the fence: it is begun once, so at most one worker ever holds it,
 -- and a worker that comes back after the lease finds the outcome lost.
 create table towpath.process_attempt (
-    process_id   uuid                    not null references towpath.process,
+    process_id   uuid                    not null,
     attempt_no   towpath.positive_number not null,
     job_id       uuid                    not null,
     scheduled_at timestamptz             not null,
@@ -110,11 +130,11 @@ create table towpath.process_attempt (
     lease_until  timestamptz             not null,
     outcome      text,
     ended_at     timestamptz,
-    -- The other side asked not to be tried before.
+    -- The other side asked not to be tried before; or, of a suspended attempt, the end of the wait.
     retry_at     timestamptz,
     constraint process_attempt_pk primary key (process_id, attempt_no),
     constraint process_attempt_outcome_check check (outcome in
-        ('accepted', 'transient', 'permanent', 'uncertain', 'lost', 'superseded')),
+        ('accepted', 'transient', 'permanent', 'uncertain', 'lost', 'superseded', 'suspended')),
     constraint process_attempt_ended_together_check check ((outcome is null) = (ended_at is null)),
     constraint process_attempt_begun_together_check check ((begun_at is null) = (worker is null)),
     constraint process_attempt_accepted_was_begun_check check (outcome <> 'accepted' or begun_at is not null)
@@ -124,26 +144,32 @@ create unique index process_attempt_outstanding_uq on towpath.process_attempt (p
 
 -- A fact. fact_no counts up per process; the newest number is the process's generation.
 create table towpath.process_fact (
-    process_id  uuid                    not null references towpath.process,
+    process_id  uuid                    not null,
     fact_no     towpath.positive_number not null,
     fact        text                    not null,
     attempt_no  integer,
     detail      towpath.signal          not null default '{}',
     actor       towpath.long_label      not null,
     recorded_at timestamptz             not null,
+    -- Of a step, a wait or a signal: what it is called.
+    -- value: the result of a step or of the process, or the payload of a signal.
+    name        towpath.long_label,
+    value       jsonb,
     constraint process_fact_pk primary key (process_id, fact_no),
-    constraint process_fact_check check (fact in ('started', 'scheduled', 'begun', 'failed', 'uncertain', 'lost',
-        'held', 'resolved', 'late', 'succeeded', 'gave_up', 'cancelled', 'invalid')),
-    constraint process_fact_of_attempt_check check (
-        attempt_no is not null or fact not in ('scheduled', 'begun', 'failed', 'uncertain', 'lost', 'late'))
+    constraint process_fact_check check (fact in ('started', 'scheduled', 'begun', 'stepped', 'suspended', 'signalled',
+        'failed', 'uncertain', 'lost', 'held', 'resolved', 'late', 'succeeded', 'gave_up', 'cancelled', 'invalid')),
+    constraint process_fact_of_attempt_check check (attempt_no is not null
+        or fact not in ('scheduled', 'begun', 'stepped', 'suspended', 'failed', 'uncertain', 'lost', 'late')),
+    constraint process_fact_named_check check ((name is not null) = (fact in ('stepped', 'suspended', 'signalled'))),
+    constraint process_fact_value_small_check check (towpath._result_fits(value))
 );
 -- process_fact_terminal_uq: exactly one end per process, whatever races (P06).
 create unique index process_fact_terminal_uq on towpath.process_fact (process_id)
     where fact in ('succeeded', 'gave_up', 'cancelled', 'invalid');
--- process_fact_attempt_uq: a fact about an attempt is stated once.
-create unique index process_fact_attempt_uq on towpath.process_fact (process_id, attempt_no, fact)
-    where attempt_no is not null;
--- process_fact_outcome_uq: and an attempt fails, is lost or uncertain only once altogether.
+-- process_fact_named_uq: the first result of a step and the first signal of a name are the only ones (P13, P15).
+create unique index process_fact_named_uq on towpath.process_fact (process_id, fact, name)
+    where fact in ('stepped', 'signalled');
+-- process_fact_outcome_uq: an attempt fails, is lost or uncertain only once altogether.
 create unique index process_fact_outcome_uq on towpath.process_fact (process_id, attempt_no)
     where fact in ('failed', 'uncertain', 'lost');
 

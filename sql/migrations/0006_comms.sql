@@ -205,11 +205,13 @@ end;
 $$;
 
 insert into towpath.process_kind (process_kind, supervisor, recorder, task_kind, before_handler, success_handler,
-                                  error_handler, ref_field, on_uncertain, changed_by) values
+                                  error_handler, ref_field, max_attempts, on_uncertain, changed_by) values
     ('comms.send_email', 'comms.send_email_supervisor', 'comms.record_send_email_fact', 'email',
      'comms.get_email_payload', 'comms.record_email_success', 'comms.record_email_failure', 'send_email_task_id',
+     -- One retry.
+     2,
      -- The Message-ID stays the same, so that mail systems can tell a repetition.
      'retry', 'towpath'),
     ('comms.send_sms', 'comms.send_sms_supervisor', 'comms.record_send_sms_fact', 'sms',
      'comms.get_sms_payload', 'comms.record_sms_success', 'comms.record_sms_failure', 'send_sms_task_id',
-     'hold', 'towpath');
+     5, 'hold', 'towpath');

@@ -28,6 +28,7 @@ $$;
 create or replace function comms.create_{{task_kind}}_message(p_message jsonb, p_actor text default null) returns jsonb
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
 as $$
 declare
     _message comms.{{task_kind}}_message := comms._{{task_kind}}_read(p_message);
@@ -46,6 +47,7 @@ create or replace function comms.kickoff_{{name}}_task(
     root_id bigint, scheduled_at timestamptz default null, actor text default null) returns jsonb
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
 as $$
 declare
     _refusal jsonb := coalesce(towpath._moment_refusal(scheduled_at, 'scheduled_at'),
@@ -83,6 +85,7 @@ create or replace function comms.send_{{task_kind}}(
     p_actor text default null) returns jsonb
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
 as $$
 declare
     _message comms.{{task_kind}}_message := comms._{{task_kind}}_read(p_message);
@@ -120,6 +123,7 @@ create or replace function towpath.send_{{task_kind}}(
     message jsonb, key text default null, run_at timestamptz default null, actor text default null) returns uuid
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
 as $$
 declare
     _answer jsonb := comms.send_{{task_kind}}(message, key, run_at, actor);

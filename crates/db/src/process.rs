@@ -24,6 +24,12 @@ pub struct Process {
     pub started_by: String,
     pub started_at: Timestamp,
     pub finished_at: Option<Timestamp>,
+    /// What it was started with.
+    #[serde(default)]
+    pub input: Value,
+    /// What it came to, once it has ended.
+    #[serde(default)]
+    pub result: Value,
     /// Increases with every fact; a decision names the one it is based on.
     #[serde(default)]
     pub generation: i32,
@@ -72,6 +78,12 @@ pub struct ProcessFact {
     pub detail: Value,
     /// Who recorded it.
     pub actor: Option<String>,
+    /// Of a step, a wait or a signal: its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The result of a step, or what a signal says.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub value: Value,
 }
 
 /// A process with its attempts and facts.
@@ -128,6 +140,8 @@ pub struct NewProcess<'a> {
     pub max_attempts: Option<i32>,
     /// The actor; none means the login.
     pub actor: Option<&'a str>,
+    /// What it works on.
+    pub input: Value,
 }
 
 /// A process that was started, now or earlier.
@@ -200,10 +214,11 @@ pub struct AttemptEnded {
 impl Database {
     /// Starts a process, once per kind and reference.
     pub async fn process_start(&self, new: &NewProcess<'_>) -> Result<ProcessStarted, Error> {
-        let sql = "select towpath.fn_process_start($1, $2, $3, $4, $5, $6)";
-        let NewProcess { process_kind, reference, check_at, deadline_at, max_attempts, actor } = new;
-        let params: [&(dyn ToSql + Sync); 6] =
-            [process_kind, reference, check_at, deadline_at, max_attempts, actor];
+        let sql = "select towpath.fn_process_start($1, $2, $3, $4, $5, $6, $7)";
+        let NewProcess { process_kind, reference, check_at, deadline_at, max_attempts, actor, input } = new;
+        let input = (!input.is_null()).then_some(input);
+        let params: [&(dyn ToSql + Sync); 7] =
+            [process_kind, reference, check_at, deadline_at, max_attempts, actor, &input];
         read(self.call(sql, &params).await?)
     }
 

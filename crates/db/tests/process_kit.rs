@@ -104,7 +104,8 @@ impl Processes {
     /// The payload of the job of an attempt.
     pub(crate) async fn job(&self, process: &str, attempt: i32) -> Value {
         let sql = format!(
-            "select payload_json from towpath.job where idempotency_key = 'process:{process}:{attempt}'"
+            "select payload_json from towpath.job join towpath.process_attempt a using (job_id)
+              where a.process_id = '{process}' and a.attempt_no = {attempt}"
         );
         self.json(&sql).await
     }
@@ -187,7 +188,20 @@ const INVARIANTS: &[(&str, &str)] = &[
     (
         "what may have reached the other side is within max_attempts",
         "select count(*) from towpath.process p where p.max_attempts < (
-             select count(*) from towpath.process_attempt a where a.process_id = p.process_id and a.begun_at is not null)",
+             select count(*) from towpath.process_attempt a where a.process_id = p.process_id and a.begun_at is not null
+                and a.outcome is distinct from 'suspended')",
+    ),
+    (
+        "a step, or a signal of a name, is recorded once",
+        "select count(*) from (select 1 from towpath.process_fact f where f.fact in ('stepped', 'signalled')
+             group by f.process_id, f.fact, f.name having count(*) > 1) x",
+    ),
+    (
+        "a process that waits has no attempt outstanding, and one that was signalled does not wait",
+        "select count(*) from towpath.process p where p.finished_at is null and p.waits_for is not null and (
+             exists (select 1 from towpath.process_attempt a where a.process_id = p.process_id and a.outcome is null)
+             or exists (select 1 from towpath.process_fact f where f.process_id = p.process_id and f.fact = 'signalled'
+                           and f.name = p.waits_for))",
     ),
     (
         "the terminal facts of e-mails are those of their processes",

@@ -3,6 +3,7 @@
 //! The hot path of `sql/functions/job_*.sql`, one typed call per function. Reading and
 //! administering jobs is next door, in the modules named after what they show.
 
+mod checkpoint;
 mod claim;
 mod enqueue;
 mod finish;

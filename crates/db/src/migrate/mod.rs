@@ -16,7 +16,6 @@ use tokio_postgres::{Client, GenericClient};
 use crate::connect::connect_once;
 use crate::{Database, Error};
 pub use files::{INSTALL, MIGRATIONS, Migration, SOURCES, Source};
-pub use template::{PROCESS, Template};
 
 /// The advisory lock of the migrator: the bytes of "towpath" as a number.
 const LOCK_KEY: i64 = 0x74_6f77_7061_7468;
