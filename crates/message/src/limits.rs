@@ -23,3 +23,6 @@ pub(crate) const RECORD_TRIES: u32 = 7;
 pub(crate) const RECORD_WAIT_MIN: Duration = Duration::from_millis(200);
 /// The longest delay a provider can request: a day, as with webhooks.
 pub(crate) const RETRY_AFTER_MAX: Duration = Duration::from_secs(86_400);
+/// Messages that a worker sends at once, per channel. A transport has its own limit of connections; the database
+/// is asked about all of them together.
+pub(crate) const MESSAGES_AT_ONCE: usize = 512;

@@ -6,6 +6,12 @@
 //!       └──▶ task_error, nothing is sent
 //! ```
 //!
+//! A task of a process whose kind has no handlers of its own sends the input of the process (P16):
+//!
+//! ```text
+//! begin ──▶ input ──▶ transport ──▶ end: succeeded, or what the supervisor decides
+//! ```
+//!
 //! Each handler gets the whole payload of the job. If the worker is killed between the provider's response and the handler
 //! that records it, the attempt's lease expires, the supervisor counts it as lost, and the next attempt has the same key
 //! and content.
@@ -13,28 +19,35 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use towpath_model::mask::masked;
 use towpath_model::message::{Keys, NotSent, Outcome};
+use towpath_worker::process::{AttemptTask, NotDone};
 use towpath_worker::task::{Called, Trouble, call, gate_closed, record};
-use towpath_worker::{Builder, Context, Failure, Options, Result};
+use towpath_worker::{Attempt, Builder, Context, Failure, Options, Result};
 
 use crate::{Transport, Transports, limits};
 
 /// Adds the task types with a transport. Others stay in the queue for a worker that has one.
 pub fn register(mut builder: Builder, transports: &Transports) -> Builder {
     if let Some(email) = transports.email.clone() {
-        builder = builder.handle_kind("email", Options::default(), move |payload: Value, context| {
+        builder = builder.handle_kind("email", many(), move |payload: Value, context| {
             Task { transport: email.clone(), needs: EMAIL_NEEDS, payload, context }.run()
         });
     }
     if let Some(sms) = transports.sms.clone() {
-        builder = builder.handle_kind("sms", Options::default(), move |payload: Value, context| {
+        builder = builder.handle_kind("sms", many(), move |payload: Value, context| {
             Task { transport: sms.clone(), needs: SMS_NEEDS, payload, context }.run()
         });
     }
     builder
+}
+
+/// Handlers wait for the database and the provider.
+fn many() -> Options {
+    Options::default().concurrency(limits::MESSAGES_AT_ONCE)
 }
 
 /// What a before-handler must return, for error messages.
@@ -61,6 +74,9 @@ enum Rendered<M> {
 
 impl<M: DeserializeOwned + Send + Sync + 'static> Task<M> {
     async fn run(self) -> Result {
+        if let Some(task) = self.process_task() {
+            return self.run_attempt(&task).await;
+        }
         let message = match self.rendered().await {
             Rendered::Message(message) => message,
             Rendered::Nothing => return Ok(()),
@@ -78,6 +94,45 @@ impl<M: DeserializeOwned + Send + Sync + 'static> Task<M> {
                 let words = format!("{}: {}", self.transport.name(), not_sent.message);
                 self.record("provider", &words, None).await;
                 self.not_sent(not_sent).await
+            }
+        }
+    }
+
+    /// The attempt, if nothing but the input of its process says what to send.
+    fn process_task(&self) -> Option<AttemptTask> {
+        let handlers = ["before_handler", "success_handler", "error_handler"];
+        if handlers.iter().any(|handler| self.handler(handler).is_some()) {
+            return None;
+        }
+        AttemptTask::deserialize(&self.payload).ok()
+    }
+
+    /// Sends the input of the process.
+    async fn run_attempt(&self, task: &AttemptTask) -> Result {
+        let Some(attempt) = Attempt::begin(task, &self.context, self.transport.keys()).await? else {
+            return Ok(());
+        };
+        let mut message = attempt.input().clone();
+        if let Value::Object(fields) = &mut message {
+            fields.insert("idempotency_key".into(), attempt.idempotency_key().into());
+        }
+        let message: M = match serde_json::from_value(message) {
+            Ok(message) => message,
+            Err(error) => {
+                let words = format!("the input of the process cannot be sent: {error}; {}", self.needs);
+                self.record("validation", &words, None).await;
+                let detail = json!({ "message": words, "code": "input" });
+                return attempt.fail(NotDone { outcome: Outcome::Permanent, detail }).await;
+            }
+        };
+        match self.transport.send(&message).await {
+            Ok(receipt) => attempt.succeed(json!(receipt), Value::Null).await,
+            Err(not_sent) => {
+                let message = masked(&not_sent.message).into_owned();
+                self.record("provider", &format!("{}: {message}", self.transport.name()), None).await;
+                let outcome = not_sent.outcome;
+                let detail = serde_json::to_value(NotSent { message, ..not_sent });
+                attempt.fail(NotDone { outcome, detail: detail.unwrap_or_default() }).await
             }
         }
     }

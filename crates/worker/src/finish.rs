@@ -196,6 +196,7 @@ impl Shared {
                             .push(FailedAttempt { lease, failure: Failure::permanent(cut(failure.error)) });
                     }
                     Follow::Snooze(by) => snoozes.push((lease, by)),
+                    Follow::Suspended => acks.push(lease),
                 },
             }
         }

@@ -21,6 +21,7 @@ use towpath_model::trace::TraceParent;
 use towpath_trace::Span;
 use uuid::Uuid;
 
+use crate::attempt::Calls;
 use crate::held::HeldJob;
 use crate::limits;
 
@@ -108,6 +109,8 @@ pub(crate) enum Follow {
     Retry(Option<Duration>),
     Permanent,
     Snooze(Duration),
+    /// The attempt of a process is over, and nothing is wrong: it waits, or somebody else has it.
+    Suspended,
 }
 
 impl Failure {
@@ -124,6 +127,11 @@ impl Failure {
     /// Trying again cannot help: the job goes to the dead letters.
     pub fn permanent(error: impl Display) -> Failure {
         Failure { error: error.to_string(), follow: Follow::Permanent }
+    }
+
+    /// The attempt of a process has ended already.
+    pub(crate) fn suspended() -> Failure {
+        Failure { error: "the attempt was suspended".to_owned(), follow: Follow::Suspended }
     }
 
     /// Not now: ask again after this time. The attempt does not count.
@@ -151,6 +159,7 @@ pub struct Context {
     pub(crate) held: Arc<HeldJob>,
     pub(crate) database: Arc<Database>,
     pub(crate) owner: LeaseOwner,
+    pub(crate) calls: Arc<Calls>,
     pub(crate) trace: Option<TraceParent>,
 }
 
@@ -350,6 +359,21 @@ impl Context {
         let value = serde_json::to_value(value).map_err(|error| Error::Other(error.into()))?;
         self.database.job_append(&self.owner, self.held.key, &value).await?;
         Ok(())
+    }
+
+    /// Leaves a small value for the next attempt, should there be one. `LeaseLost` means: stop.
+    pub async fn set_checkpoint(&self, checkpoint: &impl Serialize) -> std::result::Result<(), Error> {
+        let checkpoint = serde_json::to_value(checkpoint).map_err(|error| Error::Other(error.into()))?;
+        Ok(self.database.checkpoint(&self.owner, self.held.key, &checkpoint).await?)
+    }
+
+    /// What an earlier attempt left last; none if there was none, or if it is not of this type.
+    pub async fn checkpoint<T: DeserializeOwned>(&self) -> std::result::Result<Option<T>, Error> {
+        if self.attempt().number() == 1 {
+            return Ok(None);
+        }
+        let mut left = self.database.checkpoints(&self.owner, &[self.id()]).await?;
+        Ok(left.remove(&self.id()).and_then(|value| serde_json::from_value(value).ok()))
     }
 
     /// Ends the job in the caller's own transaction, with what the handler wrote: both are there or neither is. Commit

@@ -30,6 +30,8 @@
 //! # }
 //! ```
 
+mod attempt;
+mod batch;
 mod builder;
 pub mod builtin;
 mod drain;
@@ -46,17 +48,20 @@ mod pool;
 pub mod process;
 mod register;
 mod renewer;
+mod steps;
 pub mod task;
 pub mod testing;
 mod worker;
 
 use towpath_model::metrics::Register;
 
+pub use attempt::Attempt;
 pub use builder::{Builder, Error, Options};
 pub use handler::{Context, Failure, Job, Output, Result};
 #[cfg(feature = "maintenance")]
 pub use maintain::{Maintenance, MaintenanceFailure, MaintenanceReport};
 pub use middleware::Next;
+pub use steps::{ChildEnd, Steps};
 pub use worker::Worker;
 
 /// Registers what a worker counts, without one: to know what there is.

@@ -65,6 +65,20 @@ pub(crate) const RESULT_BYTES_MAX: usize = 64 * 1024;
 /// A handler's error text, cut to what the database keeps.
 pub(crate) const ERROR_BYTES_MAX: usize = 8_000;
 
+/// Attempts of processes in one call: a transaction stays below a tenth of a second.
+pub(crate) const PROCESS_BATCH_MAX: usize = 250;
+/// Attempts whose SQL functions run in one transaction: each is a subtransaction, of which PostgreSQL keeps 64 in
+/// memory, and the locks of each last until the end of all.
+pub(crate) const PROCESS_FUNCTIONS_MAX: usize = 50;
+/// Calls of one kind in flight at once. While they are, the next ones gather: more would make them smaller.
+pub(crate) const BATCHES_AT_ONCE: usize = 2;
+/// Attempts that a worker runs at once of task types whose handlers mostly wait for the database or the provider.
+pub(crate) const PROCESSES_AT_ONCE: usize = 512;
+/// A call about a process that the database did not answer is repeated after this, and then less often.
+pub(crate) const PROCESS_RETRY_MIN: Duration = Duration::from_millis(100);
+/// And at least this often: the job's lease ends the repeating.
+pub(crate) const PROCESS_RETRY_MAX: Duration = Duration::from_secs(5);
+
 /// Between looks of a supervisor at processes whose time may have come.
 pub(crate) const SUPERVISE_EVERY: Duration = Duration::from_millis(500);
 /// Processes per look: each is one decision and one short transaction.

@@ -70,5 +70,6 @@ pub(crate) fn outcome(result: &Result<Output>) -> &'static str {
         Err(Follow::Retry(_)) => "failed",
         Err(Follow::Permanent) => "permanent",
         Err(Follow::Snooze(_)) => "snoozed",
+        Err(Follow::Suspended) => "succeeded",
     }
 }

@@ -6,14 +6,19 @@
 //! here: supervisors and handlers, in the database, do.
 
 use serde_json::{Value, json};
+use towpath_db::Error;
 use towpath_db::task::NewTaskError;
 use towpath_model::function_result::Verdict;
 use towpath_model::mask::masked;
 
+use crate::process::AttemptTask;
 use crate::{Builder, Context, Failure, Options, Result, limits};
 
 /// The task type whose payload names a function.
 pub const DB_FUNCTION: &str = "db_function";
+
+/// The task type of processes that are SQL functions.
+pub const PROCESS: &str = "process";
 
 /// How a call by name ended. Everything but `Done` and `Closed` has been recorded, and holds no credentials.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,9 +51,37 @@ pub struct Trouble<'a> {
 /// A validation failure ends the job, an operational error is tried again by the job's own
 /// backoff, and a refusal of the runner is a dead letter: replay it once the grant is there.
 pub fn register(builder: Builder) -> Builder {
-    builder.handle_kind(DB_FUNCTION, Options::default(), |payload: Value, context| async move {
-        db_function(&payload, &context).await
-    })
+    let many = Options::default().concurrency(limits::PROCESSES_AT_ONCE);
+    builder
+        .handle_kind(DB_FUNCTION, Options::default(), |payload: Value, context| async move {
+            db_function(&payload, &context).await
+        })
+        .handle_kind(
+            PROCESS,
+            many,
+            |task: AttemptTask, context| async move { process(&task, &context).await },
+        )
+}
+
+/// An attempt of a process that is an SQL function (P16): begun, run and ended in one transaction.
+async fn process(task: &AttemptTask, context: &Context) -> Result {
+    let moved = match context.calls.run((task.process_id, task.attempt_no)).await {
+        Ok(moved) => moved,
+        Err(error) => {
+            return match &*error {
+                Error::LeaseLost(_) | Error::Conflict(_) => Ok(()),
+                Error::NotFound(why) | Error::NotAuthorised(why) => Err(Failure::permanent(why)),
+                Error::GateClosed { .. } => Err(gate_closed()),
+                other => Err(Failure::retry(other)),
+            };
+        }
+    };
+    if let Some(error) = moved.error_text {
+        let payload = json!({ "process_id": task.process_id, "attempt_no": task.attempt_no });
+        let trouble = Trouble { kind: "operational", message: &masked(&error), function: None };
+        record(context, &payload, trouble).await;
+    }
+    Ok(())
 }
 
 async fn db_function(payload: &Value, context: &Context) -> Result {

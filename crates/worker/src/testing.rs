@@ -60,6 +60,7 @@ impl Finished {
                 Follow::Retry(_) => Outcome::Failed(failure.error.clone()),
                 Follow::Permanent => Outcome::Permanent(failure.error.clone()),
                 Follow::Snooze(_) => Outcome::Snoozed,
+                Follow::Suspended => Outcome::Succeeded(Value::Null),
             },
         };
         Ran { id: self.lease.job_id(), kind: kind.to_owned(), attempt: self.lease.attempt(), outcome }

@@ -17,6 +17,7 @@ use towpath_model::mask::masked;
 use towpath_model::metrics::Register;
 use towpath_trace::{Side, Span, Tracer};
 
+use crate::attempt::Calls;
 use crate::builder::Retry;
 use crate::finish::{Finished, Finisher};
 use crate::handler::{Context, Failure, Follow, Handler, Output, Result};
@@ -52,6 +53,8 @@ pub(crate) struct Shared {
     /// Behind its own pointer, because every handler gets it.
     pub(crate) database: Arc<Database>,
     pub(crate) owner: LeaseOwner,
+    /// The calls about processes, which handlers make together.
+    pub(crate) calls: Arc<Calls>,
     pub(crate) pools: Vec<Pool>,
     kinds: HashMap<String, Kind>,
     /// The outermost first.
@@ -171,8 +174,10 @@ impl Shared {
         owner: LeaseOwner,
         tracer: Tracer,
     ) -> Shared {
+        let database = Arc::new(database);
         Shared {
-            database: Arc::new(database),
+            calls: Arc::new(Calls::new(&database, &owner.to_string())),
+            database,
             owner,
             pools,
             kinds,
@@ -234,6 +239,7 @@ impl Shared {
             held: held.clone(),
             database: self.database.clone(),
             owner: self.owner.clone(),
+            calls: self.calls.clone(),
             trace: span.traceparent().or(parent),
         };
         self.numbers.began(&kind.label);

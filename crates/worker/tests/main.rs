@@ -13,5 +13,6 @@ mod process;
 mod process_scan;
 mod run;
 mod schedule;
+mod steps;
 mod wake;
 mod worker;
