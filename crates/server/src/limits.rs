@@ -188,3 +188,8 @@ pub(crate) const FOLLOW_UP_EVERY: Duration = Duration::from_millis(500);
 pub(crate) const FOLLOW_UP_REST_MAX: Duration = Duration::from_secs(60);
 /// The body of a request about sessions: two ids.
 pub(crate) const SESSION_BODY_BYTES_MAX: usize = 4 << 10;
+
+/// A claimed attempt whose gate is closed is put off for this long.
+pub(crate) const PROCESS_GATE_WAIT: Duration = Duration::from_secs(10);
+/// The lease of the job of an attempt that is extended; workers extend it in good time.
+pub(crate) const PROCESS_LEASE: Duration = Duration::from_secs(60);

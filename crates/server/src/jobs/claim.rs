@@ -9,11 +9,12 @@ use axum::body::Body;
 use axum::extract::State;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use towpath_db::Database;
-use towpath_db::job::{Claim, ClaimedJob, LeaseOwner};
+use towpath_db::job::{Claim, ClaimedJob, Lease, LeaseOwner};
 use towpath_model::id::TokenId;
 use towpath_model::job::{Attempt, JobId};
 use towpath_model::trace::TraceParent;
@@ -25,7 +26,7 @@ use crate::limits;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+pub(super) struct Asked {
     kinds: Option<Vec<String>>,
     #[serde(default = "one")]
     limit: i32,
@@ -66,6 +67,8 @@ struct Job {
     lease_until: Timestamp,
     /// The lease entry it is part of: acks that name it cost less.
     entry_id: Option<i64>,
+    /// What an earlier attempt left.
+    checkpoint: Option<Value>,
 }
 
 /// What a waiting claim asks the database for. Owned, because the query may outlive its
@@ -87,6 +90,22 @@ pub(crate) async fn claim(
     body: Body,
 ) -> Result<Json<Claimed>, Error> {
     let asked: Asked = body::read(body, limits::JOB_BODY_BYTES_MAX).await?;
+    let found = claimed(&jobs, &caller, asked).await?;
+    let later = found.iter().map(|job| &job.lease).filter(|lease| lease.attempt().number() > 1);
+    let later: Vec<JobId> = later.map(Lease::job_id).collect();
+    let mut left = match later.is_empty() {
+        true => HashMap::new(),
+        false => jobs.database.checkpoints(&caller.owner, &later).await?,
+    };
+    let told = found.into_iter().map(|job| {
+        let checkpoint = left.remove(&job.lease.job_id());
+        Job { checkpoint, ..Job::from(job) }
+    });
+    Ok(Json(Claimed { jobs: told.collect() }))
+}
+
+/// The jobs that a claim gets.
+pub(super) async fn claimed(jobs: &Jobs, caller: &Caller, asked: Asked) -> Result<Vec<ClaimedJob>, Error> {
     if !(1..=limits::CLAIM_JOBS_MAX).contains(&asked.limit) {
         return Err(Error::Invalid(format!("limit must be between 1 and {}", limits::CLAIM_JOBS_MAX)));
     }
@@ -105,16 +124,15 @@ pub(crate) async fn claim(
         owner: caller.owner.clone(),
         lease: asked.lease_seconds.map(|seconds| Duration::from_secs(seconds.into())),
     };
-    let found = match wait.is_zero() {
-        true => look.now().await?,
+    match wait.is_zero() {
+        true => look.now().await,
         false => {
             let place =
                 jobs.waiting.enter(caller.scope.token_id, (look.executor.clone(), look.kinds.clone()))?;
-            let waiting = wait_for_jobs(&jobs, &caller, &look, &place);
-            tokio::time::timeout(wait, waiting).await.unwrap_or_else(|_| Ok(vec![]))?
+            let waiting = wait_for_jobs(jobs, caller, &look, &place);
+            tokio::time::timeout(wait, waiting).await.unwrap_or_else(|_| Ok(vec![]))
         }
-    };
-    Ok(Json(Claimed { jobs: found.into_iter().map(Job::from).collect() }))
+    }
 }
 
 /// Polls until there is a job, and sleeps between polls until notified.
@@ -220,6 +238,7 @@ impl From<ClaimedJob> for Job {
             traceparent: claimed.traceparent,
             lease_until: claimed.lease.expires_at(),
             entry_id: claimed.lease.entry().map(|entry| entry.number),
+            checkpoint: None,
         }
     }
 }

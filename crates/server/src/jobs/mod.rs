@@ -1,4 +1,4 @@
-//! The executor API, `/api/v1/jobs`, `/api/v1/executors` and `/api/v1/payloads`: workers and producers in any language,
+//! The executor API, `/api/v1/jobs`, `/api/v1/processes`, `/api/v1/executors` and `/api/v1/payloads`: workers and producers in any language,
 //! without a database login.
 //!
 //! Calls about jobs are POSTs with a JSON body and `Authorization: Bearer <token>`. The path is
@@ -12,6 +12,7 @@ mod enqueue;
 pub(crate) mod error;
 mod lease;
 mod payload;
+mod process;
 mod register;
 mod status;
 mod stream;
@@ -86,6 +87,7 @@ pub(crate) fn router(
         .route("/extend", post(lease::extend))
         .route("/extend_many", post(lease::extend_many))
         .route("/progress", post(lease::progress))
+        .route("/checkpoint", post(process::checkpoint))
         .route("/ack", post(lease::ack))
         .route("/ack_many", post(lease::ack_many))
         .route("/fail", post(lease::fail))
@@ -99,6 +101,7 @@ pub(crate) fn router(
         .method_not_allowed_fallback(error::method_not_allowed);
     Router::new()
         .nest("/jobs", verbs)
+        .nest("/processes", process::router())
         .route("/executors/register", post(register::register))
         .route("/payloads", post(payload::put))
         .route("/payloads/{payload_ref}", get(payload::get))
