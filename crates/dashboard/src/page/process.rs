@@ -48,6 +48,13 @@ pub(crate) async fn act(State(app): State<App>, Id(id): Id<ProcessId>, action: A
             let said = |moved: ProcessMoved| format!("the process is now {}", moved.state);
             action.perform(&app, ("process cancel", &target), work, said).await
         }
+        resolution @ ("retry" | "succeeded" | "gave_up") => {
+            let work = async |db: Database, who: String, why: String| {
+                db.process_resolve(id, resolution, by(&who, &why)).await
+            };
+            let said = |moved: ProcessMoved| format!("the process is now {}", moved.state);
+            action.perform(&app, ("process resolve", &target), work, said).await
+        }
         other => Err(Fault::Invalid(format!("unknown action {other:?} for a process"))),
     }
 }

@@ -1,6 +1,7 @@
-//! `towpath process new | list | show | watch | cancel | resolve | errors`.
+//! `towpath process new | kind | start | signal | list | show | watch | cancel | resolve | errors`.
 
 mod errors;
+mod kind;
 mod list;
 mod new;
 mod show;
@@ -22,6 +23,12 @@ use crate::settings::Settings;
 #[derive(Subcommand)]
 pub(crate) enum Process {
     New(new::New),
+    /// Register a process kind, or change it; what is not given stays
+    Kind(kind::Kind),
+    /// Start a process
+    Start(kind::Start),
+    /// Signal a process
+    Signal(kind::SendSignal),
     /// List processes, newest first
     List(list::List),
     /// Show one process with its facts as a timeline
@@ -38,7 +45,7 @@ pub(crate) enum Process {
         #[command(flatten)]
         by: By,
     },
-    /// Resolve a held process, whose last attempt has an unknown outcome
+    /// Decide about a held process: retry, succeeded, gave-up or cancelled
     Resolve {
         /// Its id
         process: ProcessId,
@@ -61,6 +68,8 @@ pub(crate) enum Resolution {
     Retry,
     /// Give up
     GaveUp,
+    /// It is not wanted any more
+    Cancelled,
 }
 
 impl Resolution {
@@ -69,6 +78,7 @@ impl Resolution {
             Resolution::Succeeded => "succeeded",
             Resolution::Retry => "retry",
             Resolution::GaveUp => "gave_up",
+            Resolution::Cancelled => "cancelled",
         }
     }
 }
@@ -79,6 +89,9 @@ pub(crate) async fn run(process: Process, settings: &Settings, output: &Output) 
     }
     super::with_database(settings, async |database| match process {
         Process::New(_) => unreachable!("it needs no database"),
+        Process::Kind(kind) => kind::put(kind, &database, output).await,
+        Process::Start(start) => kind::start(start, &database, output).await,
+        Process::Signal(signal) => kind::signal(signal, &database, output).await,
         Process::List(list) => list::run(list, &database, output).await,
         Process::Show { process } => show::run(process, &database, output).await,
         Process::Watch(watch) => watch::run(watch, &database, output).await,

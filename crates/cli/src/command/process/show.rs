@@ -23,6 +23,9 @@ fn in_words(whole: &ProcessWhole) -> String {
         ("attempts", format!("{begun} started, at most {}", process.max_attempts)),
         ("started", format!("{:.0} by {}", process.started_at, process.started_by)),
     ];
+    if !process.result.is_null() {
+        fields.push(("result", process.result.to_string()));
+    }
     match process.finished_at {
         Some(at) => fields.push(("finished", format!("{at:.0}"))),
         None => {
@@ -40,7 +43,7 @@ fn in_words(whole: &ProcessWhole) -> String {
     }
     if process.state == "held" {
         parts.push(format!(
-            "next: towpath process resolve {} succeeded|retry|gave-up --why …",
+            "next: towpath process resolve {} retry|succeeded|gave-up|cancelled --why …",
             process.process_id
         ));
     }
@@ -62,7 +65,14 @@ fn outstanding(attempt: &ProcessAttempt) -> String {
 fn row(fact: &ProcessFact) -> [String; 5] {
     let attempt = fact.attempt_no.map_or_else(String::new, |attempt| attempt.to_string());
     let who = fact.actor.clone().unwrap_or_default();
-    [format!("{:.3}", fact.at), fact.fact.clone(), attempt, who, detail(&fact.detail)]
+    let words = match &fact.name {
+        Some(name) if fact.value.is_null() => {
+            format!("{name} {}", detail(&fact.detail)).trim_end().to_owned()
+        }
+        Some(name) => format!("{name} {}", fact.value),
+        None => detail(&fact.detail),
+    };
+    [format!("{:.3}", fact.at), fact.fact.clone(), attempt, who, words]
 }
 
 /// A fact's detail on one line: `key value` pairs, without quotes.

@@ -12,7 +12,7 @@ use crate::input;
 use crate::output::Output;
 
 #[derive(Args)]
-#[command(group = clap::ArgGroup::new("to").required(true).args(["to_job", "to_webhook", "to_stream"]))]
+#[command(group = clap::ArgGroup::new("to").required(true).args(["to_job", "to_webhook", "to_stream", "to_process"]))]
 pub(crate) struct Add {
     /// Name, which cannot change: lower-case letters, digits, and . - _
     route: String,
@@ -25,6 +25,15 @@ pub(crate) struct Add {
     /// Append each event to this stream
     #[arg(long, value_name = "STREAM")]
     to_stream: Option<String>,
+    /// Signal the process of this kind whose ref is in the payload
+    #[arg(long, value_name = "KIND", requires_all = ["ref_key", "signal"])]
+    to_process: Option<String>,
+    /// Processes: the key of the payload that holds the ref
+    #[arg(long, value_name = "KEY", requires = "to_process")]
+    ref_key: Option<String>,
+    /// Processes: the name of the signal
+    #[arg(long, value_name = "NAME", requires = "to_process")]
+    signal: Option<String>,
     /// Only of this domain (default: any)
     #[arg(long)]
     domain: Option<String>,
@@ -155,6 +164,12 @@ impl Add {
                 set("headers", (!self.header.is_empty()).then(|| map(&self.header)));
                 set("timeout_seconds", self.timeout.map(|seconds| json!(seconds)));
                 "webhook"
+            }
+            _ if self.to_process.is_some() => {
+                set("process_kind", self.to_process.as_ref().map(|kind| json!(kind)));
+                set("ref_key", self.ref_key.as_ref().map(|key| json!(key)));
+                set("signal", self.signal.as_ref().map(|signal| json!(signal)));
+                "process"
             }
             _ => {
                 set("stream", self.to_stream.as_ref().map(|stream| json!(stream)));
