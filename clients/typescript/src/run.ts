@@ -38,6 +38,11 @@ export class Context<Args = unknown> {
     this.#http = http;
   }
 
+  /** @internal For calls about what the job is an attempt of. */
+  get http(): Http {
+    return this.#http;
+  }
+
   /** Reports how far the job is; readers that follow it see it at once. Throws `LeaseLost` if it is no longer yours. */
   async progress(percent: number, message?: string): Promise<void> {
     const note = message === undefined ? {} : { message };

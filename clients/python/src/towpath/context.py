@@ -106,6 +106,9 @@ class Context(_Attempt):
 class AsyncContext(_Attempt):
     """The context of a handler that is a coroutine. When the lease is lost, its task is cancelled."""
 
+    client: Any = None
+    """The worker's own client, for calls about what the job is an attempt of."""
+
     async def progress(self, percent: int | None = None, message: str | None = None) -> None:
         """Stores how far the job is; its stream tells browsers. Raises LeaseLost."""
         await self._progress(percent, message)

@@ -303,7 +303,9 @@ class Worker:
 
     def _context(self, job: Job[Any, Any], claimed: dict[str, Any]) -> AnyContext:
         if job.is_async:
-            return AsyncContext(claimed, self._report)
+            context = AsyncContext(claimed, self._report)
+            context.client = self._client
+            return context
         return Context(claimed, self._report, self._wait_in_thread)
 
     def _wait_in_thread(self, report: Awaitable[None]) -> None:
