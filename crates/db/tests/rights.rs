@@ -19,7 +19,9 @@ const RIGHTS: &[(&str, &str)] = &[
          fn_job_append fn_job_held fn_job_payload fn_job_progress fn_job_release fn_job_snooze fn_job_start fn_job_start_many fn_now \
          fn_process_attempt_begin fn_process_attempt_end fn_process_attempt_extend fn_process_decide \
          fn_process_due fn_queue_heartbeat_end fn_queue_heartbeat_tick fn_schema_status fn_task_error_record \
-         process_supervisor run_function",
+         fn_job_checkpoint fn_job_checkpoints fn_process_begin_many fn_process_end_many fn_process_extend_many \
+         fn_process_function_begin_many fn_process_run_many fn_process_step_many fn_process_wait process_child \
+         process_sleep process_sleep_until process_step process_supervisor process_wait run_function",
     ),
     // Numbers events, routes them, sends webhooks with their keys, and appends to streams.
     (
@@ -47,7 +49,8 @@ const RIGHTS: &[(&str, &str)] = &[
          fn_event_emit fn_event_emit_many fn_job_enqueue fn_job_enqueue_many fn_job_token job_token \
          fn_mot_graph_emit fn_now \
          fn_payload_delete fn_payload_get fn_payload_prepare fn_payload_put fn_process_start fn_schema_status payload_get \
-         payload_put payload_put_bytes publish send_email send_sms start_process",
+         fn_process_signal fn_process_start_many process_child process_sleep process_sleep_until process_step \
+         process_wait signal_process payload_put payload_put_bytes publish send_email send_sms start_process",
     ),
     // Reads everything that carries no secret.
     (
@@ -110,6 +113,9 @@ const RIGHTS: &[(&str, &str)] = &[
          fn_schedule_skip fn_schema_drift fn_schema_status fn_stream_intake_arm fn_stream_intake_end fn_stream_intake_hold \
          fn_stream_intake_read fn_stream_intake_refused fn_stream_log_hold fn_stream_log_open fn_stream_log_put fn_stream_log_read \
          fn_task_error_list job_queue payload_get payload_put \
+         fn_executor_token_process_resolve fn_executor_token_process_signal fn_executor_token_process_start \
+         fn_executor_token_process_state fn_process_ended fn_process_signal fn_process_start_many process_child \
+         process_kind process_sleep process_sleep_until process_step process_wait signal_process \
          payload_put_bytes publish send_email send_sms start_process v_event_health \
          v_executor_subscription_health v_job_dead_letter_summary v_job_queue_backlog v_process_attention \
          v_process_health v_queue_health v_queue_heartbeat v_route_attempt v_route_health \
