@@ -412,6 +412,31 @@ async fn many_are_started_in_one_call() {
     place.check().await;
 }
 
+/// P15: a route makes a signal of an event, once; an event without a process is a dead letter.
+#[tokio::test]
+async fn a_route_signals_a_process_exactly_once() {
+    let place = place().await;
+    let process = place.start("test.call", "77").await;
+    let target = json!({ "process_kind": "test.call", "ref_key": "order", "signal": "shipped" });
+    let put =
+        place.json(&format!("towpath.fn_route_put('ship', 'process', '{target}', p_event_domain => 'shop')"));
+    assert_eq!(put.await["ok"], true);
+    for mode in ["dry_run", "live"] {
+        place.json(&format!("towpath.fn_route_mode_set('ship', '{mode}', 'ann', 'a test')")).await;
+    }
+    for payload in [json!({ "order": 77, "n": 1 }), json!({ "order": 77, "n": 2 }), json!({ "order": 99 })] {
+        place.execute(&format!("select towpath.emit('shop', 'shipped', '{payload}')")).await;
+    }
+    place.json("towpath.fn_event_sequence()").await;
+    let pass = place.json("towpath.fn_route_worker_run('default')").await;
+    assert_eq!((&pass["decisions"]["sent"], &pass["decisions"]["failed"]), (&json!(2), &json!(1)), "{pass}");
+    begin(&place, &process, 1, "w").await;
+    let waited = wait(&place, &process, 1, "'shipped', 'shipped'").await;
+    assert_eq!(waited["value"], json!({ "signal": { "order": 77, "n": 1 } }), "the first one stays");
+    assert_eq!(place.text("select count(*)::text from towpath.route_dead_letter").await, "1");
+    place.check().await;
+}
+
 /// P13: a process that somebody has locked holds up no other one of the same call.
 #[tokio::test]
 async fn a_locked_process_holds_up_no_other() {
