@@ -212,7 +212,7 @@ impl CrashTest {
         let admin = db.database().await;
         // A dead worker's attempt is noticed after two seconds, and nothing waits for a backoff.
         db.execute(
-            "update towpath.process_kind set lease_seconds = 2, backoff_seconds = 0, pickup_seconds = 5, check_seconds = 1",
+            "update towpath.process_kind set max_attempts = 5, lease_seconds = 2, backoff_seconds = 0, pickup_seconds = 5, check_seconds = 1",
         )
         .await;
         db.json("towpath.fn_consumer_put('towpath', 'PG_worker')").await;

@@ -39,6 +39,8 @@ impl Processes {
     pub(crate) async fn open() -> Processes {
         let db = TestDb::open().await;
         db.freeze("2026-03-01T12:00:00Z".parse().unwrap()).await;
+        // More than the one retry of source 5, so that every outcome can follow every other.
+        db.execute("select towpath.fn_process_kind_put('comms.send_email', '{\"max_attempts\": 5}')").await;
         let worker = db.client_as("worker_service_user").await;
         let maintainer = db.client_as("towpath_maintainer").await;
         Processes { db, worker, maintainer }

@@ -374,6 +374,16 @@ async fn a_function_is_looked_at_when_it_is_registered() {
     }
 }
 
+/// P06: an e-mail has one retry, as source 5 says, whether comms sends it or a kind of its own.
+#[tokio::test]
+async fn an_email_has_one_retry_unless_configured() {
+    let db = towpath_testkit::TestDb::open().await;
+    db.execute("select towpath.process_kind('shop.tell', task_kind => 'email')").await;
+    let attempts = "select string_agg(max_attempts::text, ',') from towpath.process_kind";
+    let kinds = "process_kind in ('comms.send_email', 'shop.tell')";
+    assert_eq!(db.text(&format!("{attempts} where {kinds}")).await, "2,2");
+}
+
 /// P07: many processes in one call are those of many calls, all or none.
 #[tokio::test]
 async fn many_are_started_in_one_call() {
