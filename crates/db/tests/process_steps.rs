@@ -388,7 +388,7 @@ async fn an_email_has_one_retry_unless_configured() {
 #[tokio::test]
 async fn many_are_started_in_one_call() {
     let place = place().await;
-    let database = Database::connect(place.db.url()).await.unwrap();
+    let database = Database::connect(&place.db.url()).await.unwrap();
     let new =
         |reference: &str| NewOfMany { reference: reference.to_owned(), input: json!({ "r": reference }) };
     let first =

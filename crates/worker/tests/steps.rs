@@ -244,7 +244,7 @@ async fn killed_workers_repeat_no_recorded_step() {
         let mut point = (run % POINTS).to_string();
         let mut signalled = false;
         for life in 0..40 {
-            let mut worker = Victim::spawn(the_worker_at(db.url(), &point));
+            let mut worker = Victim::spawn(the_worker_at(&db.url(), &point));
             let ended = worker.wait_exit().await;
             // A worker that was not killed had nothing more to do: the process waits, or has ended.
             if ended.success() && !signalled && run % 2 == 0 {
