@@ -428,9 +428,8 @@ async fn a_route_signals_a_process_exactly_once() {
     let place = place().await;
     let process = place.start("test.call", "77").await;
     let target = json!({ "process_kind": "test.call", "ref_key": "order", "signal": "shipped" });
-    let put =
-        place.json(&format!("towpath.fn_route_put('ship', 'process', '{target}', p_event_domain => 'shop')"));
-    assert_eq!(put.await["ok"], true);
+    let call = format!("towpath.fn_route_put('ship', 'process', '{target}', p_event_domain => 'shop')");
+    assert_eq!(place.json(&call).await["ok"], true);
     for mode in ["dry_run", "live"] {
         place.json(&format!("towpath.fn_route_mode_set('ship', '{mode}', 'ann', 'a test')")).await;
     }

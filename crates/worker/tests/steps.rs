@@ -263,13 +263,14 @@ async fn killed_workers_repeat_no_recorded_step() {
             assert!(life < 39, "run {run} does not end: {:?}", facts(&database, process_id).await);
         }
         let whole = database.process_show(process_id).await.unwrap();
-        let ran = db.json(&format!(
+        let ran = format!(
             "select coalesce(jsonb_agg(jsonb_build_array(step, attempt_no)), '[]') from public.ran where ref = '{reference}'"
-        ));
+        );
+        let ran = db.json(&ran).await;
         let steps = ["one", "two", "three"];
         let recorded = whole.facts.iter().filter(|fact| fact.fact == "stepped");
         let history = History {
-            ran: serde_json::from_value(ran.await).unwrap(),
+            ran: serde_json::from_value(ran).unwrap(),
             recorded: recorded
                 .filter_map(|fact| Some((fact.name.clone()?, fact.attempt_no?)))
                 .filter(|(name, _)| steps.contains(&name.as_str()))
