@@ -77,6 +77,9 @@ async fn handlers_in_other_languages_are_written() {
         assert!(wrote.contains("towpath process kind shop.call"), "{wrote}");
         let text = std::fs::read_to_string(place.dir.join(file)).unwrap();
         assert!(text.contains("shop.call") && text.lines().count() <= 40, "{text}");
+        if option == "--rust" {
+            assert_eq!(text, include_str!("../crates/towpath/examples/call.rs"), "what is written compiles");
+        }
     }
     let mut command = place.command(&["process", "kind", "shop.call", "--max-attempts", "3"]);
     command.env("DATABASE_URL", db.url());

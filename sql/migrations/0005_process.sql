@@ -111,13 +111,10 @@ create index process_deadline_idx on towpath.process (deadline_at) where finishe
 -- process_unfinished_idx: fn_process_list and the views by state.
 create index process_unfinished_idx on towpath.process (state, process_id) where finished_at is null;
 
--- Attempts and facts are written under the lock of their process and no process is ever deleted, so they need no
--- foreign key.
-
 -- An attempt. Its number is the fence: it is begun once, so at most one worker ever holds it,
 -- and a worker that comes back after the lease finds the outcome lost.
 create table towpath.process_attempt (
-    process_id   uuid                    not null,
+    process_id   uuid                    not null references towpath.process,
     attempt_no   towpath.positive_number not null,
     job_id       uuid                    not null,
     scheduled_at timestamptz             not null,
@@ -144,7 +141,7 @@ create unique index process_attempt_outstanding_uq on towpath.process_attempt (p
 
 -- A fact. fact_no counts up per process; the newest number is the process's generation.
 create table towpath.process_fact (
-    process_id  uuid                    not null,
+    process_id  uuid                    not null references towpath.process,
     fact_no     towpath.positive_number not null,
     fact        text                    not null,
     attempt_no  integer,
@@ -169,7 +166,10 @@ create unique index process_fact_terminal_uq on towpath.process_fact (process_id
 -- process_fact_named_uq: the first result of a step and the first signal of a name are the only ones (P13, P15).
 create unique index process_fact_named_uq on towpath.process_fact (process_id, fact, name)
     where fact in ('stepped', 'signalled');
--- process_fact_outcome_uq: an attempt fails, is lost or uncertain only once altogether.
+-- process_fact_attempt_uq: a fact about an attempt is stated once; of steps an attempt records many.
+create unique index process_fact_attempt_uq on towpath.process_fact (process_id, attempt_no, fact)
+    where attempt_no is not null and fact <> 'stepped';
+-- process_fact_outcome_uq: and an attempt fails, is lost or uncertain only once altogether.
 create unique index process_fact_outcome_uq on towpath.process_fact (process_id, attempt_no)
     where fact in ('failed', 'uncertain', 'lost');
 

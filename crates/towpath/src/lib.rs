@@ -75,8 +75,8 @@ pub use towpath_model::job::{Attempt, JobId};
 pub use towpath_model::job_state::JobState;
 pub use towpath_model::refusal::Refusal;
 pub use towpath_worker::{
-    Builder as WorkerBuilder, Context, Error as WorkerError, Failure, Job, Next, Options as HandlerOptions,
-    Output, Result, Worker,
+    Builder as WorkerBuilder, ChildEnd, Context, Error as WorkerError, Failure, Job, Next,
+    Options as HandlerOptions, Output, Result, Steps, Worker,
 };
 
 use serde::Serialize;

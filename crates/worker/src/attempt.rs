@@ -197,7 +197,7 @@ impl Attempt {
                 Err(error) if !error.is_passing() => return Err(Failure::permanent(error)),
                 Err(error) if self.context.lost().is_cancelled() => return Err(Failure::retry(error)),
                 Err(error) => {
-                    tracing::debug!(process_id = %self.key.0, "the database did not answer: {error}")
+                    tracing::debug!(process_id = %self.key.0, "the database did not answer: {error}");
                 }
             }
             tokio::time::sleep(wait).await;

@@ -91,9 +91,9 @@ async fn a_bad_input_and_a_panic_end_as_the_kind_says() {
         .execute("select towpath.process_kind('shop.order', max_attempts => 2, backoff_seconds => 0)")
         .await;
     let worker = Worker::builder(queue.worker.clone(), EXECUTOR)
-        .process("shop.order", |_: i64, _: Steps| async move {
-            let nothing: Option<i64> = None;
-            Ok(nothing.expect("a bug"))
+        .process("shop.order", |input: i64, _: Steps| async move {
+            assert!(input < 0, "a bug");
+            Ok(input)
         })
         .build()
         .unwrap();

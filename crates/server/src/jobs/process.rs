@@ -140,7 +140,7 @@ async fn claim_many(State(jobs): State<Jobs>, caller: Caller, body: Body) -> Res
                 begun.push(told);
             }
             Some(Err(towpath_db::Error::LeaseLost(_) | towpath_db::Error::Conflict(_))) => {
-                over.push(job.lease)
+                over.push(job.lease);
             }
             Some(Err(_)) | None => later.push(job.lease),
         }
