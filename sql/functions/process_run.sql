@@ -369,7 +369,8 @@ declare
     _now timestamptz := towpath.fn_now();
     _locked uuid[] := towpath._process_lock_many(p_process_ids);
     _all boolean := cardinality(_locked) = cardinality(p_process_ids);
-    _ends jsonb[] := array(select e from jsonb_array_elements(p_ends) e);
+    _ends jsonb[] := array(
+        select e from jsonb_array_elements(case jsonb_typeof(p_ends) when 'array' then p_ends else '[]' end) e);
     _done integer[] := '{}';
     _asked record;
 begin

@@ -133,6 +133,9 @@ begin
     if not found then
         raise exception 'another store takes the intake in' using errcode = 'TP007';
     end if;
+    if jsonb_typeof(p_refused) <> 'array' then
+        perform towpath._raise_refusal(towpath._invalid('refused', 'must be an array'), 'the intake');
+    end if;
     perform towpath._stream_delivery_taken(p_done, p_refused, _now);
     delete from towpath.stream_intake i where i.intake_id = any(p_done);
     for _refused in

@@ -506,7 +506,8 @@ impl Function {
             "bytea" => "'data'".to_owned(),
             "jsonb" => document(&template(self, parameter).unwrap()),
             "timestamp with time zone" => "towpath.fn_now()".to_owned(),
-            "text[]" | "integer[]" | "uuid[]" | "bigint[]" => "'{}'".to_owned(),
+            "interval" => "'1 second'".to_owned(),
+            "text[]" | "integer[]" | "uuid[]" | "bigint[]" | "jsonb[]" => "'{}'".to_owned(),
             _ => "1".to_owned(),
         })
     }

@@ -31,6 +31,7 @@ const CALLS: &[(&[&str], &[&str])] = &[
             "towpath.fn_job_extend_lease_many(array[held()], 'me', array[1], 600)",
             "towpath.fn_job_progress(held(), 'me', 1, 50)",
             "towpath.fn_job_append(held(), 'me', 1, '7')",
+            "towpath.fn_job_checkpoint(held(), 'me', 1, '7')",
             "towpath.fn_job_payload(held(), 'me', 1)",
             "towpath.fn_job_release(array[held()], 'me', array[1])",
             "towpath.fn_job_snooze(held(), 'me', 1, 60)",
@@ -72,6 +73,13 @@ const CALLS: &[(&[&str], &[&str])] = &[
         &[PROCESS],
         &[
             "towpath.fn_process_start('k', 'other')",
+            r#"towpath.fn_process_start_many('handled', '[{"ref": "other"}]')"#,
+            "towpath.fn_process_signal('outside', 'new', 'go')",
+            r#"towpath.fn_executor_token_process_start(the_token(), 'k', '[{"ref": "other"}]')"#,
+            "towpath.fn_executor_token_process_signal(the_token(), 'called', 'new', null, 'go', null)",
+            "(select a.answer from towpath.fn_process_begin_many(array[of_kind('handled')], array[1], 'me') a)",
+            "(select a.answer from towpath.fn_process_function_begin_many(array[of_kind('called')], array[1], 'me') a)",
+            "(select a.answer from towpath.fn_process_run_many(array[of_kind('called')], array[1], 'me') a)",
             "towpath.fn_process_scan()",
             "towpath.fn_process_due('outside', 1, 60)",
             "towpath.fn_process_attempt_begin(outside('tried'), 1, 'me')",
@@ -109,6 +117,9 @@ const BESIDE: &[&str] = &[
     "comms.record_sms_success",
     "towpath.fn_process_attempt_end",
     "towpath.fn_process_cancel",
+    "towpath.fn_process_end_many",
+    "towpath.fn_process_wait",
+    "towpath.fn_executor_token_process_resolve",
     "towpath.fn_process_resolve",
     // Workers call them by name. They answer an envelope, with the refusal in it.
     "comms.get_email_payload",
@@ -123,6 +134,12 @@ const CLOSED: [&str; 8] = ["false", "TRUE", "True", " true", "true ", "t", "1", 
 /// A place where every call of [`CALLS`] has something to do, and names for its parts.
 async fn laid_out() -> TestDb {
     let db = TestDb::open().await;
+    db.execute(
+        "create schema shop; grant usage on schema shop to worker_service_user;
+         create function shop.call(process jsonb) returns jsonb language sql return '7'::jsonb;
+         grant execute on function shop.call to worker_service_user",
+    )
+    .await;
     for sql in [
         "towpath.fn_consumer_put('w', 'PG_worker')",
         "towpath.fn_job_subscription_put('w', 'PG_worker', p_enabled => true, p_max_parallel => null)",
@@ -136,6 +153,10 @@ async fn laid_out() -> TestDb {
         r#"towpath.fn_schedule_put('s', '* * * * *', 'UTC', '{"job_kind": "tick"}', now() - interval '1 hour')"#,
         r#"towpath.fn_process_kind_put('k', '{"supervisor": "towpath.process_supervisor", "task_kind": "t"}')"#,
         r#"towpath.fn_process_kind_put('outside', '{"task_kind": "t"}')"#,
+        r#"towpath.fn_process_kind_put('handled', '{"runs_as": "handler", "task_kind": "t"}')"#,
+        r#"towpath.fn_process_kind_put('called', '{"runs_as": "function", "db_function": "shop.call"}')"#,
+        "towpath.fn_process_start('handled', 'new')",
+        "towpath.fn_process_start('called', 'new')",
         "towpath.fn_process_start('outside', 'new')",
         "towpath.fn_process_start('outside', 'tried')",
         r#"towpath.fn_process_decide((select process_id from towpath.process where ref = 'tried'), 1, '{"do": "attempt"}')"#,
@@ -167,6 +188,7 @@ async fn laid_out() -> TestDb {
             "uuid",
             "select process_id from towpath.process where process_kind = ''outside'' and ref = $1",
         ),
+        ("of_kind(text)", "uuid", "select process_id from towpath.process where process_kind = $1"),
         ("message(text)", "bigint", "select message_id from comms.message where channel = $1"),
     ] {
         db.execute(&format!("create function {name} returns {returns} language sql stable as '{sql}'")).await;

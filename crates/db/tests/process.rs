@@ -44,7 +44,7 @@ async fn a_start_belongs_to_its_transaction() {
     let client = place.db.client().await;
     client.batch_execute("begin; select towpath.fn_process_start('test.call', 'a'); rollback").await.unwrap();
     assert_eq!(place.text("select count(*) from towpath.process").await, "0");
-    assert_eq!(place.text("select count(*) from towpath.job_live").await, "0");
+    assert_eq!(place.text("select count(*) from towpath.job_queue").await, "0");
 }
 
 /// P07: what cannot start says why, and writes nothing.
@@ -102,7 +102,7 @@ async fn eight_supervisors_schedule_one_attempt() {
     })
     .await;
     assert_eq!(place.facts(&process).await, ["started", "scheduled 1"], "{answers:?}");
-    assert_eq!(place.text("select count(*) from towpath.job_live").await, "1");
+    assert_eq!(place.text("select count(*) from towpath.job_queue").await, "1");
 }
 
 /// P07: the lock, not luck, makes it one: a supervisor waits for the one before it.
@@ -153,7 +153,7 @@ async fn a_waiting_job_is_not_made_twice() {
         assert_eq!(place.scan().await["checked"], 0, "it is not looked at again at once");
     }
     assert_eq!(place.facts(&process).await, ["started", "scheduled 1"]);
-    assert_eq!(place.text("select count(*) from towpath.job_live").await, "1");
+    assert_eq!(place.text("select count(*) from towpath.job_queue").await, "1");
 }
 
 /// P07: the deadline ends what nobody else ends, and takes the waiting job with it.

@@ -283,7 +283,8 @@ async fn a_process_waits_for_its_child() {
 }
 
 const ORDER: &str = "
-    create role shopkeeper; grant towpath_producer to shopkeeper; create schema shop authorization shopkeeper;
+    do $$ begin create role shopkeeper; exception when duplicate_object then null; end $$;
+    grant towpath_producer to shopkeeper; create schema shop authorization shopkeeper;
     set role shopkeeper;
     grant usage on schema shop to worker_service_user;
     create table shop.effect (ref text, what text);

@@ -182,7 +182,7 @@ async fn a_refused_send_burns_no_key() {
 async fn the_tables_hold_no_value_that_hurts() {
     let db = TestDb::open().await;
     for sql in [
-        "select towpath.fn_job_enqueue('a')",
+        "select towpath.fn_job_enqueue('a', p_idempotency_key => 'a')",
         "select towpath.fn_schedule_put('s', '* * * * *', 'UTC', '{\"job_kind\": \"a\"}', '2026-01-01')",
         "select towpath.fn_event_emit('orders', 'placed')",
         "select comms.send_email('{\"to\": \"a@b.c\", \"subject\": \"s\", \"text\": \"t\"}')",
