@@ -297,6 +297,8 @@ create table towpath.job_live (
     progress_at timestamptz,
     -- When it was last started or extended.
     touched_at timestamptz,
+    -- What an attempt leaves for the next one.
+    checkpoint jsonb,
     constraint job_live_pk primary key (job_id),
     constraint job_live_lease_pair_check check (((lease_owner is null) = (lease_until is null))),
     constraint job_live_leased_iff_owned_check check ((((state)::smallint = any (array[1, 2])) = (lease_owner
@@ -1109,8 +1111,8 @@ create table towpath.outbound_route (
     constraint outbound_route_retired_is_off_check check (((retired_at is null) or (mode = 'off'))),
     constraint outbound_route_retry_check check (((cardinality(retry_seconds) <= 50) and (0 <= all
         (retry_seconds)) and (604800 >= all (retry_seconds)))),
-    constraint outbound_route_target_kind_check check ((target_kind = any (array['job', 'stream',
-        'webhook']))),
+    constraint outbound_route_target_kind_check check ((target_kind = any (array['job', 'stream', 'webhook',
+        'process']))),
     constraint outbound_route_target_object_check check ((jsonb_typeof(target) = 'object')),
     constraint outbound_route_target_safe_check check (towpath._payload_safe(target)),
     constraint outbound_route_target_small_check check (towpath._payload_small(target)),
@@ -1303,6 +1305,10 @@ create table towpath.event_retention (
 -- called, by the rules of run_function.
 create table towpath.process_kind (
     process_kind towpath.label not null,
+    -- Who runs an attempt. function: the SQL function db_function, with steps. handler: a worker's handler,
+    -- with steps, in any language. task: a job with handlers of the kind around it, as comms has, or a
+    -- program outside.
+    runs_as text not null default 'task',
     -- Decides what comes next. Null: a program outside the database does (fn_process_due).
     supervisor text,
     -- Called with every fact, in its transaction; stores what the kind needs of it.
@@ -1343,8 +1349,18 @@ create table towpath.process_kind (
         86400))),
     constraint process_kind_ref_field_check check (((ref_field ~ '^[a-z_][a-z0-9_]{0,62}$') and (ref_field <>
         all (array['task_type', 'process_id', 'attempt_no', 'db_function', 'before_handler',
-        'success_handler', 'error_handler', 'worker']))))
+        'success_handler', 'error_handler', 'worker'])))),
+    constraint process_kind_runs_as_check check ((runs_as = any (array['task', 'function', 'handler']))),
+    constraint process_kind_steps_are_general_check check (((runs_as = 'task') or ((supervisor =
+        'towpath.process_supervisor') and (recorder is null) and (before_handler is null) and (success_handler
+        is null) and (error_handler is null) and ((runs_as = 'function') = (db_function is not null)) and
+        (supervisor is not null))))
 );
+-- towpath.process_kind(kind text, function text default null::text, task_kind text default null::text,
+--     max_attempts integer default null::integer, lease_seconds integer default null::integer,
+--     deadline_seconds integer default null::integer, backoff_seconds integer default null::integer,
+--     check_seconds integer default null::integer, on_uncertain text default null::text, actor text default
+--     null::text) returns void
 
 -- A process. It is looked at when next_check_at has come, and ended at the latest by its deadline. One per
 -- kind and ref, forever: starting it again finds it.
@@ -1361,6 +1377,12 @@ create table towpath.process (
     started_by towpath.label not null,
     started_at timestamptz not null,
     finished_at timestamptz,
+    -- What it was started with. What it came to is the value of its terminal fact.
+    input jsonb,
+    -- The signal that a suspended process waits for.
+    waits_for towpath.long_label,
+    -- The process that waits for the end of this one.
+    parent_id uuid,
     constraint process_pkey primary key (process_id),
     constraint process_ref_uq unique (process_kind, ref),
     constraint process_process_kind_fkey foreign key (process_kind) references
@@ -1369,6 +1391,7 @@ create table towpath.process (
         null))),
     constraint process_finished_iff_terminal_check check (((state = any (array['open', 'held'])) =
         (finished_at is null))),
+    constraint process_input_small_check check (towpath._result_fits(input)),
     constraint process_ref_short_check check ((octet_length((ref)::text) <= 500)),
     constraint process_state_check check ((state = any (array['open', 'held', 'succeeded', 'gave_up',
         'cancelled', 'invalid'])))
@@ -1400,7 +1423,7 @@ create table towpath.process_attempt (
     lease_until timestamptz not null,
     outcome text,
     ended_at timestamptz,
-    -- The other side asked not to be tried before.
+    -- The other side asked not to be tried before; or, of a suspended attempt, the end of the wait.
     retry_at timestamptz,
     constraint process_attempt_pk primary key (process_id, attempt_no),
     constraint process_attempt_process_id_fkey foreign key (process_id) references
@@ -1410,7 +1433,7 @@ create table towpath.process_attempt (
     constraint process_attempt_begun_together_check check (((begun_at is null) = (worker is null))),
     constraint process_attempt_ended_together_check check (((outcome is null) = (ended_at is null))),
     constraint process_attempt_outcome_check check ((outcome = any (array['accepted', 'transient',
-        'permanent', 'uncertain', 'lost', 'superseded'])))
+        'permanent', 'uncertain', 'lost', 'superseded', 'suspended'])))
 ) with (fillfactor = 70);
 -- process_attempt_outstanding_uq: at most one attempt of a process is outstanding (P07).
 create unique index process_attempt_outstanding_uq on towpath.process_attempt (process_id) where (outcome is
@@ -1425,16 +1448,28 @@ create table towpath.process_fact (
     detail towpath.signal not null default '{}'::jsonb,
     actor towpath.long_label not null,
     recorded_at timestamptz not null,
+    -- Of a step, a wait or a signal: what it is called. value: the result of a step or of the process, or the
+    -- payload of a signal.
+    name towpath.long_label,
+    value jsonb,
     constraint process_fact_pk primary key (process_id, fact_no),
     constraint process_fact_process_id_fkey foreign key (process_id) references towpath.process(process_id),
-    constraint process_fact_check check ((fact = any (array['started', 'scheduled', 'begun', 'failed',
-        'uncertain', 'lost', 'held', 'resolved', 'late', 'succeeded', 'gave_up', 'cancelled', 'invalid']))),
+    constraint process_fact_check check ((fact = any (array['started', 'scheduled', 'begun', 'stepped',
+        'suspended', 'signalled', 'failed', 'uncertain', 'lost', 'held', 'resolved', 'late', 'succeeded',
+        'gave_up', 'cancelled', 'invalid']))),
+    constraint process_fact_named_check check (((name is not null) = (fact = any (array['stepped',
+        'suspended', 'signalled'])))),
     constraint process_fact_of_attempt_check check (((attempt_no is not null) or (fact <> all
-        (array['scheduled', 'begun', 'failed', 'uncertain', 'lost', 'late']))))
+        (array['scheduled', 'begun', 'stepped', 'suspended', 'failed', 'uncertain', 'lost', 'late'])))),
+    constraint process_fact_value_small_check check (towpath._result_fits(value))
 );
--- process_fact_attempt_uq: a fact about an attempt is stated once.
+-- process_fact_attempt_uq: a fact about an attempt is stated once; of steps an attempt records many.
 create unique index process_fact_attempt_uq on towpath.process_fact (process_id, attempt_no, fact) where
-    (attempt_no is not null);
+    ((attempt_no is not null) and (fact <> 'stepped'));
+-- process_fact_named_uq: the first result of a step and the first signal of a name are the only ones (P13,
+-- P15).
+create unique index process_fact_named_uq on towpath.process_fact (process_id, fact, name) where (fact = any
+    (array['stepped', 'signalled']));
 -- process_fact_outcome_uq: and an attempt fails, is lost or uncertain only once altogether.
 create unique index process_fact_outcome_uq on towpath.process_fact (process_id, attempt_no) where (fact = any
     (array['failed', 'uncertain', 'lost']));
@@ -2387,6 +2422,7 @@ create table towpath.stream_intake_wake (
 --     integer) returns text
 -- towpath._route_job(p_event jsonb, p_target jsonb, p_event_id uuid, p_event_domain text, p_route_name text,
 --     p_key text) returns jsonb
+-- towpath._route_signal(p_work towpath._route_work, p_now timestamptz) returns uuid
 -- towpath._route_write(p_work towpath._route_work[], p_now timestamptz) returns void
 -- towpath._route_fail(p_work towpath._route_work, p_error text, p_now timestamptz) returns void
 -- towpath._route_job_problem(p_work towpath._route_work) returns text
@@ -2524,7 +2560,8 @@ create table towpath.stream_intake_wake (
 -- towpath.fn_event_chart(p_minutes integer default 60) returns jsonb
 
 -- sql/functions/run_function.sql
--- towpath.run_function(function_name text, payload jsonb) returns jsonb
+-- towpath.run_function(function_name text, payload jsonb, as_process boolean default false, raise_passing
+--     boolean default false) returns jsonb
 -- towpath._envelope_ok(p_payload jsonb default '{}'::jsonb) returns jsonb
 -- towpath._envelope_invalid(p_why text) returns jsonb
 
@@ -2537,8 +2574,14 @@ create table towpath.stream_intake_wake (
 -- towpath.fn_task_error_list(p_filter jsonb default '{}'::jsonb, p_limit integer default 50, p_cursor bigint
 --     default null::bigint) returns jsonb
 
+-- sql/functions/job_checkpoint.sql
+-- towpath.fn_job_checkpoint(p_job_id uuid, p_lease_owner text, p_attempt integer, p_checkpoint jsonb) returns
+--     jsonb
+-- towpath.fn_job_checkpoints(p_job_ids uuid[], p_lease_owner text) returns jsonb
+
 -- sql/functions/process_kind.sql
 -- towpath._function_problem(p_name text) returns text
+-- towpath._process_function_problem(p_name text) returns text
 -- towpath.fn_process_kind_put(p_process_kind text, p_settings jsonb, p_actor text default null::text) returns
 --     jsonb
 -- towpath.fn_process_kind_list() returns jsonb
@@ -2548,27 +2591,23 @@ create table towpath.stream_intake_wake (
 -- towpath._process_find(p_process_kind text, p_ref text) returns towpath.process
 -- towpath._process_ref(p_ref text) returns jsonb
 -- towpath._process_fact(p_process towpath.process, p_fact text, p_attempt_no integer, p_detail jsonb, p_actor
---     text, p_now timestamptz) returns void
+--     text, p_now timestamptz, p_value jsonb default null::jsonb) returns void
 -- towpath._process_check(p_process towpath.process, p_check_at timestamptz) returns void
 -- towpath._process_end(p_process towpath.process, p_state text, p_attempt_no integer, p_detail jsonb, p_actor
---     text, p_now timestamptz) returns void
+--     text, p_now timestamptz, p_result jsonb default null::jsonb) returns void
 -- towpath._process_hold(p_process towpath.process, p_attempt_no integer, p_why text, p_now timestamptz)
 --     returns void
 -- towpath._process_attempt(p_process towpath.process, p_due_at timestamptz, p_now timestamptz) returns
 --     integer
+-- towpath._process_executor(p_kind towpath.process_kind) returns text
 -- towpath._process_expire(p_process towpath.process, p_now timestamptz) returns boolean
 -- towpath._process_supervise(p_process towpath.process, p_now timestamptz) returns boolean
--- towpath._process_start_refusal(p_process_kind text, p_ref text, p_check_at timestamptz, p_deadline_at
---     timestamptz, p_max_attempts integer, p_actor text) returns jsonb
--- towpath.fn_process_start(p_process_kind text, p_ref text, p_check_at timestamptz default null::timestamptz,
---     p_deadline_at timestamptz default null::timestamptz, p_max_attempts integer default null::integer,
---     p_actor text default null::text) returns jsonb
 
 -- sql/functions/process_attempt.sql
 -- towpath._process_attempt_begin(p_process towpath.process, p_attempt_no integer, p_worker text,
 --     p_key_honoured boolean, p_now timestamptz) returns jsonb
 -- towpath._process_attempt_end(p_process towpath.process, p_attempt_no integer, p_outcome text, p_detail
---     jsonb, p_now timestamptz) returns jsonb
+--     jsonb, p_now timestamptz, p_result jsonb default null::jsonb) returns jsonb
 -- towpath._process_invalid(p_process towpath.process, p_attempt_no integer, p_why text, p_now timestamptz)
 --     returns void
 -- towpath._process_attempt_no(p_process towpath.process, p_payload jsonb) returns integer
@@ -2584,9 +2623,86 @@ create table towpath.stream_intake_wake (
 
 -- sql/functions/process_supervise.sql
 -- towpath._process_retry(p_process towpath.process, p_now timestamptz) returns text
+-- towpath._process_decide(p_process towpath.process, p_now timestamptz) returns text
 -- towpath.process_supervisor(payload jsonb) returns jsonb
 -- towpath._process_look(p_process towpath.process, p_now timestamptz) returns boolean
 -- towpath.fn_process_scan(p_limit integer default 100) returns jsonb
+
+-- sql/functions/process_start.sql
+-- towpath._process_start_refusal(p_process_kind text, p_ref text, p_check_at timestamptz, p_deadline_at
+--     timestamptz, p_max_attempts integer, p_actor text) returns jsonb
+-- towpath._process_right_refusal(p_kind towpath.process_kind, p_process_kind text, p_verb text) returns jsonb
+-- towpath._process_start_rows(p_kind towpath.process_kind, p_processes jsonb, p_actor text, p_parent uuid,
+--     p_now timestamptz, out process_ids uuid[], out duplicates boolean[]) returns record
+-- towpath._process_attempt_rows(p_kind towpath.process_kind, p_process_ids uuid[], p_now timestamptz) returns
+--     void
+-- towpath.fn_process_start(p_process_kind text, p_ref text, p_check_at timestamptz default null::timestamptz,
+--     p_deadline_at timestamptz default null::timestamptz, p_max_attempts integer default null::integer,
+--     p_actor text default null::text, p_input jsonb default null::jsonb) returns jsonb
+-- towpath._process_start(p_process_kind text, p_ref text, p_check_at timestamptz, p_deadline_at timestamptz,
+--     p_max_attempts integer, p_actor text, p_input jsonb, p_parent uuid, p_now timestamptz) returns jsonb
+-- towpath._process_value_refusal(p_value jsonb, p_field text) returns jsonb
+-- towpath.fn_process_start_many(p_process_kind text, p_processes jsonb, p_actor text default null::text)
+--     returns jsonb
+
+-- sql/functions/process_run.sql
+-- towpath._process_lock_many(p_process_ids uuid[]) returns uuid[]
+-- towpath._process_begin_many(p_process_ids uuid[], p_attempt_nos integer[], p_worker text, p_key_honoured
+--     boolean, p_runs_as text, p_now timestamptz) returns table(no integer, answer jsonb)
+-- towpath._process_begin_refusal(p_process_id uuid, p_attempt_no integer, p_runs_as text, p_now timestamptz)
+--     returns jsonb
+-- towpath.fn_process_begin_many(p_process_ids uuid[], p_attempt_nos integer[], p_worker text, p_key_honoured
+--     boolean default false) returns table(no integer, answer jsonb)
+-- towpath._process_take_many(p_process_ids uuid[], p_attempt_nos integer[], p_worker text, p_key_honoured
+--     boolean, p_runs_as text, p_now timestamptz) returns table(no integer, answer jsonb)
+-- towpath._process_fence(p_process towpath.process, p_attempt_no integer, p_worker text) returns jsonb
+-- towpath.fn_process_step_many(p_process_ids uuid[], p_attempt_nos integer[], p_worker text, p_names text[],
+--     p_values jsonb[]) returns table(no integer, answer jsonb)
+-- towpath._process_step(p_process_id uuid, p_attempt_no integer, p_worker text, p_name text, p_value jsonb,
+--     p_now timestamptz) returns jsonb
+-- towpath.fn_process_wait(p_process_id uuid, p_attempt_no integer, p_worker text, p_name text, p_signal text
+--     default null::text, p_until_at timestamptz default null::timestamptz, p_seconds double precision
+--     default null::double precision, p_child jsonb default null::jsonb) returns jsonb
+-- towpath._process_child(p_process towpath.process, p_child jsonb, p_now timestamptz) returns jsonb
+-- towpath.fn_process_end_many(p_process_ids uuid[], p_attempt_nos integer[], p_worker text, p_ends jsonb)
+--     returns table(no integer, answer jsonb)
+-- towpath._process_end_one(p_process_id uuid, p_attempt_no integer, p_worker text, p_end jsonb, p_now
+--     timestamptz) returns jsonb
+-- towpath.fn_process_extend_many(p_process_ids uuid[], p_attempt_nos integer[], p_worker text) returns
+--     table(no integer)
+
+-- sql/functions/process_signal.sql
+-- towpath._process_signal(p_process towpath.process, p_name text, p_payload jsonb, p_actor text, p_now
+--     timestamptz) returns boolean
+-- towpath.fn_process_signal(p_process_kind text, p_ref text, p_name text, p_payload jsonb default
+--     null::jsonb, p_actor text default null::text, p_process_id uuid default null::uuid) returns jsonb
+
+-- sql/functions/process_function.sql
+-- towpath._process_held(p_process jsonb) returns towpath.process
+-- towpath.process_step(process jsonb, name text, result jsonb) returns jsonb
+-- towpath._process_wait_or_raise(p_process jsonb, p_name text, p_signal text, p_until timestamptz, p_seconds
+--     double precision, p_child jsonb) returns jsonb
+-- towpath.process_wait(process jsonb, signal text, timeout interval default null::interval) returns jsonb
+-- towpath.process_sleep(process jsonb, name text, how_long interval) returns jsonb
+-- towpath.process_sleep_until(process jsonb, name text, moment timestamptz) returns jsonb
+-- towpath.process_child(process jsonb, name text, kind text, ref text, input jsonb default null::jsonb)
+--     returns jsonb
+-- towpath.fn_process_run_many(p_process_ids uuid[], p_attempt_nos integer[], p_worker text) returns table(no
+--     integer, answer jsonb)
+-- towpath.fn_process_function_begin_many(p_process_ids uuid[], p_attempt_nos integer[], p_worker text)
+--     returns table(no integer, answer jsonb)
+
+-- sql/functions/executor_token_process.sql
+-- towpath._executor_token_process_refusal(p_token towpath.executor_token, p_process_kind text, p_read
+--     boolean) returns jsonb
+-- towpath.fn_executor_token_process_start(p_token_hash bytea, p_process_kind text, p_processes jsonb) returns
+--     jsonb
+-- towpath.fn_executor_token_process_signal(p_token_hash bytea, p_process_kind text, p_ref text, p_process_id
+--     uuid, p_name text, p_payload jsonb) returns jsonb
+-- towpath.fn_executor_token_process_state(p_token_hash bytea, p_process_id uuid) returns jsonb
+-- towpath.fn_executor_token_process_resolve(p_token_hash bytea, p_process_id uuid, p_resolution text,
+--     p_reason text) returns jsonb
+-- towpath.fn_process_ended(p_process_ids uuid[]) returns jsonb
 
 -- sql/functions/process_read.sql
 -- towpath.fn_process_show(p_process_id uuid) returns jsonb
@@ -2622,7 +2738,9 @@ create table towpath.stream_intake_wake (
 -- towpath.emit_many(events jsonb) returns uuid[]
 -- towpath.start_process(kind text, ref text, run_at timestamptz default null::timestamptz, deadline_at
 --     timestamptz default null::timestamptz, max_attempts integer default null::integer, actor text default
---     null::text) returns uuid
+--     null::text, input jsonb default null::jsonb) returns uuid
+-- towpath.signal_process(kind text, ref text, signal text, payload jsonb default null::jsonb, actor text
+--     default null::text) returns boolean
 -- towpath._raise_unknown_names(p_rows jsonb, p_names text[], p_what text) returns void
 -- towpath._raise_refused_row(p_answer jsonb, p_rows jsonb, p_what text, p_array text) returns void
 
