@@ -200,6 +200,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/jobs/checkpoint": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Leave a small value, at most 4 KiB, for the next attempt. */
+        post: operations["jobCheckpoint"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/jobs/ack": {
         parameters: {
             query?: never;
@@ -393,6 +410,185 @@ export interface paths {
          * @description Needs a token that may cancel the job.
          */
         post: operations["jobToken"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/processes/start": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Start a process; one of that kind and reference is found.
+         * @description The token needs the right to enqueue jobs of the kind.
+         */
+        post: operations["processStart"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/processes/signal": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Signal a process; the first signal of a name stays.
+         * @description Name the process by kind and ref, or by its id. It is kept if the process does not wait for it yet.
+         */
+        post: operations["processSignal"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/processes/claim": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Claim attempts of processes, with their input and the results of all earlier steps. */
+        post: operations["processClaim"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/processes/begin": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Begin the attempt of a job that was claimed as a job. */
+        post: operations["processBegin"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/processes/step": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Record the result of a step; the first result of a name stays. */
+        post: operations["processStep"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/processes/wait": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Wait for a signal, a moment or a child; the attempt is suspended if it has not come. */
+        post: operations["processWait"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/processes/extend": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Extend the leases of an attempt and of its job. */
+        post: operations["processExtend"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/processes/end": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** End an attempt. Ack its job afterwards, whatever the outcome. */
+        post: operations["processEnd"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/processes/{process_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read where a process stands and what it came to, at once or when it has ended.
+         * @description A token may read processes of the kinds that it may claim or enqueue.
+         */
+        get: operations["processGet"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/processes/{process_id}/resolve": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Decide about a held process. */
+        post: operations["processResolve"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1039,11 +1235,61 @@ export interface components {
             /** Format: date-time */
             lease_until: string;
             traceparent: string | null;
+            /** @description what an earlier attempt left; null if there is nothing */
+            checkpoint?: unknown;
             /**
              * Format: int64
              * @description give it back with the ack: it costs the server less
              */
             entry_id: number | null;
+        };
+        Attempt: {
+            /** Format: uuid */
+            process_id: string;
+            /** Format: int32 */
+            attempt_no: number;
+            process_kind: string;
+            ref: string;
+            /** @description any JSON value of at most 64 KiB */
+            input: unknown;
+            /** @description the results of all steps that earlier attempts recorded */
+            steps: {
+                [key: string]: unknown;
+            };
+            /** Format: date-time */
+            lease_until: string;
+            /** Format: int32 */
+            lease_seconds: number;
+            idempotency_key: string;
+            job?: {
+                /** Format: uuid */
+                job_id: string;
+                /** Format: int32 */
+                attempt: number;
+                /** Format: date-time */
+                lease_until: string;
+            };
+        };
+        Process: {
+            /** @constant */
+            ok: true;
+            /** Format: uuid */
+            process_id: string;
+            kind: string;
+            ref: string;
+            /** @enum {unknown} */
+            state: "open" | "held" | "succeeded" | "gave_up" | "cancelled" | "invalid";
+            /** @description any JSON value of at most 64 KiB */
+            input: unknown;
+            /** @description any JSON value of at most 64 KiB */
+            result: unknown;
+            waits_for: string | null;
+            attempts: number;
+            /** Format: date-time */
+            started_at: string;
+            /** Format: date-time */
+            finished_at: string | null;
+            error: string | null;
         };
         NewEvent: {
             domain: string;
@@ -1309,6 +1555,7 @@ export interface components {
         SourceId: components["schemas"]["SourceId"];
         SessionId: string;
         SubscriptionId: string;
+        ProcessId: string;
         JobId: string;
         /** @description name of the worker process, shown with its leases */
         Worker: string;
@@ -1746,6 +1993,53 @@ export interface operations {
                 };
                 content: {
                     "application/json": {
+                        /** Format: uuid */
+                        job_id: string;
+                    };
+                };
+            };
+            400: components["responses"]["Malformed"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["NotAuthorised"];
+            408: components["responses"]["TooSlow"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            422: components["responses"]["Invalid"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    jobCheckpoint: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description name of the worker process, shown with its leases */
+                "Towpath-Worker"?: components["parameters"]["Worker"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** Format: uuid */
+                    job_id: string;
+                    /** Format: int32 */
+                    attempt: number;
+                    /** @description any JSON value; null removes it */
+                    checkpoint: unknown;
+                };
+            };
+        };
+        responses: {
+            /** @description It is stored. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        /** @constant */
+                        ok: true;
                         /** Format: uuid */
                         job_id: string;
                     };
@@ -2278,6 +2572,502 @@ export interface operations {
                         expires_at: string;
                         /** @description the path of the stream, which exists from now on */
                         stream: string;
+                    };
+                };
+            };
+            400: components["responses"]["Malformed"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["NotAuthorised"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["TooSlow"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            422: components["responses"]["Invalid"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    processStart: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    kind: string;
+                    ref: string;
+                    /** @description any JSON value of at most 64 KiB */
+                    input?: unknown;
+                    /** Format: date-time */
+                    run_at?: string | null;
+                    /** Format: date-time */
+                    deadline_at?: string | null;
+                    /** Format: int32 */
+                    max_attempts?: number | null;
+                };
+            };
+        };
+        responses: {
+            /** @description The process. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        /** @constant */
+                        ok: true;
+                        /** Format: uuid */
+                        process_id: string;
+                    };
+                };
+            };
+            400: components["responses"]["Malformed"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["NotAuthorised"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["TooSlow"];
+            413: components["responses"]["TooLarge"];
+            422: components["responses"]["Invalid"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    processSignal: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    kind?: string | null;
+                    ref?: string | null;
+                    /** Format: uuid */
+                    process_id?: string | null;
+                    name: string;
+                    /** @description any JSON value of at most 64 KiB */
+                    payload?: unknown;
+                };
+            };
+        };
+        responses: {
+            /** @description Whether it was the first of its name: only that one counts. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        /** @constant */
+                        ok: true;
+                        /** Format: uuid */
+                        process_id: string;
+                        recorded: boolean;
+                    };
+                };
+            };
+            400: components["responses"]["Malformed"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["NotAuthorised"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["TooSlow"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            422: components["responses"]["Invalid"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    processClaim: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description name of the worker process, shown with its leases */
+                "Towpath-Worker"?: components["parameters"]["Worker"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    kinds?: string[] | null;
+                    /** @default 1 */
+                    limit?: number;
+                    /**
+                     * @description how long to wait for a job
+                     * @default 0
+                     */
+                    wait_seconds?: number;
+                    /** @description default: the configured lease */
+                    lease_seconds?: number | null;
+                };
+            };
+        };
+        responses: {
+            /** @description The attempts. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        /** @constant */
+                        ok: true;
+                        attempts: components["schemas"]["Attempt"][];
+                    };
+                };
+            };
+            400: components["responses"]["Malformed"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["NotAuthorised"];
+            408: components["responses"]["TooSlow"];
+            413: components["responses"]["TooLarge"];
+            422: components["responses"]["Invalid"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    processBegin: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description name of the worker process, shown with its leases */
+                "Towpath-Worker"?: components["parameters"]["Worker"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** Format: uuid */
+                    process_id: string;
+                    /** Format: int32 */
+                    attempt_no: number;
+                    /** Format: uuid */
+                    job_id: string;
+                    /** Format: int32 */
+                    attempt: number;
+                };
+            };
+        };
+        responses: {
+            /** @description The attempt, with its input and the results of all earlier steps. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        /** @constant */
+                        ok: true;
+                        /** Format: uuid */
+                        process_id: string;
+                        /** Format: int32 */
+                        attempt_no: number;
+                        process_kind: string;
+                        ref: string;
+                        /** @description any JSON value of at most 64 KiB */
+                        input: unknown;
+                        /** @description the results of all steps that earlier attempts recorded */
+                        steps: {
+                            [key: string]: unknown;
+                        };
+                        /** Format: date-time */
+                        lease_until: string;
+                        /** Format: int32 */
+                        lease_seconds: number;
+                        idempotency_key: string;
+                        job?: {
+                            /** Format: uuid */
+                            job_id: string;
+                            /** Format: int32 */
+                            attempt: number;
+                            /** Format: date-time */
+                            lease_until: string;
+                        };
+                    };
+                };
+            };
+            400: components["responses"]["Malformed"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["NotAuthorised"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["TooSlow"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            422: components["responses"]["Invalid"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    processStep: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description name of the worker process, shown with its leases */
+                "Towpath-Worker"?: components["parameters"]["Worker"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** Format: uuid */
+                    process_id: string;
+                    /** Format: int32 */
+                    attempt_no: number;
+                    name: string;
+                    /** @description any JSON value of at most 64 KiB */
+                    value?: unknown;
+                };
+            };
+        };
+        responses: {
+            /** @description The result that was recorded first. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        /** @constant */
+                        ok: true;
+                        /** @description any JSON value of at most 64 KiB */
+                        value: unknown;
+                    };
+                };
+            };
+            400: components["responses"]["Malformed"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["NotAuthorised"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["TooSlow"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            422: components["responses"]["Invalid"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    processWait: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description name of the worker process, shown with its leases */
+                "Towpath-Worker"?: components["parameters"]["Worker"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** Format: uuid */
+                    process_id: string;
+                    /** Format: int32 */
+                    attempt_no: number;
+                    /** @description the step that remembers what came */
+                    name: string;
+                    signal?: string | null;
+                    /** Format: date-time */
+                    until_at?: string | null;
+                    seconds?: number | null;
+                    /** @description a process to start and wait for: kind, ref, input */
+                    child?: Record<string, unknown> | null;
+                };
+            };
+        };
+        responses: {
+            /** @description What came; if it is not ready, the attempt is over. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        /** @constant */
+                        ok: true;
+                        ready: boolean;
+                        /** @description any JSON value of at most 64 KiB */
+                        value: unknown;
+                        /** Format: date-time */
+                        until_at: string | null;
+                    };
+                };
+            };
+            400: components["responses"]["Malformed"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["NotAuthorised"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["TooSlow"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            422: components["responses"]["Invalid"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    processExtend: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description name of the worker process, shown with its leases */
+                "Towpath-Worker"?: components["parameters"]["Worker"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** Format: uuid */
+                    process_id: string;
+                    /** Format: int32 */
+                    attempt_no: number;
+                    /** Format: uuid */
+                    job_id: string;
+                    /** Format: int32 */
+                    attempt: number;
+                };
+            };
+        };
+        responses: {
+            /** @description They are extended. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        /** @constant */
+                        ok: true;
+                    };
+                };
+            };
+            400: components["responses"]["Malformed"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["NotAuthorised"];
+            408: components["responses"]["TooSlow"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            422: components["responses"]["Invalid"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    processEnd: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description name of the worker process, shown with its leases */
+                "Towpath-Worker"?: components["parameters"]["Worker"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** Format: uuid */
+                    process_id: string;
+                    /** Format: int32 */
+                    attempt_no: number;
+                    /** @enum {unknown} */
+                    outcome: "accepted" | "transient" | "permanent" | "uncertain";
+                    /** @description any JSON value of at most 64 KiB */
+                    result?: unknown;
+                    /** @description why it was not accepted: message, code, retry_after_seconds */
+                    detail?: unknown;
+                };
+            };
+        };
+        responses: {
+            /** @description The state of the process. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        /** @constant */
+                        ok: true;
+                        state: string;
+                    };
+                };
+            };
+            400: components["responses"]["Malformed"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["NotAuthorised"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["TooSlow"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            422: components["responses"]["Invalid"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    processGet: {
+        parameters: {
+            query?: {
+                /** @description seconds to wait for its end: succeeded, gave_up, cancelled or invalid */
+                wait?: number;
+            };
+            header?: never;
+            path: {
+                process_id: components["parameters"]["ProcessId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The process as it is now, ended or not. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Process"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["NotAuthorised"];
+            404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    processResolve: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                process_id: components["parameters"]["ProcessId"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @enum {unknown} */
+                    resolution: "succeeded" | "retry" | "gave_up" | "cancelled";
+                    reason?: string | null;
+                };
+            };
+        };
+        responses: {
+            /** @description The state of the process. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        /** @constant */
+                        ok: true;
+                        /** Format: uuid */
+                        process_id: string;
+                        state: string;
                     };
                 };
             };

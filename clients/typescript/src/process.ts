@@ -11,7 +11,7 @@
 import { Conflict, LeaseLost, PermanentError, RetryAfter } from "./errors.js";
 import type { Http } from "./http.js";
 import type { RunnableJob } from "./job.js";
-import type { JobContext } from "./run.js";
+import type { Context } from "./run.js";
 
 /** An attempt as the server begins it. */
 interface Begun {
@@ -46,11 +46,11 @@ export class Steps {
   readonly attemptNo: number;
   /** For other services: the same at every attempt. */
   readonly idempotencyKey: string;
-  readonly job: JobContext;
+  readonly job: Context;
   readonly #recorded: Map<string, unknown>;
 
   /** @internal */
-  constructor(begun: Begun, job: JobContext) {
+  constructor(begun: Begun, job: Context) {
     this.id = begun.process_id;
     this.ref = begun.ref;
     this.attemptNo = begun.attempt_no;
@@ -110,7 +110,7 @@ export class Steps {
 
 /** Makes a handler of processes of this kind, for `tp.work`. */
 export function process<Input>(kind: string, handler: (input: Input, steps: Steps) => unknown): RunnableJob {
-  const run = async (task: { process_id: string; attempt_no: number }, job: JobContext): Promise<void> => {
+  const run = async (task: { process_id: string; attempt_no: number }, job: Context): Promise<void> => {
     const about = { process_id: task.process_id, attempt_no: task.attempt_no };
     let begun: Begun;
     try {

@@ -127,7 +127,7 @@ async fn without_a_transport_tasks_wait() {
     let process_id = messaging.email("ann@example.org").await;
     assert_eq!(messaging.work().await, 0);
     assert_eq!(messaging.facts(process_id).await, "started, scheduled 1");
-    assert_eq!(messaging.worker().kinds(), ["db_function"]);
+    assert_eq!(messaging.worker().kinds(), ["db_function", "process"]);
 }
 
 /// P07: closing `process.enabled` stops an attempt that is scheduled and not begun. Nothing is sent and no
