@@ -137,7 +137,8 @@ async fn functions_run_together_and_fail_alone() {
     let states = "select string_agg(concat(state, ' ', count), ', ' order by state) from (
         select state, count(*) from towpath.process group by state) s";
     assert_eq!(queue.db.text(states).await, "gave_up 10, succeeded 90");
-    let transactions = "select count(distinct xmin::text)::text from towpath.process where finished_at is not null";
+    let transactions =
+        "select count(distinct xmin::text)::text from towpath.process where finished_at is not null";
     let transactions: usize = queue.db.text(transactions).await.parse().unwrap();
     assert!(transactions < 60, "{transactions} transactions for 100 processes");
     assert_eq!(queue.db.text("select count(*)::text from towpath.task_error").await, "10");
