@@ -1,4 +1,4 @@
-// A real towpath with its own PostgreSQL, and programs beside it.
+// A real server with its own PostgreSQL, and programs beside it.
 import assert from "node:assert/strict";
 import { execFile, spawn } from "node:child_process";
 import { chmod, mkdtemp, readFile, rm } from "node:fs/promises";
