@@ -20,7 +20,7 @@ export function offered() {
 // Lists whose first rows offer what the newest rows may not.
 const startingPoints = {
   jobs: ["/ui/jobs?kind=demo.archive", "/ui/jobs?kind=demo.import"],
-  processes: ["/ui/processes?state=open"],
+  processes: ["/ui/processes?state=held", "/ui/processes?state=open"],
 };
 // The receiver of the demo refuses on purpose: that it was tried is enough.
 const mayBeRefused = new Set(["routes:test"]);
