@@ -8,8 +8,8 @@ use towpath_testkit::victim::Victim;
 
 use crate::towpath::{Place, words};
 
-/// O01, O02: one command without questions, on an empty database; then `up` runs a job. A second run changes nothing
-/// and says so, and the settings file is for its owner alone.
+/// O01, O02, O08: one command without questions, on an empty database; then `up` runs a job. A second run
+/// changes nothing and says so, and the settings file is for its owner alone.
 #[tokio::test]
 async fn init_leads_to_the_first_job_and_can_be_repeated() {
     let db = TestDb::empty().await;
