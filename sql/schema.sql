@@ -192,7 +192,7 @@ create table towpath.job_lane (
     -- The transaction that closed it, because nobody used it: claims pass it by.
     closed_by xid8,
     constraint job_lane_pkey primary key (lane),
-    constraint job_lane_uq unique nulls not distinct (job_kind, executor, priority, event_domain)
+    constraint job_lane_uq unique nulls not distinct (job_kind, priority, executor, event_domain)
 );
 -- job_lane_open_idx: _job_lane_set reads open lanes only, and no page that collected ones have left behind.
 create index job_lane_open_idx on towpath.job_lane (lane) where (closed_by is null);
@@ -478,10 +478,9 @@ create table towpath.job_floor_sweep (
 -- reason as in job_floor.
 create table towpath.job_wake (
     job_kind text not null,
-    executor towpath.executor_kind not null,
     wake_no bigint not null generated always as identity,
     armed boolean not null,
-    constraint job_wake_pkey primary key (job_kind, executor, wake_no)
+    constraint job_wake_pkey primary key (job_kind, wake_no)
 );
 
 -- Kinds whose jobs are not claimed at the moment.
@@ -2108,8 +2107,8 @@ create table towpath.stream_intake_wake (
 
 -- sql/functions/job_claim.sql
 -- towpath._job_lane_set(p_executor text, p_kinds text[]) returns table(substrate text, worker text,
---     login_role text, lanes integer[], floors timestamptz[], priorities integer[], holders integer[], caps
---     integer[])
+--     login_role text, executor text, lanes integer[], floors timestamptz[], priorities integer[], holders
+--     integer[], caps integer[])
 -- towpath._job_claim_refusal(p_executor text, p_substrate text, p_worker text, p_login_role text, p_lanes
 --     integer[]) returns jsonb
 -- towpath._job_claim_invalid(p_executor text, p_owner text, p_limit integer, p_lease_seconds integer,
@@ -2120,9 +2119,7 @@ create table towpath.stream_intake_wake (
 --     towpath._job_group[]
 -- towpath._job_pick(p_lanes integer[], p_floors timestamptz[], p_priorities integer[], p_holders integer[],
 --     p_nos integer[], p_rooms integer[], p_limit integer, p_now timestamptz) returns towpath._job_group[]
--- towpath._job_lease(p_group towpath._job_group, p_from integer, p_owner text, p_now timestamptz, p_until
---     timestamptz) returns towpath.lease_entry
--- towpath._job_answer(p_entry towpath.lease_entry) returns setof towpath._claimed_job
+-- towpath._job_answer(p_entry towpath.lease_entry, p_executor text) returns setof towpath._claimed_job
 -- towpath.fn_job_claim_rows(p_executor text, p_kinds text[] default null::text[], p_limit integer default 1,
 --     p_lease_owner text default null::text, p_lease_seconds integer default null::integer) returns setof
 --     towpath._claimed_job

@@ -5,19 +5,20 @@
 -- For every lane the most specific subscription of the executor decides, even if that row
 -- says no: a disabled row for one kind switches the kind off beside a wildcard row. A holder
 -- is the subscription's number, negative if it has no max_parallel. login_role is null for an executor that is not
--- registered, and empty for one that any worker may claim as. A lane without an executor is for those who are subscribed
--- to its kind by name, whatever their kind, and for every PG_worker.
+-- registered, and empty for one that any worker may claim as; executor is its kind. A lane without an executor is for
+-- those who are subscribed to its job kind by name, whatever their own kind, and for every PG_worker.
 --
 -- One row. No SET clause, so that it is inlined: this is on the pick-up path of an idle worker.
 create or replace function towpath._job_lane_set(p_executor text, p_kinds text[])
     returns table (
-        substrate text, worker text, login_role text,
+        substrate text, worker text, login_role text, executor text,
         lanes integer[], floors timestamptz[], priorities integer[], holders integer[], caps integer[])
     language sql stable
 as $$
     select (select c.value from towpath.config c where c.key = 'queue.job_substrate.enabled' and c.kind = 'gate'),
            (select c.value from towpath.config c where c.key = 'queue.worker.enabled' and c.kind = 'gate'),
            (select coalesce(r.login_role, '') from towpath.consumer_registry r where r.executor_id = p_executor),
+           (select r.executor from towpath.consumer_registry r where r.executor_id = p_executor),
            coalesce(array_agg(x.lane), '{}'), array_agg(x.floor_at), array_agg(x.priority), array_agg(x.holder),
            array_agg(x.max_parallel)
       from (select l.lane, l.priority, s.max_parallel::integer as max_parallel,
@@ -191,37 +192,18 @@ begin
 end;
 $$;
 
--- _job_lease: writes the lease entry of the jobs of a group from p_from on, at most _entry_jobs_max() of them.
-create or replace function towpath._job_lease(
-    p_group towpath._job_group, p_from integer, p_owner text, p_now timestamptz, p_until timestamptz)
-    returns towpath.lease_entry
-    language plpgsql
-as $$
-declare
-    _ids uuid[] := p_group.job_ids[p_from : p_from + towpath._entry_jobs_max() - 1];
-    _wait_ms double precision := (date_part('epoch', p_now) - p_group.due_sum / cardinality(p_group.job_ids)) * 1000;
-    _entry towpath.lease_entry;
-begin
-    insert into towpath.lease_entry (lease_until, job_ids, attempt, refunded, lane, wait_ms, lease_owner, picked_at,
-        subscription_no, bundle)
-    values (p_until, _ids, p_group.attempts + 1, p_group.refunded, p_group.lane, _wait_ms * cardinality(_ids), p_owner,
-            p_now, p_group.holder, p_group.bundle)
-    returning * into _entry;
-    return _entry;
-end;
-$$;
-
 -- _job_answer: what a claim answers about the jobs of one lease entry; and about all others whose ids lie between theirs,
 -- which the caller leaves out. The bounds let the statement open the partitions of these days only. A job that is set
--- apart may be due at another time than its wide row says.
+-- apart may be due at another time than its wide row says. A job without an executor gets the claimer's.
 --
 -- No SET clause, so that it is inlined.
-create or replace function towpath._job_answer(p_entry towpath.lease_entry) returns setof towpath._claimed_job
+create or replace function towpath._job_answer(p_entry towpath.lease_entry, p_executor text)
+    returns setof towpath._claimed_job
     language sql stable
 as $$
     select j.job_id, p_entry.attempt, j.max_attempts + p_entry.refunded, j.job_kind::text,
-           coalesce(j.executor::text, towpath._job_executor(j.job_kind)), j.event_domain, j.source_ref, j.target_ref,
-           j.payload_ref, j.payload_json::jsonb, j.priority::integer,
+           coalesce(j.executor::text, p_executor), j.event_domain, j.source_ref, j.target_ref, j.payload_ref,
+           j.payload_json::jsonb, j.priority::integer,
            case when p_entry.bundle then j.scheduled_at::timestamptz
                 else (select v.due_at from towpath.job_live v where v.job_id = j.job_id)::timestamptz end,
            j.idempotency_key::text, j.actor::text, j.run_id, j.created_at, p_entry.lease_owner, p_entry.lease_until,
@@ -255,8 +237,8 @@ $$;
 --
 -- (Jobs of one due time in several lanes are the exception: they come ready row by ready row.)
 --
--- The way it is done: pick jobs out of their ready rows (_job_pick), write lease entries for them (_job_lease), answer
--- with their wide rows. The lease is fenced by owner and attempt (lease_entry.sql).
+-- The way it is done: pick jobs out of their ready rows (_job_pick), write lease entries for them, answer with their
+-- wide rows (_job_answer). The lease is fenced by owner and attempt (lease_entry.sql).
 --
 -- max_parallel is exact (R06): the subscription's row is locked before anything is picked, so the next claimer of the
 -- subscription waits for this transaction and then reads the new number. That needs a fresh snapshot per statement,
@@ -282,12 +264,15 @@ declare
     _owner text := coalesce(p_lease_owner, p_executor);
     _until timestamptz;
     _set record;
+    _executor text;
     _counted boolean;
     _held record;
     _nos integer[];
     _rooms integer[];
     _group towpath._job_group;
     _groups towpath._job_group[];
+    _ids uuid[];
+    _wait_ms double precision;
     _entry towpath.lease_entry;
     _refused towpath._claimed_job;
     _none text;
@@ -296,6 +281,7 @@ begin
     -- a query, because that skips the executor.
     _none := pg_advisory_xact_lock_shared(7301, 1);
     select s.* into _set from towpath._job_lane_set(p_executor, p_kinds) s;
+    _executor := _set.executor;
     _counted := array_remove(_set.caps, null) <> '{}';
     if (_set.substrate = 'true' and _set.worker = 'true' and _set.login_role = '' and _set.lanes <> '{}' and not _counted
         and p_limit >= 1 and towpath._key_fits(_owner) and p_lease_seconds between 1 and 86400) is not true then
@@ -324,15 +310,22 @@ begin
         if cardinality(_group.job_ids) > 1 then
             _group.job_ids := array(select unnest(_group.job_ids) order by 1);
         end if;
+        _wait_ms := (date_part('epoch', _now) - _group.due_sum / cardinality(_group.job_ids)) * 1000;
         for _i in 1..cardinality(_group.job_ids) by towpath._entry_jobs_max() loop
-            _entry := towpath._job_lease(_group, _i, _owner, _now, _until);
+            _ids := _group.job_ids[_i : _i + towpath._entry_jobs_max() - 1];
+            insert into towpath.lease_entry (lease_until, job_ids, attempt, refunded, lane, wait_ms, lease_owner,
+                picked_at, subscription_no, bundle)
+            values (_until, _ids, _group.attempts + 1, _group.refunded, _group.lane, _wait_ms * cardinality(_ids),
+                _owner, _now, _group.holder, _group.bundle)
+            returning * into _entry;
             -- Ids that lie close together are read as a range, others are looked up one by one.
-            if towpath._ids_dense(_entry.job_ids) then
+            if cardinality(_ids) > 1 and towpath._ids_dense(_ids) then
                 return query
-                select a.* from towpath._job_answer(_entry) a where a.job_id in (select unnest(_entry.job_ids));
+                select a.* from towpath._job_answer(_entry, _executor) a
+                 where a.job_id in (select unnest(_ids));
             else
                 return query
-                select a.* from towpath._job_answer(_entry) a where a.job_id = any(_entry.job_ids);
+                select a.* from towpath._job_answer(_entry, _executor) a where a.job_id = any(_ids);
             end if;
         end loop;
     end loop;

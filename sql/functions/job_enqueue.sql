@@ -159,18 +159,13 @@ begin
            coalesce(p_executor, e.executor, 'PG_worker'), coalesce(p_executor, e.executor),
            case when l.closed_by is null then l.lane end,
            (select f.floor_at from towpath.job_floor f where f.lane = l.lane order by f.floor_no desc limit 1),
-           case when l.executor is not null then
-                    (select w.armed from towpath.job_wake w where w.job_kind = l.job_kind and w.executor = l.executor
-                      order by w.wake_no desc limit 1)
-                else (select bool_or(w.armed) from (
-                          select distinct on (w.executor) w.armed from towpath.job_wake w where w.job_kind = l.job_kind
-                           order by w.executor, w.wake_no desc) w) end
+           (select w.armed from towpath.job_wake w where w.job_kind = l.job_kind order by w.wake_no desc limit 1)
       into _gate, _default, _executor, _named, _lane, _floor, _armed
       from (select 1) one
       left join towpath.job_kind_executor e on e.job_kind = p_job_kind
       left join towpath.job_lane l
-        on l.job_kind = p_job_kind and l.executor is not distinct from coalesce(p_executor, e.executor)
-       and l.priority = _priority
+        on l.job_kind = p_job_kind and l.priority = _priority
+       and l.executor is not distinct from coalesce(p_executor, e.executor)
        and l.event_domain is not distinct from p_event_domain;
     if _gate is distinct from 'true' then
         return jsonb_build_object('ok', false, 'error', 'gate_closed', 'gate', 'queue.job_substrate.enabled');
@@ -222,11 +217,9 @@ begin
         payload_json, priority, scheduled_at, max_attempts, idempotency_key, actor, run_id, created_at, login)
     values (_job_id, p_job_kind, _named, p_event_domain, p_source_ref, p_target_ref, p_payload_ref,
         _payload, _priority, _scheduled_at, _max, p_idempotency_key, _actor, p_run_id, _now, nullif(session_user::text, _actor));
-    if _armed and _due <= _now and _named is null then
-        perform towpath._job_wake(array[_lane]);
-    elsif _armed and _due <= _now and towpath._gate_open('queue.notify.enabled') then
+    if _armed and _due <= _now and towpath._gate_open('queue.notify.enabled') then
         -- As _job_wake does, with what is known here.
-        insert into towpath.job_wake (job_kind, executor, armed) values (p_job_kind, _executor, false);
+        insert into towpath.job_wake (job_kind, armed) values (p_job_kind, false);
         _none := pg_notify('towpath_job', left(p_job_kind, 1000));
     end if;
     return jsonb_build_object('ok', true, 'job_id', _job_id, 'duplicate', false);

@@ -373,7 +373,7 @@ begin
      where w.ctid = any(array(
            select x.ctid from towpath.job_wake x
             where exists (select 1 from towpath.job_wake y
-                           where y.job_kind = x.job_kind and y.executor = x.executor and y.wake_no > x.wake_no)
+                           where y.job_kind = x.job_kind and y.wake_no > x.wake_no)
             limit _limit));
     return jsonb_build_object('ok', true, 'folded', _folded, 'more', cardinality(_tids) >= _limit, 'busy', false);
 end;

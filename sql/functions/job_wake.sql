@@ -1,5 +1,8 @@
 -- Wake-ups: an idle consumer arms a flag, the next enqueue of that kind notifies once.
 --
+-- A flag is for a kind, whatever the executor: a kind is nearly always one executor's, and who wakes up for another's
+-- job claims in vain and arms again.
+--
 -- Producers do not notify while everybody is busy, so they do not meet at PostgreSQL's
 -- notification lock. Nothing depends on a wake-up: a consumer that misses one (it armed
 -- between a producer's look and that producer's commit) finds the job when it polls. The
@@ -13,29 +16,17 @@ create or replace function towpath._job_wake(p_lanes integer[]) returns void
     set plan_cache_mode = force_generic_plan
 as $$
 declare
-    _lane record;
+    _kind text;
 begin
     if not towpath._gate_open('queue.notify.enabled') then
         return;
     end if;
-    for _lane in
-        -- A lane without an executor is everybody's who has put a flag up for the kind.
-        select l.job_kind, l.executor::text as executor
-          from towpath.job_lane l where l.lane = any(p_lanes) and l.executor is not null
-        union
-        select l.job_kind, coalesce(w.executor, 'PG_worker')
-          from towpath.job_lane l
-          left join lateral (select w.executor::text as executor from towpath.job_wake w
-                              where w.job_kind = l.job_kind) w on true
-         where l.lane = any(p_lanes) and l.executor is null
-    loop
-        if coalesce((select w.armed from towpath.job_wake w
-                      where w.job_kind = _lane.job_kind and w.executor = _lane.executor
-                      order by w.wake_no desc limit 1), true) then
-            insert into towpath.job_wake (job_kind, executor, armed)
-            values (_lane.job_kind, _lane.executor, false);
+    for _kind in select distinct l.job_kind from towpath.job_lane l where l.lane = any(p_lanes) loop
+        if coalesce((select w.armed from towpath.job_wake w where w.job_kind = _kind order by w.wake_no desc limit 1),
+                    true) then
+            insert into towpath.job_wake (job_kind, armed) values (_kind, false);
             -- The kind is a hint, cut to stay below the limit of a notification.
-            perform pg_notify('towpath_job', left(_lane.job_kind, 1000));
+            perform pg_notify('towpath_job', left(_kind, 1000));
         end if;
     end loop;
 end;
@@ -66,18 +57,15 @@ begin
     end if;
     -- A kind that is subscribed by name gets its flag before its first job exists.
     with wanted as (
-        select l.job_kind, coalesce(l.executor, (select r.executor from towpath.consumer_registry r
-                                                  where r.executor_id = p_executor)) as executor
-          from towpath.job_lane l where l.lane = any(_set.lanes)
+        select l.job_kind from towpath.job_lane l where l.lane = any(_set.lanes)
         union
-        select s.job_kind, s.executor_kind from towpath.job_subscription s
+        select s.job_kind from towpath.job_subscription s
          where s.executor_id = p_executor and s.enabled and s.job_kind is not null
            and (p_kinds is null or s.job_kind = any(p_kinds))),
     up as (
-        insert into towpath.job_wake (job_kind, executor, armed)
-        select w.job_kind, w.executor, true from wanted w
-         where not coalesce((select x.armed from towpath.job_wake x
-                              where x.job_kind = w.job_kind and x.executor = w.executor
+        insert into towpath.job_wake (job_kind, armed)
+        select w.job_kind, true from wanted w
+         where not coalesce((select x.armed from towpath.job_wake x where x.job_kind = w.job_kind
                               order by x.wake_no desc limit 1), false)
         returning 1)
     select count(*) into _armed from up;

@@ -189,9 +189,9 @@ create table towpath.job_lane (
     used_at      timestamptz           not null default towpath.fn_now(),
     -- The transaction that closed it, because nobody used it: claims pass it by.
     closed_by    xid8,
-    -- Used by enqueue too: the domain comes last because "is not distinct from" cannot
+    -- Used by enqueue too: executor and domain come last because "is not distinct from" cannot
     -- be an index condition.
-    constraint job_lane_uq unique nulls not distinct (job_kind, executor, priority, event_domain)
+    constraint job_lane_uq unique nulls not distinct (job_kind, priority, executor, event_domain)
 );
 
 -- job_lane_open_idx: _job_lane_set reads open lanes only, and no page that collected ones have left behind.
@@ -506,11 +506,10 @@ insert into towpath.job_floor_sweep default values;
 -- Whether a worker waits for a notification of the next job of a kind. The newest row counts, for the
 -- same reason as in job_floor.
 create table towpath.job_wake (
-    job_kind text                  not null,
-    executor towpath.executor_kind not null,
-    wake_no  bigint                generated always as identity,
-    armed    boolean               not null,
-    primary key (job_kind, executor, wake_no)
+    job_kind text    not null,
+    wake_no  bigint  generated always as identity,
+    armed    boolean not null,
+    primary key (job_kind, wake_no)
 );
 
 -- Kinds whose jobs are not claimed at the moment.
