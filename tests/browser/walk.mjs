@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { act } from "./actions.mjs";
 import { browser, json, open, places, problems, towpath, until, url } from "./browser.mjs";
 import { typed } from "./keyboard.mjs";
+import { eventSource } from "./eventsource.mjs";
 import { stored } from "./stored.mjs";
 import { look } from "./looks.mjs";
 
@@ -68,6 +69,7 @@ await page.getByText("1 done").waitFor();
 
 // Nothing that is stored acts, nor anybody elsewhere.
 await stored();
+await eventSource();
 
 await browser.close();
 assert.deepEqual(problems, []);

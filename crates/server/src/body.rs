@@ -58,6 +58,10 @@ impl Chunk {
         self.0
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// The data without its framing.
     pub(crate) fn into_data(self) -> Bytes {
         let begin = self.0.iter().position(|byte| *byte == b'\n').map_or(0, |end| end + 1);

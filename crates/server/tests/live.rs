@@ -22,7 +22,7 @@ async fn events(mut response: Response, enough: impl Fn(&str) -> bool) -> String
 fn data(events: &str) -> String {
     let blocks = events.split("\n\n").filter_map(|block| block.strip_prefix("event: data\n"));
     let lines = |block: &str| -> String {
-        block.lines().map(|line| line.strip_prefix("data:").unwrap()).collect::<Vec<_>>().join("\n")
+        block.lines().filter_map(|line| line.strip_prefix("data:")).collect::<Vec<_>>().join("\n")
     };
     blocks.map(lines).collect()
 }
@@ -104,4 +104,74 @@ async fn an_open_reader_renews_a_sliding_life() {
     drop(reader);
     tokio::time::sleep(Duration::from_millis(2500)).await;
     assert_eq!(server.request(Method::HEAD, "/v1/stream/a").send().await.unwrap().status(), 404);
+}
+
+/// What a browser's `EventSource` makes of a connection: the id and the data of each unnamed event.
+fn messages(events: &str) -> Vec<(String, String)> {
+    let mut id = String::new();
+    let mut messages = vec![];
+    for block in events.split_terminator("\n\n") {
+        let field = |name: &str| block.lines().find_map(|line| line.strip_prefix(name));
+        field("id:").unwrap_or(&id).to_owned().clone_into(&mut id);
+        if let (None, Some(data)) = (field("event: "), field("data:")) {
+            messages.push((id.clone(), data.to_owned()));
+        }
+    }
+    messages
+}
+
+/// S02: an `EventSource` that is cut off after any of its events gets the rest with `Last-Event-ID`: nothing is
+/// missing and nothing comes twice, even in the middle of one append. The end of the stream stops it.
+#[tokio::test]
+async fn an_event_source_continues_after_its_last_event() {
+    let server = Server::start().await;
+    server.put("/v1/stream/a", "application/json", r#"[{"n": 1}, "two,", [3]]"#).await;
+    server.post("/v1/stream/a", "application/json", "[4, 5]").await;
+    let url = "/v1/stream/a?offset=-1&live=sse&events=messages";
+    let follow = async |last: &str| {
+        let request = server.request(Method::GET, url).header("last-event-id", last);
+        request.send().await.unwrap()
+    };
+    let up_to_date = |text: &str| text.contains("\"upToDate\":true");
+    let all = messages(&events(follow("").await, up_to_date).await);
+    let values: Vec<_> = all.iter().map(|(_, data)| data.as_str()).collect();
+    assert_eq!(values, [r#"{"n": 1}"#, r#""two,""#, "[3]", "4", "5"]);
+    for (seen, (id, _)) in all.iter().enumerate() {
+        let rest = messages(&events(follow(id).await, up_to_date).await);
+        assert_eq!(rest, all[seen + 1..], "after {} events", seen + 1);
+    }
+
+    // Before there is data, too: the first control event has an id.
+    let url = "/v1/stream/a?offset=now&live=sse&events=messages";
+    let first = events(server.get(url).await, up_to_date).await;
+    let id = first.lines().find_map(|line| line.strip_prefix("id:")).unwrap();
+    server.post("/v1/stream/a", "application/json", "6").await;
+    let request = server.request(Method::GET, url).header("last-event-id", id);
+    assert_eq!(messages(&events(request.send().await.unwrap(), up_to_date).await)[0].1, "6");
+
+    let close = server.request(Method::POST, "/v1/stream/a").header("stream-closed", "true");
+    let end = header(&close.send().await.unwrap(), "stream-next-offset").to_owned();
+    assert_eq!(follow(&end).await.status(), 204, "an EventSource does not reconnect after this");
+    assert_eq!(follow("soon").await.status(), 400);
+    let unknown = server.get("/v1/stream/a?offset=-1&live=sse&events=all").await;
+    assert_eq!(unknown.status(), 400);
+}
+
+/// S02: text and bytes have messages too, and the named events of the protocol have ids.
+#[tokio::test]
+async fn every_event_has_an_id() {
+    let server = Server::start().await;
+    let closed = |text: &str| text.contains("\"streamClosed\":true");
+    for (content_type, body, message) in [("text/plain", "a", "a"), ("image/png", "abc", "YWJj")] {
+        let path = format!("/v1/stream/{message}");
+        server.put(&path, content_type, body).await;
+        server.request(Method::POST, &path).header("stream-closed", "true").send().await.unwrap();
+        let next = server.get(&path).await;
+        let next = header(&next, "stream-next-offset").to_owned();
+        let plain =
+            events(server.get(&format!("{path}?offset=-1&live=sse&events=messages")).await, closed).await;
+        assert_eq!(messages(&plain), [(next.clone(), message.to_owned())]);
+        let named = events(server.get(&format!("{path}?offset=-1&live=sse")).await, closed).await;
+        assert!(named.starts_with(&format!("event: data\nid:{next}\ndata:")), "{named}");
+    }
 }

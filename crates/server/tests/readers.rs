@@ -122,8 +122,8 @@ fn events_of(mut bytes: &[u8]) -> String {
         bytes = data.get(length + 2..).unwrap_or_default();
     }
     let (whole, _) = text.rsplit_once("\n\n").unwrap_or_default();
-    let data = whole.split("\n\n").filter_map(|event| event.strip_prefix("event: data\ndata:"));
-    data.map(bare).collect::<Vec<_>>().join(",")
+    let events = whole.split("\n\n").filter_map(|event| event.strip_prefix("event: data\nid:"));
+    events.map(|event| bare(event.split_once("\ndata:").unwrap().1)).collect::<Vec<_>>().join(",")
 }
 
 /// S08: a follower that stops reading holds next to nothing, however many there are: others of its project are served

@@ -36,7 +36,7 @@ impl Seen {
         let (whole, _) = events.rsplit_once("\n\n").unwrap_or_default();
         for block in whole.split("\n\n") {
             let (kind, data) = block.split_once('\n').unwrap_or((block, ""));
-            let data: Vec<&str> = data.lines().map(|line| line.strip_prefix("data:").unwrap()).collect();
+            let data: Vec<&str> = data.lines().filter_map(|line| line.strip_prefix("data:")).collect();
             let value: Value = serde_json::from_str(&data.join("\n")).unwrap();
             match kind {
                 "event: data" => unsure.extend(numbers(&value)),

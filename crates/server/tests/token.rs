@@ -278,3 +278,43 @@ async fn required_means_everybody() {
     assert_eq!(server.get_with("/v1/free/streams", &keys.unbound("read")).await.status(), 401);
     server.stop().await;
 }
+
+/// F09: `EventSource` cannot send a header, so a live read takes its token from the URL: one that only reads, only what
+/// it names, and for an hour at most. Nothing else does.
+#[tokio::test]
+async fn a_url_carries_only_small_tokens() {
+    let server = Server::start().await;
+    let keys = closed(&server).await;
+    let x = || Bound { stream: Some("x".into()), ..Bound::default() };
+    let own_session = Bound { session: Some(session(1)), ..Bound::default() };
+    let live = "offset=now&live=sse";
+    let at =
+        |stream: &str, query: &str, token: &str| format!("/v1/app/stream/{stream}?{query}&token={token}");
+    let small = keys.token("read", &x());
+    for (path, status, why) in [
+        (at("x", live, &small), 200, "what it is for"),
+        (at(&format!("session:{}", session(1)), live, &keys.token("read", &own_session)), 200, "a session's"),
+        (at("y", live, &small), 403, "another stream"),
+        (at("x", "offset=-1", &small), 401, "a page is cached under its URL"),
+        (at("x", "offset=now&live=long-poll", &small), 401, "the same"),
+        (at("x", live, &keys.token("write", &x())), 401, "it could write"),
+        (at("x", live, &keys.token("read", &Bound::default())), 401, "it could read everything"),
+        (at("x", live, &keys.token("read", &Bound { seconds: Some(3700), ..x() })), 401, "it lives too long"),
+        (at("x", live, "nonsense"), 401, "not a token"),
+        (at("x", live, &format!("{small}&token={small}")), 400, "twice"),
+    ] {
+        let answer = server.get(&path).await;
+        assert_eq!(answer.status(), status, "{why}");
+    }
+    let write = server.request(Method::POST, &at("x", live, &keys.token("read", &x())));
+    let write = write.header("content-type", "application/json").body("1").send().await.unwrap();
+    assert_eq!(write.status(), 401);
+    // A header counts more, and is not rescued by the URL.
+    let both =
+        server.request(Method::GET, &at("x", live, &small)).bearer_auth("nonsense").send().await.unwrap();
+    assert_eq!(both.status(), 401);
+    let short = keys.token("read", &Bound { seconds: Some(1), ..x() });
+    let response = server.get(&at("x", live, &short)).await;
+    assert!(drained(response).await < Duration::from_secs(10), "it ends with its token");
+    server.stop().await;
+}

@@ -6,7 +6,8 @@ use serde_json::value::RawValue;
 
 use crate::stream::content_type::Mode;
 use crate::stream::json::{Invalid, flatten};
-use crate::stream::sse;
+use crate::stream::offset::Offset;
+use crate::stream::sse::{self, Form};
 
 /// A byte that determines the page cuts, and a body.
 pub fn json(data: &[u8]) {
@@ -64,10 +65,10 @@ fn events(stored: &[u8], cut: usize, raw: &[&str]) {
     let pieces: Vec<&[u8]> =
         [&stored[..cut], &stored[cut..]].into_iter().filter(|piece| !piece.is_empty()).collect();
     let mut out = vec![];
-    sse::write_data(&mut out, Mode::Json, &pieces);
+    sse::write_data(&mut out, Form::Batches, Mode::Json, Offset::ZERO, &pieces);
     let text = std::str::from_utf8(&out).expect("JSON is UTF-8");
-    let lines = text.strip_prefix("event: data\n").and_then(|text| text.strip_suffix("\n\n"));
-    let lines = lines.expect("an event begins and ends as one").split('\n');
+    let lines = text.strip_prefix("event: data\nid:").and_then(|text| text.strip_suffix("\n\n"));
+    let lines = lines.expect("an event begins and ends as one").split('\n').skip(1);
     let data: Vec<&str> = lines.map(|line| line.strip_prefix("data:").expect("only data")).collect();
     let data = data.join("\n");
     let values: Vec<&RawValue> = serde_json::from_str(&data).expect("an event is an array");

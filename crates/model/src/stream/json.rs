@@ -39,6 +39,17 @@ pub fn flatten(body: &[u8]) -> Result<Run, Invalid> {
     }
 }
 
+/// The texts of a run of stored values, without their commas.
+pub fn stored_values(mut stored: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let mut values = serde_json::Deserializer::from_slice(stored).into_iter::<&RawValue>();
+        values.next()?.ok()?;
+        let (value, rest) = stored.split_at(values.byte_offset());
+        stored = rest.strip_prefix(b",").unwrap_or(rest);
+        Some(value)
+    })
+}
+
 fn values(body: &[u8]) -> Result<Vec<&RawValue>, Invalid> {
     let array = body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
     let parsed = match array {

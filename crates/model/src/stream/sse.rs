@@ -3,6 +3,8 @@
 //! Every data event is followed by a control event. A carriage return or a newline in the
 //! data starts a new `data:` line; otherwise a payload could forge events of its own.
 //!
+//! The id of an event is the offset after it. A browser's `EventSource` sends the last one when it reconnects.
+//!
 //! A reader gets the stored text, except for what the format cannot carry: every line end becomes
 //! LF, and invalid UTF-8 becomes U+FFFD. Bytes are sent as base64 and arrive unchanged.
 
@@ -10,7 +12,17 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use super::content_type::Mode;
+use super::json;
 use super::offset::Offset;
+
+/// How data is divided into events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// As the protocol says: an event `data` for each batch, JSON values as an array.
+    Batches,
+    /// Unnamed events, which `onmessage` of a browser gets, one for each JSON value.
+    Messages,
+}
 
 /// What a control event tells the reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +31,8 @@ pub struct Control {
     pub next: Offset,
     /// What is known at that offset.
     pub state: State,
+    /// Whether no data event is before it, which would have the id already.
+    pub alone: bool,
 }
 
 /// What is known about the reader's position.
@@ -38,9 +52,25 @@ pub enum State {
     Closed,
 }
 
-/// Appends a data event. `stored` is a run of stored bytes in one or more pieces.
-pub fn write_data(out: &mut Vec<u8>, mode: Mode, stored: &[&[u8]]) {
-    out.extend_from_slice(b"event: data\n");
+/// Appends the data events of a run of stored bytes that begins at `from`, in one or more pieces.
+pub fn write_data(out: &mut Vec<u8>, form: Form, mode: Mode, from: Offset, stored: &[&[u8]]) {
+    let bytes = |pieces: &[&[u8]]| pieces.iter().map(|piece| piece.len() as u64).sum::<u64>();
+    match (form, mode) {
+        (Form::Messages, Mode::Json) => {
+            let whole = stored.concat();
+            let mut at = from;
+            for value in json::stored_values(&whole) {
+                at = at.plus(value.len() as u64 + 1);
+                write_id(out, at);
+                Lines::start(out).write(value);
+                out.extend_from_slice(b"\n\n");
+            }
+            return;
+        }
+        (Form::Messages, _) => {}
+        (Form::Batches, _) => out.extend_from_slice(b"event: data\n"),
+    }
+    write_id(out, from.plus(bytes(stored)));
     match mode {
         Mode::Bytes => {
             out.extend_from_slice(b"data:");
@@ -69,23 +99,31 @@ pub fn write_data(out: &mut Vec<u8>, mode: Mode, stored: &[&[u8]]) {
     out.extend_from_slice(b"\n\n");
 }
 
+/// Appends the id line of an event. A reader keeps it for the events behind it too.
+fn write_id(out: &mut Vec<u8>, offset: Offset) {
+    out.extend_from_slice(b"id:");
+    out.extend_from_slice(&offset.to_text());
+    out.push(b'\n');
+}
+
 /// Appends a control event.
 pub fn write_control(out: &mut Vec<u8>, control: Control) {
     use std::io::Write;
-    let next = control.next;
-    let written = match control.state {
+    let Control { next, state, alone } = control;
+    out.extend_from_slice(b"event: control\n");
+    if alone {
+        write_id(out, next);
+    }
+    let written = match state {
         State::Behind { cursor } => {
-            write!(
-                out,
-                "event: control\ndata:{{\"streamNextOffset\":\"{next}\",\"streamCursor\":\"{cursor}\"}}\n\n"
-            )
+            write!(out, "data:{{\"streamNextOffset\":\"{next}\",\"streamCursor\":\"{cursor}\"}}\n\n")
         }
         State::UpToDate { cursor } => write!(
             out,
-            "event: control\ndata:{{\"streamNextOffset\":\"{next}\",\"streamCursor\":\"{cursor}\",\"upToDate\":true}}\n\n"
+            "data:{{\"streamNextOffset\":\"{next}\",\"streamCursor\":\"{cursor}\",\"upToDate\":true}}\n\n"
         ),
         State::Closed => {
-            write!(out, "event: control\ndata:{{\"streamNextOffset\":\"{next}\",\"streamClosed\":true}}\n\n")
+            write!(out, "data:{{\"streamNextOffset\":\"{next}\",\"streamClosed\":true}}\n\n")
         }
     };
     written.expect("writing to memory does not fail");
@@ -143,10 +181,14 @@ mod tests {
     /// A reader as the standard describes it: UTF-8, lines that end in CR LF, LF or CR, one space
     /// after a colon removed, an event at each empty line if there is data.
     fn parse(stream: &[u8]) -> Vec<(String, String)> {
+        parse_with_ids(stream).into_iter().map(|(name, data, _)| (name, data)).collect()
+    }
+
+    fn parse_with_ids(stream: &[u8]) -> Vec<(String, String, String)> {
         let text = String::from_utf8_lossy(stream);
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
         let text = text.replace("\r\n", "\n").replace('\r', "\n");
-        let (mut events, mut name, mut data) = (vec![], String::new(), String::new());
+        let (mut events, mut name, mut data, mut id) = (vec![], String::new(), String::new(), String::new());
         for line in text.split_terminator('\n') {
             let (field, value) = line.split_once(':').unwrap_or((line, ""));
             let value = value.strip_prefix(' ').unwrap_or(value);
@@ -155,11 +197,12 @@ mod tests {
                     let data = std::mem::take(&mut data);
                     let name = std::mem::take(&mut name);
                     if let Some(data) = data.strip_suffix('\n') {
-                        events.push((name, data.to_owned()));
+                        events.push((name, data.to_owned(), id.clone()));
                     }
                 }
                 "event" => value.clone_into(&mut name),
                 "data" => data.extend([value, "\n"]),
+                "id" => value.clone_into(&mut id),
                 _ => panic!("a stray line: {line:?}"),
             }
         }
@@ -169,8 +212,8 @@ mod tests {
 
     fn framed(mode: Mode, pieces: &[&[u8]]) -> Vec<(String, String)> {
         let mut out = vec![];
-        write_data(&mut out, mode, pieces);
-        write_control(&mut out, Control { next: Offset::new(7), state: State::Closed });
+        write_data(&mut out, Form::Batches, mode, Offset::ZERO, pieces);
+        write_control(&mut out, Control { next: Offset::new(7), state: State::Closed, alone: false });
         parse(&out)
     }
 
@@ -230,8 +273,9 @@ mod tests {
         }
         assert_eq!(framed(Mode::Text, &[b"a\xffb\xc3"])[0].1, "a\u{fffd}b\u{fffd}");
         let mut out = vec![];
-        write_data(&mut out, Mode::Text, &[b"a\n b"]);
-        assert_eq!(String::from_utf8(out).unwrap(), "event: data\ndata:a\ndata:  b\n\n");
+        write_data(&mut out, Form::Batches, Mode::Text, Offset::ZERO, &[b"a\n b"]);
+        let id = "id:0000000000000000_0000000000000004";
+        assert_eq!(String::from_utf8(out).unwrap(), format!("event: data\n{id}\ndata:a\ndata:  b\n\n"));
     }
 
     #[test]
@@ -241,11 +285,38 @@ mod tests {
         assert_eq!(array, serde_json::json!([{ "a": 1 }, 2]));
     }
 
+    /// S02: a browser gets every value as one message, with the offset behind it as its id.
+    #[test]
+    fn messages_are_single_values_with_their_offsets() {
+        let run = json::flatten(br#"[{"a": [1, "],\n"]}, -2.5e3, "x,", [], null, "\u2028"]"#).unwrap();
+        for cut in 0..run.data.len() {
+            let mut out = vec![];
+            let pieces = [&run.data[..cut], &run.data[cut..]];
+            write_data(&mut out, Form::Messages, Mode::Json, Offset::new(100), &pieces);
+            let events = parse_with_ids(&out);
+            let ids = run.ends.iter().map(|end| Offset::new(100 + u64::from(*end)).to_string());
+            assert_eq!(
+                events.iter().map(|event| event.2.clone()).collect::<Vec<_>>(),
+                ids.collect::<Vec<_>>()
+            );
+            let values = r#"[{"a":[1,"],\n"]},-2.5e3,"x,",[],null,"\u2028"]"#;
+            let all = events.iter().map(|(name, data, _)| {
+                assert_eq!(name, "", "onmessage gets only events without a name");
+                serde_json::from_str::<serde_json::Value>(data).unwrap()
+            });
+            let values: Vec<serde_json::Value> = serde_json::from_str(values).unwrap();
+            assert_eq!(all.collect::<Vec<_>>(), values);
+        }
+        let mut out = vec![];
+        write_data(&mut out, Form::Messages, Mode::Text, Offset::new(5), &[b"a\nb"]);
+        assert_eq!(parse(&out), [(String::new(), "a\nb".to_owned())]);
+    }
+
     #[test]
     fn control_says_where_the_reader_stands() {
         let control = |state| {
             let mut out = vec![];
-            write_control(&mut out, Control { next: Offset::new(5), state });
+            write_control(&mut out, Control { next: Offset::new(5), state, alone: true });
             serde_json::from_str::<serde_json::Value>(&parse(&out)[0].1).unwrap()
         };
         let next = "0000000000000000_0000000000000005";

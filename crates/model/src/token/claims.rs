@@ -114,6 +114,8 @@ pub enum Invalid {
     Project,
     /// `scope` has no known scope.
     Scope,
+    /// It came in the URL, and allows too much for that.
+    Url,
 }
 
 impl Invalid {
@@ -127,6 +129,7 @@ impl Invalid {
             Invalid::TooLong => "too_long",
             Invalid::Project => "project",
             Invalid::Scope => "scope",
+            Invalid::Url => "url",
         }
     }
 
@@ -142,6 +145,10 @@ impl Invalid {
             Invalid::TooLong => "the token is valid for more than a year; use a shorter expiry",
             Invalid::Project => "the token is for another project",
             Invalid::Scope => "the token's scope has none of read, write and manage",
+            Invalid::Url => {
+                "a token in the URL must have scope read, name a stream, a session or a job, and expire within an \
+                 hour; send others in Authorization: Bearer TOKEN"
+            }
         }
     }
 }

@@ -1,9 +1,12 @@
 //! What a verified token allows.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::claims::{Claims, OneOrMany, Scope};
 use crate::stream::name::SESSION_PREFIX;
+
+/// How long a token in a URL may still be valid.
+const URL_LIFETIME_SECONDS_MAX: i64 = 3_600;
 
 /// The rights of a verified token.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,6 +107,12 @@ impl Grant {
             Action::List | Action::Work | Action::Manage => self.is_unbound(),
         };
         if reached { Ok(()) } else { Err(Denied::Bound) }
+    }
+
+    /// Whether it may come in a URL, which others may see: it only reads, only what it names, and not for long.
+    pub fn fits_url(&self, now: Timestamp) -> bool {
+        let ends_soon = self.expires_at <= now + SignedDuration::from_secs(URL_LIFETIME_SECONDS_MAX);
+        self.scope == Scope::Read && !self.is_unbound() && ends_soon
     }
 
     fn is_unbound(&self) -> bool {

@@ -45,18 +45,34 @@ pub(crate) enum Origins {
 impl Projects {
     /// Verifies the token of a request to `project`.
     pub(crate) fn admit(&self, project: &str, fields: &impl Fields, auth: Auth) -> Result<Pass, Invalid> {
+        self.admit_with(project, fields, None, auth)
+    }
+
+    /// The same for a request that may have its token in the URL: `EventSource` of browsers sends no header.
+    pub(crate) fn admit_with(
+        &self,
+        project: &str,
+        fields: &impl Fields,
+        in_url: Option<&str>,
+        auth: Auth,
+    ) -> Result<Pass, Invalid> {
         let at = match (self.get(project), auth) {
             (Some(at), _) => at,
             (None, Auth::Local) => return Ok(Pass::Open),
             // The same answer as for a registered project.
             (None, Auth::Required) => {
-                return Err(match fields.all(&AUTHORIZATION).next() {
-                    Some(_) => Invalid::Unverified,
-                    None => Invalid::Missing,
-                });
+                let has_token = in_url.is_some() || fields.all(&AUTHORIZATION).next().is_some();
+                return Err(if has_token { Invalid::Unverified } else { Invalid::Missing });
             }
         };
-        let grant = at.grant(bearer(fields)?, project, Timestamp::now())?;
+        let now = Timestamp::now();
+        let grant = match (bearer(fields), in_url) {
+            (Err(Invalid::Missing), Some(token)) => {
+                let grant = at.grant(token, project, now)?;
+                grant.fits_url(now).then_some(grant).ok_or(Invalid::Url)?
+            }
+            (token, _) => at.grant(token?, project, now)?,
+        };
         let ticket = Ticket { grant, project: project.to_owned(), at, projects: self.clone() };
         Ok(Pass::Token(Arc::new(ticket)))
     }

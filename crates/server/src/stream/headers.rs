@@ -44,6 +44,7 @@ names! {
     FANOUT_SUCCESSES = "stream-fanout-successes",
     FANOUT_FAILURES = "stream-fanout-failures",
     FANOUT_MODE = "stream-fanout-mode",
+    LAST_EVENT_ID = "last-event-id",
 }
 
 pub(super) const TRUE: HeaderValue = HeaderValue::from_static("true");

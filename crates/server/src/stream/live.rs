@@ -16,10 +16,10 @@ use towpath_model::stream::content_type::Mode;
 use towpath_model::stream::expiry::Expiry;
 use towpath_model::stream::name::StreamName;
 use towpath_model::stream::offset::{Offset, Start};
-use towpath_model::stream::sse::{self, Control, State};
+use towpath_model::stream::sse::{self, Control, Form, State};
 use towpath_streams::{Batch, Follower, Step, StreamId};
 
-use super::read::{next_cursor, refuse_beyond};
+use super::read::{End, next_cursor, nothing_new, refuse_beyond};
 use super::refusal::Refusal;
 use super::{Answer, Streams, headers, with_body};
 use crate::body::{Body, Chunk};
@@ -29,19 +29,28 @@ use crate::project::Pass;
 use crate::stop::Stop;
 use crate::unsent::{Source, Unsent};
 
+/// What a `live=sse` request asks for.
+pub(super) struct Follow {
+    pub(super) start: Start,
+    pub(super) cursor: Option<String>,
+    /// `Last-Event-ID`: a browser's `EventSource` reconnects, with the URL it began with.
+    pub(super) last_id: Option<Offset>,
+    pub(super) form: Form,
+}
+
 impl Streams {
     /// `live=sse`: events until the stream ends, the client disconnects, or the connection's lifetime is over.
-    pub(super) fn events(
-        &self,
-        (name, share): (StreamName, Share),
-        pass: Pass,
-        start: Start,
-        sent_cursor: Option<&str>,
-    ) -> Answer {
+    pub(super) fn events(&self, (name, share): (StreamName, Share), pass: Pass, follow: Follow) -> Answer {
+        let Follow { start, cursor, last_id, form } = follow;
+        let start = last_id.map_or(start, Start::At);
         let reader = self.0.readers.enter(&name.project)?;
         let head = self.store().head(&name)?;
         refuse_beyond(start, head.tail)?;
         let follower = self.store().follow(&name, start)?;
+        if last_id.is_some() && follower.is_closed() && follower.offset() == follower.tail() {
+            // The one answer after which an EventSource does not reconnect.
+            return Ok(nothing_new(follower.offset(), End::Closed));
+        }
         let mode = head.content_type.mode();
         let heartbeat_every = match head.expiry {
             // An open reader keeps renewing a sliding expiry.
@@ -55,9 +64,16 @@ impl Streams {
             name,
             id: head.id,
             share,
-            last: Event { mode, from: follower.offset(), to: follower.offset(), state: State::Closed },
+            last: Event {
+                form,
+                mode,
+                from: follower.offset(),
+                to: follower.offset(),
+                state: State::Closed,
+                bytes: 0,
+            },
             follower,
-            cursor: next_cursor(sent_cursor),
+            cursor: next_cursor(cursor.as_deref()),
             heartbeat_every: heartbeat_every.min(limits::HEARTBEAT_EVERY),
             alarm: Box::pin(tokio::time::sleep_until(Instant::now())),
             ends_at: Instant::now() + self.settings().sse_lifetime,
@@ -68,7 +84,7 @@ impl Streams {
                 Pass::Open => None,
                 pass => Some(Box::pin(pass.ended())),
             },
-            stage: Stage::Start,
+            stage: if form == Form::Messages { Stage::Greet } else { Stage::Start },
             _reader: (reader, Following::new(self.0.metrics.http().sse_clients.clone())),
         };
         events.set_alarm();
@@ -112,6 +128,8 @@ pub(crate) struct Events {
 /// What is sent next.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
+    /// How soon an `EventSource` reconnects; browsers wait for three seconds or more by themselves.
+    Greet,
     /// A first control event, if there is no data to send.
     Start,
     /// New data.
@@ -129,6 +147,10 @@ impl Events {
             return Poll::Ready(None);
         }
         match std::mem::replace(&mut self.stage, Stage::Follow) {
+            Stage::Greet => {
+                self.stage = Stage::Start;
+                return Poll::Ready(Some(Chunk::write(16, |out| out.extend_from_slice(b"retry:500\n\n"))));
+            }
             Stage::Start if self.follower.offset() == self.follower.tail() && !self.follower.is_closed() => {
                 return Poll::Ready(Some(self.up_to_date()));
             }
@@ -192,8 +214,8 @@ impl Events {
             (false, true) => State::UpToDate { cursor: self.cursor() },
             (false, false) => State::Behind { cursor: self.cursor() },
         };
-        self.last = Event { from: batch.start(), to: batch.end(), state, ..self.last };
-        if up_to_date && !closed {
+        self.last = Event { from: batch.start(), to: batch.end(), state, bytes: 0, ..self.last };
+        if up_to_date && !closed && self.last.form == Form::Batches {
             let last = &mut self.last;
             let (cursor, events) = batch.rendered(|batch| {
                 let cursor = next_cursor(None);
@@ -205,7 +227,9 @@ impl Events {
                 return Chunk::from_wire(events);
             }
         }
-        self.last.render(batch.data())
+        let chunk = self.last.render(batch.data());
+        self.last.bytes = chunk.len();
+        chunk
     }
 
     fn set_alarm(&mut self) {
@@ -223,18 +247,22 @@ impl Events {
     }
 
     fn control(&self, state: State) -> Chunk {
-        Chunk::write(160, |out| sse::write_control(out, Control { next: self.follower.offset(), state }))
+        let control = Control { next: self.follower.offset(), state, alone: true };
+        Chunk::write(200, |out| sse::write_control(out, control))
     }
 }
 
 /// A data event and the control event behind it: all that is needed to render them again from stored bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Event {
+    form: Form,
     mode: Mode,
     /// The stored bytes it carries.
     pub(crate) from: Offset,
     to: Offset,
     state: State,
+    /// Its length, if it was rendered by itself.
+    bytes: usize,
 }
 
 impl Event {
@@ -243,15 +271,15 @@ impl Event {
         (self.to.bytes() - self.from.bytes()) as usize
     }
 
-    /// Its approximate length: base64 makes four bytes of three.
+    /// Its approximate length: base64 makes four bytes of three. Short messages grow more, by their ids.
     pub(crate) fn bytes_guess(&self) -> usize {
-        self.data_bytes() * 4 / 3 + 192
+        self.bytes.max(self.data_bytes() * 4 / 3 + 240)
     }
 
     pub(crate) fn render(&self, data: &[u8]) -> Chunk {
         Chunk::write(self.bytes_guess(), |out| {
-            sse::write_data(out, self.mode, &[data]);
-            sse::write_control(out, Control { next: self.to, state: self.state });
+            sse::write_data(out, self.form, self.mode, self.from, &[data]);
+            sse::write_control(out, Control { next: self.to, state: self.state, alone: false });
         })
     }
 }

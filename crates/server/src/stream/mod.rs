@@ -29,7 +29,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use prometheus_client::metrics::counter::Counter;
 use tokio_util::sync::CancellationToken;
 use towpath_model::stream::name::{Resource, StreamName};
-use towpath_model::token::Action;
+use towpath_model::token::{Action, Invalid as InvalidToken};
 use towpath_streams::{Circuits, Error, Store};
 
 use crate::body::Body;
@@ -45,6 +45,7 @@ use live::Readers;
 pub(crate) use live::{Event, Events};
 use refusal::Refusal;
 pub(crate) use request::Fields;
+use request::query;
 pub use settings::Settings;
 use subscription::Subscriptions;
 #[cfg(test)]
@@ -184,12 +185,25 @@ impl Streams {
     fn pass(&self, resource: &Resource, request: &Request<Upload>) -> Result<Pass, Refusal> {
         match resource {
             Resource::Reserved { rest, .. } if subscription::brings_its_own_token(rest) => Ok(Pass::Open),
-            resource => self.admit(resource.project(), request.headers()),
+            resource => {
+                let text = request.uri().query();
+                let follows = query(text, "live")?.as_deref() == Some("sse");
+                let may =
+                    follows && matches!(resource, Resource::Stream(_)) && *request.method() == Method::GET;
+                let in_url = if may { query(text, "token")? } else { None };
+                let (project, fields) = (resource.project(), request.headers());
+                let auth = self.0.settings.auth;
+                self.counted(self.0.projects.admit_with(project, fields, in_url.as_deref(), auth))
+            }
         }
     }
 
     fn admit(&self, project: &str, fields: &impl Fields) -> Result<Pass, Refusal> {
-        let admitted = self.0.projects.admit(project, fields, self.0.settings.auth);
+        self.counted(self.0.projects.admit(project, fields, self.0.settings.auth))
+    }
+
+    /// Counts a request that is not admitted.
+    fn counted(&self, admitted: Result<Pass, InvalidToken>) -> Result<Pass, Refusal> {
         if let Err(invalid) = &admitted {
             self.0.metrics.http().not_let_in(invalid.word());
         }

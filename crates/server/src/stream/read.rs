@@ -9,9 +9,11 @@ use towpath_model::stream::cursor;
 use towpath_model::stream::etag::{self, PageTag};
 use towpath_model::stream::name::StreamName;
 use towpath_model::stream::offset::{Offset, Start};
+use towpath_model::stream::sse::Form;
 use towpath_model::token::Invalid as InvalidToken;
 use towpath_streams::{Step, StreamId};
 
+use super::live::Follow;
 use super::refusal::Refusal;
 use super::request::{header, query};
 use super::{Answer, Streams, empty, headers, with_body};
@@ -60,9 +62,14 @@ impl Streams {
                 }
             }
             (Some("sse"), Some(start)) => {
-                let cursor = query(text, "cursor")?;
+                let follow = Follow {
+                    start,
+                    cursor: query(text, "cursor")?,
+                    last_id: header(request.headers(), &headers::LAST_EVENT_ID)?.map_or(Ok(None), last_id)?,
+                    form: form(query(text, "events")?.as_deref())?,
+                };
                 let share = self.share(&name.project, request);
-                self.events((name, share), pass, start, cursor.as_deref())
+                self.events((name, share), pass, follow)
             }
             (Some(_), _) => Err(Refusal::invalid("live must be long-poll or sse")),
         }
@@ -166,6 +173,24 @@ fn start(text: &str) -> Result<Start, Refusal> {
         .ok_or_else(|| Refusal::invalid("offset must be -1, now, or an offset from Stream-Next-Offset"))
 }
 
+/// The offset that an `EventSource` sends when it reconnects. None if it has got no event yet.
+fn last_id(text: &str) -> Result<Option<Offset>, Refusal> {
+    match text {
+        "" => Ok(None),
+        text => Offset::parse(text)
+            .map(Some)
+            .ok_or_else(|| Refusal::invalid("Last-Event-ID must be the id of an event of this stream")),
+    }
+}
+
+fn form(events: Option<&str>) -> Result<Form, Refusal> {
+    match events {
+        None => Ok(Form::Batches),
+        Some("messages") => Ok(Form::Messages),
+        Some(_) => Err(Refusal::invalid("events must be messages, or be left out")),
+    }
+}
+
 /// Refuses an offset beyond the tail: it is from a deleted stream of the same name. Answering with
 /// the tail would send the reader back without an error.
 pub(super) fn refuse_beyond(start: Start, tail: Offset) -> Result<(), Refusal> {
@@ -181,13 +206,13 @@ pub(super) fn next_cursor(sent: Option<&str>) -> u64 {
 }
 
 #[derive(Clone, Copy)]
-enum End {
+pub(super) enum End {
     Open { cursor: u64 },
     Closed,
 }
 
 /// 204: the reader is up to date.
-fn nothing_new(at: Offset, end: End) -> hyper::Response<Body> {
+pub(super) fn nothing_new(at: Offset, end: End) -> hyper::Response<Body> {
     let mut response = empty(StatusCode::NO_CONTENT);
     let out = response.headers_mut();
     out.insert(CACHE_CONTROL, headers::NO_STORE);
