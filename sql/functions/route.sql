@@ -9,7 +9,7 @@ declare
     _refusal jsonb;
     _known text[] := case p_target_kind
         when 'job' then array['job_kind', 'executor', 'priority', 'max_attempts', 'target_ref', 'from_payload']
-        when 'stream' then array['stream', 'project']
+        when 'stream' then array['stream', 'project', 'entity', 'key', 'delete_on']
         when 'process' then array['process_kind', 'ref_key', 'signal']
         else array['url', 'headers', 'timeout_seconds'] end;
 begin
@@ -47,6 +47,15 @@ begin
                 then 'stream must be a stream id that is not reserved by Towpath'
             when coalesce(p_target ->> 'project', 'default') !~ '^[A-Za-z0-9_.-]{1,64}$'
                 then 'project must be 1 to 64 letters, digits, _ . and -'
+            when p_target ?| array['entity', 'key', 'delete_on'] and not p_target ?& array['entity', 'key']
+                then 'entity and key are needed together: what a change is about, and where its key is in the event'
+            when p_target ? 'entity' and not coalesce(towpath._key_fits(p_target ->> 'entity'), false)
+                then 'entity must be the name of a kind of entity'
+            when p_target ? 'key' and coalesce(p_target ->> 'key', '') !~ '^[^.[:cntrl:]]+([.][^.[:cntrl:]]+){0,9}$'
+                then 'key must be a path in the event, such as payload.order_id'
+            when p_target ? 'delete_on' and (jsonb_typeof(p_target -> 'delete_on') <> 'array'
+                 or jsonb_path_exists(p_target, '$.delete_on[*] ? (@.type() != "string")'))
+                then 'delete_on must be a list of event types'
             end;
     elsif p_target_kind = 'process' then
         _detail := case

@@ -2,12 +2,27 @@
 -- a webhook, an append that fails is not given up: a store that is down is lag, never loss. Only what
 -- the stream can never take (it has ended, or is no JSON) becomes a dead letter.
 
--- _stream_event_body: an event as it is appended to a stream.
-create or replace function towpath._stream_event_body(p_event jsonb) returns text
+-- _stream_state_key: the key of the entity that an event changes, for a route to a State stream; null if the event has
+-- no text or number there.
+create or replace function towpath._stream_state_key(p_event jsonb, p_target jsonb) returns text
     language sql immutable
 as $$
-    select jsonb_build_object('type', (p_event ->> 'event_domain') || '.' || (p_event ->> 'event_type'),
-                              'timestamp', p_event -> 'created_at', 'data', p_event)::text
+    select v.value #>> '{}' from (select p_event #> string_to_array(p_target ->> 'key', '.') as value) v
+     where jsonb_typeof(v.value) in ('string', 'number')
+$$;
+
+-- _stream_event_body: an event as a route appends it to a stream: as it is, or as a change of the State Protocol.
+create or replace function towpath._stream_event_body(p_event jsonb, p_target jsonb) returns text
+    language sql immutable
+as $$
+    select case when p_target ? 'entity' then
+               jsonb_build_object('type', p_target -> 'entity', 'key', towpath._stream_state_key(p_event, p_target),
+                   'headers', jsonb_build_object('timestamp', p_event -> 'created_at', 'operation',
+                       case when p_target -> 'delete_on' ? (p_event ->> 'event_type') then 'delete' else 'upsert' end))
+               || case when p_target -> 'delete_on' ? (p_event ->> 'event_type') then '{}'
+                       else jsonb_build_object('value', p_event -> 'payload') end
+           else jsonb_build_object('type', (p_event ->> 'event_domain') || '.' || (p_event ->> 'event_type'),
+                                   'timestamp', p_event -> 'created_at', 'data', p_event) end::text
 $$;
 
 -- _stream_queue: counts and keeps what a pass has for streams. Locks the streams in their order, and
@@ -20,7 +35,14 @@ create or replace function towpath._stream_queue(p_work towpath._route_work[], p
 as $$
 declare
     _is_local boolean := exists (select 1 from towpath.stream_intake_store s where s.takes_routes and s.until > p_now);
+    _key text;
 begin
+    select w.target ->> 'key' into _key from unnest(p_work) w
+     where w.target ? 'entity' and towpath._stream_state_key(w.event, w.target) is null limit 1;
+    if found then
+        raise exception 'the event has no text or number at %, which names the entity', _key
+            using errcode = 'data_exception';
+    end if;
     insert into towpath.route_stream (route_no, project, stream)
     select distinct w.route_no, coalesce(w.target ->> 'project', 'default'), w.target ->> 'stream'
       from unnest(p_work) w order by 1, 2, 3
@@ -46,7 +68,7 @@ begin
           from work w),
     left_here as (
         insert into towpath.stream_intake (project, stream, is_json, body, created_by, created_at, route_stream_no, number)
-        select w.project, w.stream, true, convert_to(towpath._stream_event_body(w.event), 'UTF8'), session_user, p_now,
+        select w.project, w.stream, true, convert_to(towpath._stream_event_body(w.event, w.target), 'UTF8'), session_user, p_now,
                w.route_stream_no, w.number
           from work w where w.in_intake order by w.position, w.route_stream_no)
     update towpath.route_stream s set last_number = w.number
@@ -162,7 +184,7 @@ begin
           from towpath.route_stream s
           join towpath.outbound_route r on r.route_no = s.route_no
          cross join lateral (
-               select jsonb_agg(jsonb_build_object('number', d.number, 'body', towpath._stream_event_body(d.event))
+               select jsonb_agg(jsonb_build_object('number', d.number, 'body', towpath._stream_event_body(d.event, r.target))
                                 order by d.number) as events
                  from (select * from towpath.stream_delivery x where x.route_stream_no = s.route_stream_no
                         order by x.number limit 100) d) e

@@ -294,6 +294,64 @@ async fn streams_are_owed_events_in_order() {
     assert_eq!(db.text("select count(*) from towpath.stream_delivery").await, "0");
 }
 
+/// E08: a route can make changes of the State Protocol of events: an entity is changed by the events that name its
+/// key, deleted by those that say so, and an event without the key is a dead letter that stops no other.
+#[tokio::test]
+async fn events_become_changes_of_state() {
+    let db = TestDb::open().await;
+    for bad in [
+        r#"{"stream": "s", "entity": "order"}"#,
+        r#"{"stream": "s", "key": "payload.id"}"#,
+        r#"{"stream": "s", "delete_on": ["gone"]}"#,
+        r#"{"stream": "s", "entity": "", "key": "payload.id"}"#,
+        r#"{"stream": "s", "entity": "order", "key": "payload..id"}"#,
+        r#"{"stream": "s", "entity": "order", "key": 7, "delete_on": [7]}"#,
+        r#"{"stream": "s", "entity": "order", "key": "payload.id", "delete_on": "gone"}"#,
+    ] {
+        let answer = db.ask(&format!("fn_route_put('s', 'stream', '{bad}')")).await;
+        assert_eq!((&answer["error"], &answer["field"]), (&json!("invalid"), &json!("target")), "{bad}");
+    }
+    let target =
+        r#"{"stream": "orders", "entity": "order", "key": "payload.order.id", "delete_on": ["cancelled"]}"#;
+    db.call(&format!("fn_route_put('s', 'stream', '{target}', 'd')")).await;
+    db.call("fn_route_mode_set('s', 'live', 'tester', 'a test')").await;
+    for (event, payload) in [
+        ("placed", r#"{"order": {"id": "a"}, "total": 1}"#),
+        ("placed", r#"{"order": {"id": 7}, "total": 2}"#),
+        ("placed", r#"{"order": {"id": {"x": 1}}}"#),
+        ("placed", r#"{"order": "a"}"#),
+        ("cancelled", r#"{"order": {"id": "a"}}"#),
+    ] {
+        db.call(&format!("fn_event_emit('d', '{event}', p_payload => '{payload}')")).await;
+    }
+    db.call("fn_event_sequence()").await;
+    let routed = route(&db).await;
+    assert_eq!((&routed["sent"], &routed["failed"]), (&json!(3), &json!(2)));
+    let claimed = db.ask("fn_stream_delivery_claim('a')").await;
+    let changes = claimed["streams"][0]["events"].as_array().unwrap().iter().map(|event| {
+        let mut change: Value = serde_json::from_str(event["body"].as_str().unwrap()).unwrap();
+        assert!(change["headers"]["timestamp"].is_string());
+        change["headers"]["timestamp"].take();
+        change
+    });
+    let headers = |operation: &str| json!({ "operation": operation, "timestamp": null });
+    assert_eq!(
+        changes.collect::<Vec<_>>(),
+        [
+            json!({ "type": "order", "key": "a", "headers": headers("upsert"),
+                    "value": { "order": { "id": "a" }, "total": 1 } }),
+            json!({ "type": "order", "key": "7", "headers": headers("upsert"),
+                    "value": { "order": { "id": 7 }, "total": 2 } }),
+            json!({ "type": "order", "key": "a", "headers": headers("delete") }),
+        ]
+    );
+    let letters = db.ask("fn_route_dead_letter_list()").await;
+    let errors =
+        letters["dead_letters"].as_array().unwrap().iter().map(|letter| letter["error"].as_str().unwrap());
+    let said = "the event has no text or number at payload.order.id, which names the entity (22000)";
+    assert_eq!(errors.collect::<Vec<_>>(), [said, said]);
+}
+
 /// E02: a worker with a domain reads that domain only: it decides about nothing else and records nothing about
 /// it, its routes are for that domain, and the nine checks hold.
 #[tokio::test]

@@ -25,6 +25,18 @@ pub(crate) struct Add {
     /// Append each event to this stream
     #[arg(long, value_name = "STREAM")]
     to_stream: Option<String>,
+    /// Streams: append changes of the State Protocol instead of events
+    #[arg(long = "as", value_name = "FORM", value_parser = ["state"], requires_all = ["to_stream", "entity", "key"])]
+    form: Option<String>,
+    /// State: the type of the entity that the events change, such as order
+    #[arg(long, value_name = "TYPE", requires = "form")]
+    entity: Option<String>,
+    /// State: where the event has the entity's key, such as payload.order_id
+    #[arg(long, value_name = "PATH", requires = "form")]
+    key: Option<String>,
+    /// State: events of this type delete the entity; repeatable
+    #[arg(long, value_name = "TYPE", requires = "form")]
+    delete_on: Vec<String>,
     /// Signal the process of this kind whose ref is in the payload
     #[arg(long, value_name = "KIND", requires_all = ["ref_key", "signal"])]
     to_process: Option<String>,
@@ -173,6 +185,9 @@ impl Add {
             }
             _ => {
                 set("stream", self.to_stream.as_ref().map(|stream| json!(stream)));
+                set("entity", self.entity.as_ref().map(|entity| json!(entity)));
+                set("key", self.key.as_ref().map(|key| json!(key)));
+                set("delete_on", (!self.delete_on.is_empty()).then(|| json!(self.delete_on)));
                 "stream"
             }
         };
