@@ -86,16 +86,19 @@ impl Intake {
             let mut retry = Retry::of("taking messages into streams");
             let mut listener = None;
             let mut state = State::default();
+            // Rounds that found nothing since the last message or notification.
+            let mut quiet = 0;
             loop {
                 let wait = match self.round(&mut state).await {
                     Ok(Round::Some(_)) => {
                         retry.succeeded();
+                        quiet = 0;
                         continue;
                     }
                     Ok(Round::NotOurs) => limits::INTAKE_OTHERS_POLL,
                     Ok(Round::Nothing) => {
                         retry.succeeded();
-                        self.sleep(&mut listener).await;
+                        quiet = self.sleep(&mut listener, quiet).await;
                         continue;
                     }
                     Err(Failure::Database(error)) => retry.failed(&error),
@@ -237,19 +240,29 @@ impl Intake {
         Ok(of(&*self.store).unwrap_or_default())
     }
 
-    /// Waits for a message, or for a while.
-    async fn sleep(&self, listener: &mut Option<Listener>) {
-        if listener.as_ref().is_none_or(Listener::is_broken) {
-            *listener = Listener::open_for_intake(&self.database).await.ok();
+    /// Asks for a notification, so that the next round finds what was committed before; then waits for it. A
+    /// transaction that looked for the request before it was there does not notify, however late it commits. Hence a
+    /// look from time to time, at first soon. Answers how many rounds have found nothing.
+    async fn sleep(&self, listener: &mut Option<Listener>, quiet: u32) -> u32 {
+        if quiet == 0 {
+            if listener.as_ref().is_none_or(Listener::is_broken) {
+                *listener = Listener::open_for_intake(&self.database).await.ok();
+            }
+            // Without it, polling finds the messages.
+            let _ = self.database.stream_intake_arm().await;
+            return 1;
         }
-        let armed = self.database.stream_intake_arm().await.is_ok();
         let woken = async {
             match listener {
-                Some(listener) if armed => listener.woken().await,
-                _ => std::future::pending().await,
+                Some(listener) => listener.woken().await,
+                None => std::future::pending().await,
             }
         };
-        let _ = tokio::time::timeout(limits::INTAKE_POLL, woken).await;
+        let wait = limits::INTAKE_POLL_FIRST * 2_u32.saturating_pow(quiet - 1);
+        match tokio::time::timeout(wait.min(limits::INTAKE_POLL), woken).await {
+            Ok(()) => 0,
+            Err(_) => (quiet + 1).min(16),
+        }
     }
 }
 

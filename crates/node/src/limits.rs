@@ -11,6 +11,8 @@ pub(crate) const INTAKE_ROWS: i32 = 500;
 /// How often the intake is looked at when no notification came. A notification is lost only if the store fell asleep
 /// while a transaction was committing.
 pub(crate) const INTAKE_POLL: Duration = Duration::from_secs(1);
+/// How soon it looks for the first time; then the waits double.
+pub(crate) const INTAKE_POLL_FIRST: Duration = Duration::from_millis(20);
 /// How long to wait for a store that is busy.
 pub(crate) const INTAKE_BUSY_WAIT: Duration = Duration::from_millis(20);
 /// How long a store holds the intake. A store that stopped gives its place up after this time.
