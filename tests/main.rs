@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 mod audit;
+mod db_dump;
 mod demo;
 mod errors;
 mod events_cli;

@@ -246,7 +246,9 @@ begin
     loop
         if _part.name like '%\_default' then
             begin
-                execute format('select max(position) < %s from towpath.%I', p_kept_from, _part.name) into _old;
+                -- An empty one stays: null and f() would call f().
+                execute format('select coalesce(max(position) < %s, false) from towpath.%I', p_kept_from, _part.name)
+                   into _old;
             exception when lock_not_available then
                 _old := false;
             end;

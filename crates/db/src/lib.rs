@@ -10,6 +10,7 @@ mod config;
 mod connect;
 pub mod dead_letter;
 pub mod door;
+pub mod dump;
 mod error;
 pub mod event;
 pub mod executor_token;

@@ -18,7 +18,7 @@ use crate::{Database, Error};
 pub use files::{INSTALL, MIGRATIONS, Migration, SOURCES, Source};
 
 /// The advisory lock of the migrator: the bytes of "towpath" as a number.
-const LOCK_KEY: i64 = 0x74_6f77_7061_7468;
+pub(crate) const LOCK_KEY: i64 = 0x74_6f77_7061_7468;
 /// The release that installs; recorded with everything it installs.
 const RELEASE: &str = env!("CARGO_PKG_VERSION");
 
