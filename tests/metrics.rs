@@ -60,6 +60,7 @@ async fn numbers_move_when_jobs_run() {
         place.ok(&["job", "enqueue", "towpath.noop"]);
     }
     place.ok(&["job", "enqueue", "towpath.fail", "--max-attempts", "1"]);
+    place.ok(&["job", "enqueue", "no.handler"]);
     place.ok(&["events", "emit", "shop", "order_paid"]);
     place.ok(&["stream", "create", "news"]);
     place.ok(&["stream", "append", "news", r#""hello""#]);
@@ -67,6 +68,7 @@ async fn numbers_move_when_jobs_run() {
         value(text, "towpath_jobs_finished_total", &["kind=\"towpath.noop\"", "outcome=\"succeeded\""]) == 3.0
             && value(text, "towpath_dead_letters_open", &["pending"]) == 1.0
             && value(text, "towpath_events_numbered_total", &[]) >= 1.0
+            && value(text, "towpath_jobs_unhandled", &["kind=\"no.handler\"", "cause=\"no_handler\""]) == 1.0
     })
     .await;
     let noop: &[&str] = &["kind=\"towpath.noop\""];
@@ -163,7 +165,11 @@ fn every_alert_says_what_to_do() {
     let path = root().join("deploy/prometheus/alerts.yml");
     let text = std::fs::read_to_string(&path).unwrap();
     let alerts: Vec<&str> = text.split("- alert: ").skip(1).collect();
-    assert!(alerts.len() > 20);
+    let page = std::fs::read_to_string(root().join("docs/guides/production.md")).unwrap();
+    assert!(
+        page.contains(&format!("{} alerts", alerts.len())),
+        "docs/guides/production.md has another number"
+    );
     let place = Place::new();
     let mut seen = BTreeSet::new();
     for alert in alerts {

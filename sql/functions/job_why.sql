@@ -260,18 +260,28 @@ begin
     if not (towpath._gate_open('queue.job_substrate.enabled') and towpath._gate_open('queue.worker.enabled')) then
         return jsonb_build_object('ok', true, 'unhandled', '[]'::jsonb);
     end if;
+    -- Only the lanes with due jobs are asked about: fn_metrics_read does it every few seconds.
+    with due as materialized (
+        select l, f.floor_at
+          from towpath.job_lane l
+         cross join lateral (select coalesce((select f.floor_at from towpath.job_floor f where f.lane = l.lane
+                                               order by f.floor_no desc limit 1), '-infinity') as floor_at) f
+         where l.closed_by is null
+           and not exists (select 1 from towpath.job_pause p where p.job_kind = l.job_kind)
+           and exists (select 1 from towpath.job_ready r
+                        where r.lane = l.lane and r.due_at >= f.floor_at and r.due_at <= _now)
+         limit 10000),
+    unhandled as materialized (select (d.l).lane, d.floor_at, towpath._lane_unhandled(d.l) as why from due d)
     select coalesce(jsonb_agg(x.why || jsonb_build_object('jobs', x.jobs, 'oldest_due_at', x.oldest)
                               order by x.oldest), '[]')
       into _answer
       from (select u.why, sum(d.jobs) as jobs, min(d.oldest) as oldest
-              from (select l.lane, towpath._lane_unhandled(l) as why from towpath.job_lane l
-                     where l.closed_by is null
-                       and not exists (select 1 from towpath.job_pause p where p.job_kind = l.job_kind)
-                     limit 10000) u
+              from unhandled u
              cross join lateral (
                    select sum(coalesce(cardinality(r.job_ids), 1)) as jobs, min(r.due_at) as oldest
                      from (select r.job_ids, r.due_at from towpath.job_ready r
-                            where r.lane = u.lane and r.due_at <= _now order by r.due_at limit 1000) r) d
+                            where r.lane = u.lane and r.due_at >= u.floor_at and r.due_at <= _now
+                            order by r.due_at limit 1000) r) d
              where u.why is not null and d.jobs > 0
              group by u.why order by min(d.oldest) limit 20) x;
     return jsonb_build_object('ok', true, 'unhandled', _answer);

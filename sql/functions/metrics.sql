@@ -28,7 +28,7 @@ create or replace function towpath._metrics_sample(p_table regclass) returns rea
     return least(100.0, 100.0 * 1000 / greatest(pg_relation_size(p_table) / current_setting('block_size')::bigint, 1));
 
 -- _metrics_jobs: unfinished jobs by kind and state, ended attempts by kind and outcome, the oldest job
--- that is due by kind, dead letters by status.
+-- that is due by kind, due jobs that no live worker handles by kind and cause, dead letters by status.
 --
 -- Of a large job_live or job_ready 1,000 pages are read, and the counts scaled: an estimate beyond about fifty
 -- thousand unfinished jobs. The oldest job that is due is one index entry per lane, as for a claim.
@@ -42,6 +42,7 @@ declare
     _depth jsonb;
     _finished jsonb;
     _oldest jsonb;
+    _unhandled jsonb;
     _letters jsonb;
 begin
     select coalesce(jsonb_agg(jsonb_build_object('kind', d.kind, 'state', d.state, 'n', round(d.n))), '[]')
@@ -84,6 +85,13 @@ begin
                     order by r.due_at, r.job_id limit 1) r
              where r.due_at <= p_now
              group by 1) o;
+    select coalesce(jsonb_agg(jsonb_build_object('kind', u.kind, 'cause', u.cause, 'n', u.n)), '[]')
+      into _unhandled
+      from (select case when u.job_kind = any(p_kinds) then u.job_kind else 'other' end as kind, u.code as cause,
+                   sum(u.jobs) as n
+              from jsonb_to_recordset(towpath.fn_queue_unhandled() -> 'unhandled')
+                   as u(job_kind text, code text, jobs bigint)
+             group by 1, 2) u;
     select jsonb_object_agg(s.status, (select coalesce(sum(c.letters), 0) from towpath.job_dead_letter_count c
                                         where c.triage_status = s.status))
       into _letters
@@ -92,8 +100,8 @@ begin
         'jobs_enqueued', (select r.dropped_jobs from towpath.job_retention r)
             + (select coalesce(sum(pg_stat_get_tuples_inserted(i.inhrelid)), 0)::bigint from pg_inherits i
                 where i.inhparent = 'towpath.job'::regclass),
-        'jobs_depth', _depth, 'jobs_finished', _finished, 'oldest_ready', _oldest, 'dead_letters', _letters,
-        'kinds_paused', (select count(*) from towpath.job_pause));
+        'jobs_depth', _depth, 'jobs_finished', _finished, 'oldest_ready', _oldest, 'jobs_unhandled', _unhandled,
+        'dead_letters', _letters, 'kinds_paused', (select count(*) from towpath.job_pause));
 end;
 $$;
 

@@ -17,6 +17,7 @@ pub struct Survey {
     pub jobs_depth: Vec<Depth>,
     pub jobs_finished: Vec<Finished>,
     pub oldest_ready: Vec<OldestReady>,
+    pub jobs_unhandled: Vec<UnhandledJobs>,
     pub dead_letters: BTreeMap<String, f64>,
     pub kinds_paused: f64,
     pub schedules_paused: f64,
@@ -58,6 +59,15 @@ pub struct Finished {
 pub struct OldestReady {
     pub kind: String,
     pub seconds: f64,
+}
+
+/// Due jobs of a kind that no live worker handles, for one cause.
+#[derive(Debug, Clone, Deserialize)]
+#[expect(missing_docs, reason = "as in Survey")]
+pub struct UnhandledJobs {
+    pub kind: String,
+    pub cause: String,
+    pub n: f64,
 }
 
 /// How far the slowest slice of a route worker is behind.

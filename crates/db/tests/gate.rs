@@ -109,6 +109,7 @@ const BESIDE: &[&str] = &[
     "towpath.fn_event_verify",
     "towpath.fn_job_why",
     "towpath.fn_queue_unhandled",
+    "towpath.fn_metrics_read",
     "towpath.fn_health_show",
     // They record what has happened. What follows from it waits until the gates are open.
     "comms.record_email_failure",

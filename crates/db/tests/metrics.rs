@@ -27,6 +27,26 @@ async fn a_job_is_counted_where_it_is() {
     assert_eq!(survey.jobs_depth.len(), 1, "{survey:?}");
 }
 
+/// O05: due jobs that no live worker handles are counted by kind and cause, until a worker says that it handles them.
+#[tokio::test]
+async fn unhandled_jobs_are_counted_by_cause() {
+    let (db, database) = with_worker(None).await;
+    enqueue(&database, "mail").await;
+    enqueue(&database, "mail").await;
+    let unhandled = async || {
+        let (survey, _) = database.survey(&[]).await.unwrap();
+        survey.jobs_unhandled.iter().map(|it| (it.kind.clone(), it.cause.clone(), it.n)).collect::<Vec<_>>()
+    };
+    assert_eq!(unhandled().await, [("mail".to_owned(), "no_worker".to_owned(), 2.0)]);
+    let tick = "select towpath.fn_queue_heartbeat_tick('w', null, p_lease_owner => 'w-1', p_kinds => ";
+    db.execute(&format!("{tick} '{{sms}}')")).await;
+    assert_eq!(unhandled().await, [("mail".to_owned(), "no_handler".to_owned(), 2.0)]);
+    let other = db.json("select towpath.fn_metrics_read('{}', 0)").await["jobs_unhandled"].clone();
+    assert_eq!(other, serde_json::json!([{"kind": "other", "cause": "no_handler", "n": 2}]));
+    db.execute(&format!("{tick} '{{mail}}')")).await;
+    assert_eq!(unhandled().await, []);
+}
+
 /// O05: a kind that was named keeps its name when busier ones come; an event without a position and a
 /// cursor that lags are seen.
 #[tokio::test]

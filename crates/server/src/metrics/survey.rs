@@ -54,6 +54,7 @@ macro_rules! labels {
 labels! {
     KindState { kind: String, state: String }
     KindOutcome { kind: String, outcome: String }
+    KindCause { kind: String, cause: String }
     Kind { kind: String }
     State { state: String }
     Status { status: String }
@@ -85,6 +86,7 @@ struct Gauges {
     jobs_finished: Family<KindOutcome, Counter>,
     jobs_depth: Numbers<KindState>,
     oldest_ready: Numbers<Kind>,
+    jobs_unhandled: Numbers<KindCause>,
     dead_letters: Numbers<Status>,
     kinds_paused: Numbers<Plain>,
     schedules_paused: Numbers<Plain>,
@@ -202,6 +204,7 @@ impl Gauges {
     fn clear(&self) {
         self.jobs_depth.clear();
         self.oldest_ready.clear();
+        self.jobs_unhandled.clear();
         self.dead_letters.clear();
         self.executors.clear();
         self.cursor_lag.clear();
@@ -246,6 +249,9 @@ impl Gauges {
         }
         for one in &survey.oldest_ready {
             set(&self.oldest_ready, &Kind { kind: one.kind.clone() }, one.seconds);
+        }
+        for one in &survey.jobs_unhandled {
+            set(&self.jobs_unhandled, &KindCause { kind: one.kind.clone(), cause: one.cause.clone() }, one.n);
         }
         for (status, n) in &survey.dead_letters {
             set(&self.dead_letters, &Status { status: status.clone() }, *n);
@@ -314,6 +320,8 @@ impl Gauges {
         to.register("jobs_depth", help, &self.jobs_depth);
         let help = "How long the oldest claimable job has been due, by kind";
         to.register("oldest_ready_age_seconds", help, &self.oldest_ready);
+        let help = "Due jobs that no live worker handles, by kind and cause; see: towpath queue health";
+        to.register("jobs_unhandled", help, &self.jobs_unhandled);
         let help = "Dead letters that are not closed, by status; each counted up to 100000";
         to.register("dead_letters_open", help, &self.dead_letters);
         to.register("kinds_paused", "Paused job kinds", &self.kinds_paused);
