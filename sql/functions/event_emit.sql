@@ -35,8 +35,8 @@ create or replace function towpath._event_fits(
     p_ordering_key text, p_actor text, p_payload jsonb) returns boolean
     language sql stable
 as $$
-    select btrim(p_event_domain) <> '' and octet_length(p_event_domain) <= 200
-       and btrim(p_event_type) <> '' and octet_length(p_event_type) <= 200
+    select p_event_domain <> '' and strpos(p_event_domain, ' ') = 0 and octet_length(p_event_domain) <= 200
+       and p_event_type <> '' and strpos(p_event_type, ' ') = 0 and octet_length(p_event_type) <= 200
        and (p_event_stream is null or (btrim(p_event_stream) <> '' and octet_length(p_event_stream) <= 200))
        and (p_subject_table is null or (btrim(p_subject_table) <> '' and octet_length(p_subject_table) <= 200))
        and (p_subject_ref is null or (btrim(p_subject_ref) <> '' and octet_length(p_subject_ref) <= 2000))

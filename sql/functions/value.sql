@@ -26,13 +26,25 @@ begin
 end;
 $$;
 
+-- _name_problem: what is wrong with a name, or null. Domains and types of events are words, because routes and grants
+-- match them exactly: "Orders Placed" is a mistake for orders placed, two names.
+create or replace function towpath._name_problem(p_name text, p_field text) returns text
+    language plpgsql immutable
+as $$
+begin
+    return case when p_field in ('event_domain', 'event_type') and strpos(p_name, ' ') > 0
+                then 'must not contain spaces; write order_placed, for example'
+                else towpath._text_problem(p_name, 200) end;
+end;
+$$;
+
 -- _name_refusal: the answer to something that is no name: a kind, a domain, a type, an executor, an actor.
 create or replace function towpath._name_refusal(p_name text, p_field text) returns jsonb
     language plpgsql immutable
 as $$
 begin
     return towpath._invalid(p_field, case when coalesce(btrim(p_name), '') = '' then 'must not be blank'
-                                          else towpath._text_problem(p_name, 200) end);
+                                          else towpath._name_problem(p_name, p_field) end);
 end;
 $$;
 
@@ -42,7 +54,7 @@ create or replace function towpath._name_or_null_refusal(p_name text, p_field te
 as $$
 begin
     return towpath._invalid(p_field, case when btrim(p_name) = '' then 'must be null or non-blank'
-                                          else towpath._text_problem(p_name, 200) end);
+                                          else towpath._name_problem(p_name, p_field) end);
 end;
 $$;
 

@@ -43,6 +43,12 @@ const REFUSED: &[(&str, &str)] = &[
     ("towpath.fn_job_enqueue('a', p_idempotency_key => repeat('x', 2001))", "idempotency_key"),
     ("towpath.fn_job_enqueue('a', p_event_domain => repeat('x', 201))", "event_domain"),
     (r"towpath.fn_event_emit('orders', E'Orders\nPlaced')", "event_type"),
+    // Names of events are words.
+    ("towpath.fn_event_emit('orders', 'Orders Placed')", "event_type"),
+    ("towpath.fn_event_emit('my orders', 'placed')", "event_domain"),
+    ("towpath.fn_event_grant_put('p', 'orders', 'was placed')", "event_type"),
+    ("towpath.fn_event_subscription_put('user:a', 'my orders')", "event_domain"),
+    ("towpath.fn_job_enqueue('a', p_event_domain => 'my orders')", "event_domain"),
     (r"towpath.fn_event_emit('orders', 'placed', p_ordering_key => E'a\tb')", "ordering_key"),
     ("towpath.fn_event_emit('orders', 'placed', p_subject_ref => repeat('x', 2001))", "subject_ref"),
     (r"towpath.fn_consumer_put(E'w\u0007', 'PG_worker')", "executor_id"),
