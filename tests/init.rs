@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use towpath_testkit::TestDb;
 use towpath_testkit::victim::Victim;
 
+use crate::terminal::Terminal;
 use crate::towpath::{Place, words};
 
 /// O01, O02, O08: one command without questions, on an empty database; then `up` runs a job. A second run
@@ -60,4 +61,49 @@ async fn init_leads_to_the_first_job_and_can_be_repeated() {
     assert!(page.url().path().contains("login"), "the dashboard asks for the password: {}", page.url());
     up.terminate();
     assert_eq!(up.wait_exit().await.code(), Some(0));
+}
+
+/// O08: on a terminal, `init` asks for the database and before it opens the gates; without an answer it changes
+/// nothing. With `--yes` it asks nothing.
+#[tokio::test]
+async fn init_asks_on_a_terminal() {
+    let db = TestDb::empty().await;
+    let place = Place::new();
+    let mut init = Terminal::run(place.command(&["init"]));
+    init.wait_for("PostgreSQL URL (empty: a private one in ").await;
+    // Ctrl-D: the end of input.
+    init.press("\x04");
+    assert_eq!(init.wait_exit().await.code(), Some(1));
+    init.wait_for("no answer; give flags instead").await;
+    assert!(!place.dir.join("towpath.toml").exists() && !place.data().exists());
+
+    let mut init = Terminal::run(place.command(&["init"]));
+    init.wait_for("PostgreSQL URL").await;
+    init.press(&format!("{}\n", db.url()));
+    init.wait_for("Open every gate, so that jobs, events and processes run? [Y/n]").await;
+    init.press("n\n");
+    assert_eq!(init.wait_exit().await.code(), Some(0), "{}", init.screen());
+    init.wait_for("open them with: towpath gate open --all").await;
+    let content = std::fs::read_to_string(place.dir.join("towpath.toml")).unwrap();
+    assert!(content.contains(&db.url()), "{content}");
+    assert_eq!(
+        db.text("select count(*) from towpath.config where kind = 'gate' and value = 'true'").await,
+        "0"
+    );
+
+    // The file has the database now, so only the gates are left to ask for; Enter means yes.
+    let mut init = Terminal::run(place.command(&["init"]));
+    init.wait_for("Open every gate").await;
+    init.press("\n");
+    assert_eq!(init.wait_exit().await.code(), Some(0), "{}", init.screen());
+    assert!(!init.text().contains("PostgreSQL URL"), "{}", init.text());
+    assert_eq!(
+        db.text("select count(*) from towpath.config where kind = 'gate' and value = 'false'").await,
+        "0"
+    );
+
+    let mut init = Terminal::run(place.command(&["init", "--yes"]));
+    assert_eq!(init.wait_exit().await.code(), Some(0), "{}", init.screen());
+    init.wait_for("already open").await;
+    assert!(!init.text().contains("Open every gate"), "{}", init.text());
 }

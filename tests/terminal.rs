@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex};
 
 use nix::pty::{Winsize, openpty};
 use nix::sys::termios::{Termios, tcgetattr};
-use towpath_testkit::wait;
+use towpath_testkit::{TestDb, wait};
+
+use crate::towpath::Place;
 
 const ROWS: u16 = 40;
 const COLUMNS: u16 = 120;
@@ -83,4 +85,35 @@ impl Drop for Terminal {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// O03: states have a colour and times are local on a terminal; in a pipe, and with `NO_COLOR`, nothing is coloured, and
+/// a pipe gets times as in RFC 3339.
+#[tokio::test]
+async fn colours_and_local_times_are_for_terminals() {
+    let db = TestDb::open().await;
+    let place = Place::new();
+    let command = |arguments: &[&str]| {
+        let mut command = place.command(arguments);
+        command.env("DATABASE_URL", db.url()).env("TZ", "Asia/Tokyo").env_remove("NO_COLOR");
+        command
+    };
+    let shown = async |command| {
+        let mut terminal = Terminal::run(command);
+        assert_eq!(terminal.wait_exit().await.code(), Some(0), "{}", terminal.text());
+        wait::until("the last line", async || terminal.text(), |text| text.ends_with('\n')).await
+    };
+    let id = db.text("select towpath.enqueue('towpath.noop', '{}')").await;
+    db.execute("update towpath.job set created_at = '2026-01-01 20:00:00+00'").await;
+    let gates = shown(command(&["gate", "list"])).await;
+    assert!(gates.contains("\x1b[32mopen\x1b[0m"), "{gates:?}");
+    let mut plain = command(&["gate", "list"]);
+    plain.env("NO_COLOR", "1");
+    let plain = shown(plain).await;
+    assert!(plain.contains("open") && !plain.contains('\x1b'), "{plain:?}");
+    let job = shown(command(&["job", "show", &id])).await;
+    assert!(job.contains("2026-01-02 05:00:00"), "{job}");
+    let piped = command(&["job", "show", &id]).output().unwrap();
+    let piped = String::from_utf8(piped.stdout).unwrap();
+    assert!(piped.contains("2026-01-01T20:00:00Z") && !piped.contains('\x1b'), "{piped}");
 }
