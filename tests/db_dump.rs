@@ -37,7 +37,8 @@ async fn maintenance_waits_for_a_dump() {
     let mut plain = program("pg_dump");
     let plain = plain.arg("--file").arg(&file).arg(db.url()).stderr(Stdio::piped()).spawn().unwrap();
     db.until(WAITING, "1").await;
-    db.execute("select towpath._partition_replace('event_position', 'event_position_default')").await;
+    let replace = "select towpath._partition_replace('event_position', 'event_position_default')";
+    db.execute(&format!("set role towpath_owner; {replace}; reset role")).await;
     other.batch_execute("rollback").await.unwrap();
     let plain = plain.wait_with_output().unwrap();
     assert!(words(&plain).contains("cache lookup failed for relation"), "{}", words(&plain));

@@ -68,7 +68,8 @@ async fn numbers_move_when_jobs_run() {
         value(text, "towpath_jobs_finished_total", &["kind=\"towpath.noop\"", "outcome=\"succeeded\""]) == 3.0
             && value(text, "towpath_dead_letters_open", &["pending"]) == 1.0
             && value(text, "towpath_events_numbered_total", &[]) >= 1.0
-            && value(text, "towpath_jobs_unhandled", &["kind=\"no.handler\"", "cause=\"no_handler\""]) == 1.0
+            && value(text, "towpath_jobs_unhandled", &["kind=\"no.handler\"", "cause=\"no_subscription\""])
+                == 1.0
     })
     .await;
     let noop: &[&str] = &["kind=\"towpath.noop\""];

@@ -128,7 +128,7 @@ async fn in_transaction_mode_applications_work_and_towpath_says_why_not() {
     let run =
         |arguments: &[&str]| place.command(arguments).env("DATABASE_URL", &pooled.url).output().unwrap();
     run(&["job", "list"]);
-    for arguments in [&["job", "list"][..], &["job", "enqueue", "towpath.noop"], &["up"], &["work"]] {
+    for arguments in [&["job", "list"][..], &["job", "enqueue", "towpath.noop"], &["up"]] {
         let output = run(arguments);
         let told = words(&output);
         assert_eq!(output.status.code(), Some(1), "{arguments:?}: {told}");

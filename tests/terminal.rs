@@ -103,8 +103,8 @@ async fn colours_and_local_times_are_for_terminals() {
         assert_eq!(terminal.wait_exit().await.code(), Some(0), "{}", terminal.text());
         wait::until("the last line", async || terminal.text(), |text| text.ends_with('\n')).await
     };
-    let id = db.text("select towpath.enqueue('towpath.noop', '{}')").await;
-    db.execute("update towpath.job set created_at = '2026-01-01 20:00:00+00'").await;
+    db.freeze("2026-01-01T20:00:00Z".parse().unwrap()).await;
+    let id = db.text("towpath.enqueue('towpath.noop', '{}')").await;
     let gates = shown(command(&["gate", "list"])).await;
     assert!(gates.contains("\x1b[32mopen\x1b[0m"), "{gates:?}");
     let mut plain = command(&["gate", "list"]);

@@ -38,7 +38,7 @@ async fn events_are_emitted_and_tailed() {
     says(&shell.fails(&["events", "emit", "d", "t", "--payload", "[1]"]), &["JSON object"]);
     says(
         &shell.fails(&["events", "emit", "orders", "Orders Placed"]),
-        &["event_type must not contain spaces"],
+        &["event_type: must not contain spaces"],
     );
     says(&shell.fails(&["events", "show", &uuid::Uuid::now_v7().to_string()]), &["retention"]);
 }
