@@ -1942,6 +1942,7 @@ create table towpath.stream_intake_wake (
 -- sql/functions/value.sql
 -- towpath._invalid(p_field text, p_detail text) returns jsonb
 -- towpath._text_problem(p_text text, p_bytes_max integer) returns text
+-- towpath._name_problem(p_name text, p_field text) returns text
 -- towpath._name_refusal(p_name text, p_field text) returns jsonb
 -- towpath._name_or_null_refusal(p_name text, p_field text) returns jsonb
 -- towpath._ref_refusal(p_ref text, p_field text) returns jsonb
