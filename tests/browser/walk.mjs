@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { act } from "./actions.mjs";
 import { browser, json, open, places, problems, towpath, until, url } from "./browser.mjs";
+import { job } from "./job.mjs";
 import { typed } from "./keyboard.mjs";
 import { eventSource } from "./eventsource.mjs";
 import { stored } from "./stored.mjs";
@@ -36,6 +37,9 @@ await page.goto(`${url}/ui/jobs?kind=report.weekly`);
 await page.locator(".dot.on").waitFor();
 const fresh = json("job", "enqueue", "report.weekly").job_id;
 await page.locator(`a[href="/ui/jobs/${fresh}"]`).waitFor();
+
+// The page of a job follows the job's stream.
+await job(page);
 
 // A stream's page appends what comes.
 towpath("stream", "create", "news", "--content-type", "text/plain");
