@@ -587,7 +587,9 @@ create table towpath.job_chunk (
 -- job_chunk_old_idx: retention.
 create index job_chunk_old_idx on towpath.job_chunk (appended_at);
 
--- The key that signs tokens for the streams of jobs: every server of this database accepts them.
+-- The key that signs tokens for the streams of jobs: every server of this database accepts them. No role may
+-- read the table; fn_job_token_key gives it to servers. Anyone who has a dump of it can sign, until
+-- fn_job_token_key_rotate.
 create table towpath.job_token_key (
     only_row boolean not null default true,
     secret bytea not null default (uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())),
@@ -1984,6 +1986,9 @@ create table towpath.stream_intake_wake (
 -- towpath.fn_payload_get(p_ref text, p_actor text default null::text) returns jsonb
 -- towpath.fn_payload_delete(p_ref text, p_actor text default null::text) returns jsonb
 -- towpath.fn_job_payload(p_job_id uuid, p_lease_owner text, p_attempt integer) returns jsonb
+-- towpath._result_refusal(p_results jsonb[]) returns jsonb
+-- towpath._result_stored(p_job_id uuid, p_result jsonb) returns jsonb
+-- towpath.fn_job_result_payload(p_job_id uuid) returns jsonb
 
 -- sql/functions/payload_keep.sql
 -- towpath.fn_payload_key_rotate(p_project text, p_wrapped bytea, p_actor text default null::text) returns
@@ -2092,6 +2097,7 @@ create table towpath.stream_intake_wake (
 -- towpath._base64url(p_data bytea) returns text
 -- towpath._hmac_sha256(p_key bytea, p_data bytea) returns bytea
 -- towpath.fn_job_token_key() returns jsonb
+-- towpath.fn_job_token_key_rotate(p_actor text default null::text) returns jsonb
 -- towpath.fn_job_token(p_job_id uuid, p_seconds integer default 3600) returns jsonb
 
 -- sql/functions/job_ready.sql

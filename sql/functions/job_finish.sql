@@ -29,10 +29,10 @@ $$;
 --
 -- Two ways: lease entries all of whose jobs are named go whole (_job_ack_whole), everything else is settled and then
 -- finished (_job_ack_settled), and so are jobs with results. p_entries are the entry_ids of the claim; without them they
--- are looked up. p_results runs along p_job_ids. lease_entry.sql says what an entry is. Acks never wait for
--- max_parallel: they append.
+-- are looked up. p_results runs along p_job_ids; payload_store.sql says what becomes of large ones. lease_entry.sql says
+-- what an entry is. Acks never wait for max_parallel: they append.
 --
--- Answers: {ok, acked, lost: [job_id]}; gate_closed, invalid (a result that is too large).
+-- Answers: {ok, acked, lost: [job_id]}; gate_closed, invalid (a result that cannot be kept).
 create or replace function towpath.fn_job_ack_many(
     p_job_ids uuid[], p_lease_owner text, p_attempts integer[], p_entries bigint[] default null,
     p_results jsonb[] default null) returns jsonb
@@ -47,6 +47,7 @@ as $$
 declare
     _now timestamptz := towpath.fn_now();
     _gate text;
+    _refusal jsonb;
     _ids uuid[] := p_job_ids;
     _attempts integer[] := p_attempts;
     _whole record;
@@ -60,8 +61,10 @@ begin
     end if;
     if p_results is not null then
         if exists (select 1 from unnest(p_results) r where not towpath._result_fits(r)) then
-            return towpath._invalid('result', 'must be at most 64 KiB, 64 levels deep, and have no number beyond 1e308; '
-                'store more as a payload and return its reference');
+            _refusal := towpath._result_refusal(p_results);
+            if _refusal is not null then
+                return _refusal;
+            end if;
         end if;
         select '{}'::uuid[] as acked, '{}'::uuid[] as parents into _whole;
     else
@@ -176,8 +179,8 @@ begin
     run as (
         insert into towpath.job_run (job_id, attempt, refunded, picked_at, finished_at, outcome, lease_owner, result)
         select g.job_id, g.attempts, g.refunded, g.picked_at, p_now, 'succeeded', p_lease_owner,
-               case when p_results is not null then p_results[array_position(p_job_ids, g.job_id)] end
-          from gone g),
+               case when towpath._payload_small(x.result) is not false then x.result else towpath._result_stored(g.job_id, x.result) end
+          from gone g cross join lateral (select p_results[array_position(p_job_ids, g.job_id)] as result) x),
     counted as (
         insert into towpath.job_counter_delta (lane, outcome, n, wait_ms, run_ms, counted_at)
         select g.lane, 'succeeded', count(*),

@@ -151,15 +151,38 @@ begin
 end;
 $$;
 
--- fn_job_token_key: the key that signs tokens of jobs, for the server that verifies them.
+-- fn_job_token_key: the key that signs tokens of jobs, for the server that verifies them. Its name tells it from keys
+-- that an operator adds to the project of jobs.
 --
 -- Answers: {ok, kid, secret}, the secret in base64.
 create or replace function towpath.fn_job_token_key() returns jsonb
     language sql stable security definer
     set search_path = pg_catalog, pg_temp
 as $$
-    select jsonb_build_object('ok', true, 'kid', left(encode(sha256(k.secret), 'hex'), 16), 'secret', towpath._base64url(k.secret))
+    select jsonb_build_object('ok', true, 'kid', 'database-' || left(encode(sha256(k.secret), 'hex'), 16), 'secret', towpath._base64url(k.secret))
       from towpath.job_token_key k
+$$;
+
+-- fn_job_token_key_rotate: a new key in place of the old one; audited. Servers refuse tokens of the old one within seconds.
+--
+-- Answers: {ok, kid}; invalid.
+create or replace function towpath.fn_job_token_key_rotate(p_actor text default null) returns jsonb
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _actor text := coalesce(p_actor, session_user);
+    _refusal jsonb := towpath._name_refusal(_actor, 'actor');
+    _kid text;
+begin
+    if _refusal is not null then
+        return _refusal;
+    end if;
+    update towpath.job_token_key set secret = default;
+    _kid := towpath.fn_job_token_key() ->> 'kid';
+    perform towpath.fn_audit_record(_actor, 'job key rotate', 'jobs', _kid, 'ok');
+    return jsonb_build_object('ok', true, 'kid', _kid);
+end;
 $$;
 
 -- fn_job_token: a token for a page in a browser that follows one job: it may read the job and its stream, and cancel it.
@@ -201,4 +224,5 @@ grant execute on function towpath.fn_job_held(uuid, text, integer) to worker_ser
 grant execute on function towpath.fn_job_append(uuid, text, integer, jsonb) to worker_service_user;
 grant execute on function towpath.fn_job_chunks(uuid, integer, integer) to workflow_admin, towpath_observer;
 grant execute on function towpath.fn_job_token_key() to workflow_admin;
+grant execute on function towpath.fn_job_token_key_rotate(text) to workflow_admin;
 grant execute on function towpath.fn_job_token(uuid, integer) to towpath_producer, workflow_admin;

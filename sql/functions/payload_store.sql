@@ -1,9 +1,9 @@
 -- The payload store: data that jobs and events name instead of carrying it (Q25).
 --
 -- Who may read a payload: the login that stored it, an administrator, and the executor that holds the lease of a
--- job whose payload_ref names it. A project that has a key stores nothing unencrypted. Its cipher is in
--- the programs (docs/decisions/0014): PostgreSQL has none without an extension, and the master key that
--- wraps the keys of projects is in no database.
+-- job whose payload_ref names it; and if it is the result of a job, who may read the job. A project that has a key
+-- stores nothing unencrypted. Its cipher is in the programs (docs/decisions/0014): PostgreSQL has none without an
+-- extension, and the master key that wraps the keys of projects is in no database.
 
 -- _payload_bytes_max: a payload is held in memory whole, here and in every program that passes it on.
 create or replace function towpath._payload_bytes_max() returns integer
@@ -308,6 +308,60 @@ begin
 end;
 $$;
 
+-- _result_refusal: why results cannot be kept, or null. One that does not fit into its run becomes a payload.
+create or replace function towpath._result_refusal(p_results jsonb[]) returns jsonb
+    language plpgsql stable
+as $$
+declare
+    -- With its type, because a literal would be cast to an array of the table's type, which has the same name.
+    _key towpath.payload_key := towpath._payload_key('default'::text);
+begin
+    if exists (select 1 from unnest(p_results) r where towpath._payload_deep(r) or towpath._number_huge(r)) then
+        return towpath._invalid('result', 'must be at most 64 levels deep, and have no number beyond 1e308');
+    end if;
+    if exists (select 1 from unnest(p_results) r where octet_length(r::text) > towpath._payload_bytes_max()) then
+        return towpath._invalid('result', 'must be at most 16 MiB; store it in an object store and return a reference');
+    end if;
+    return case when _key.key_id is not null then towpath._invalid('result',
+        'must be at most 64 KiB: a larger one becomes a payload of the project default, which stores encrypted ones only') end;
+end;
+$$;
+
+-- _result_stored: what a run keeps of a large result: {payload_ref} of a payload that belongs to the job.
+create or replace function towpath._result_stored(p_job_id uuid, p_result jsonb) returns jsonb
+    language plpgsql
+as $$
+begin
+    return jsonb_build_object('payload_ref', towpath._payload_put(convert_to(p_result::text, 'UTF8'), 'application/json', 'default',
+        towpath._own_actor('job', p_job_id::text), null, null) ->> 'payload_ref');
+end;
+$$;
+
+-- fn_job_result_payload: the payload that the result of a job became, for who may read the job. A reference that a handler
+-- returned by itself gives no access.
+--
+-- Answers: as fn_payload_get; not_authorised, not_found.
+create or replace function towpath.fn_job_result_payload(p_job_id uuid) returns jsonb
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _ref text := towpath._job_state(p_job_id) -> 'result' ->> 'payload_ref';
+    _answer jsonb;
+begin
+    if towpath._payload_id(_ref) is null then
+        return jsonb_build_object('ok', false, 'error', 'not_found', 'job_id', p_job_id,
+            'detail', format('the result of job %s is not a payload', p_job_id));
+    end if;
+    _answer := towpath._payload_read(_ref);
+    if _answer -> 'ok' = 'true' and _answer ->> 'created_by' <> towpath._own_actor('job', p_job_id::text) then
+        return jsonb_build_object('ok', false, 'error', 'not_authorised', 'job_id', p_job_id,
+            'detail', format('job %s returned a reference to %s, which it did not store', p_job_id, _ref));
+    end if;
+    return _answer;
+end;
+$$;
+
 grant execute on function towpath.payload_put(jsonb, text) to towpath_producer, workflow_admin;
 grant execute on function towpath.payload_put_bytes(bytea, text, text) to towpath_producer, workflow_admin;
 grant execute on function towpath.payload_get(text) to towpath_producer, workflow_admin;
@@ -318,3 +372,4 @@ grant execute on function towpath.fn_executor_token_payload_put(bytea, bytea, te
 grant execute on function towpath.fn_payload_get(text, text) to towpath_producer, workflow_admin;
 grant execute on function towpath.fn_payload_delete(text, text) to towpath_producer, workflow_admin;
 grant execute on function towpath.fn_job_payload(uuid, text, integer) to worker_service_user;
+grant execute on function towpath.fn_job_result_payload(uuid) to towpath_observer, workflow_admin;

@@ -655,7 +655,8 @@ create table towpath.job_chunk (
 -- job_chunk_old_idx: retention.
 create index job_chunk_old_idx on towpath.job_chunk (appended_at);
 
--- The key that signs tokens for the streams of jobs: every server of this database accepts them.
+-- The key that signs tokens for the streams of jobs: every server of this database accepts them. No role may read the
+-- table; fn_job_token_key gives it to servers. Anyone who has a dump of it can sign, until fn_job_token_key_rotate.
 create table towpath.job_token_key (
     only_row boolean primary key default true,
     secret   bytea   not null default uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()),

@@ -86,6 +86,11 @@ export class Client {
     }
   }
 
+  /** What the handler of a job returned, also if it is larger than 64 KiB; throws `NotFound` if the job has no result. */
+  async result<Result = unknown>(id: string, options: { signal?: AbortSignal } = {}): Promise<Result> {
+    return (await this.http.get("/api/v1/jobs/{job_id}/result", { path: { job_id: id }, signal: options.signal })) as Result;
+  }
+
   /** Cancels a job that has not ended: it will not run again, and a handler that runs it gets an aborted signal. */
   async cancel(id: string, reason?: string): Promise<JobState> {
     const body = reason === undefined ? {} : { reason };

@@ -356,6 +356,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/jobs/{job_id}/result": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read what the handler of a job returned.
+         * @description For every token that may read the job. A result of more than 64 KiB is kept as a payload, and the job has only `{"payload_ref": …}`; this call answers the result itself.
+         */
+        get: operations["jobResult"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/jobs/{job_id}/cancel": {
         parameters: {
             query?: never;
@@ -1196,7 +1216,7 @@ export interface components {
             max_attempts: number;
             percent: number | null;
             message: string | null;
-            /** @description what the handler returned; null before it succeeded, or if it returned nothing */
+            /** @description what the handler returned; null before it succeeded, or if it returned nothing; `{"payload_ref": …}` if it is larger than 64 KiB */
             result: unknown;
             /** @description the error of the last attempt, or the reason of a cancellation */
             error: string | null;
@@ -2077,7 +2097,7 @@ export interface operations {
                      * @description as the claim answered it
                      */
                     entry_id?: number | null;
-                    /** @description what the handler returned: any JSON up to 64 KiB; store more with `POST /api/v1/payloads` and return its reference */
+                    /** @description what the handler returned: any JSON; more than 64 KiB is kept as a payload */
                     result?: unknown;
                 };
             };
@@ -2130,7 +2150,7 @@ export interface operations {
                          * @description as the claim answered it
                          */
                         entry_id?: number | null;
-                        /** @description what the handler returned: any JSON up to 64 KiB; store more with `POST /api/v1/payloads` and return its reference */
+                        /** @description what the handler returned: any JSON; more than 64 KiB is kept as a payload */
                         result?: unknown;
                     }[];
                 };
@@ -2443,6 +2463,34 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["NotAuthorised"];
             404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    jobResult: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: components["parameters"]["JobId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The result. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["NotAuthorised"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
             422: components["responses"]["Invalid"];
             503: components["responses"]["Unavailable"];
         };

@@ -21,6 +21,8 @@ export class Context<Args = unknown> {
   readonly sourceRef: string | undefined;
   readonly targetRef: string | undefined;
   readonly payloadRef: string | undefined;
+  /** The span that enqueued the job, in the format of W3C Trace Context. */
+  readonly traceparent: string | undefined;
   readonly #http: Http;
 
   /** @internal */
@@ -35,6 +37,7 @@ export class Context<Args = unknown> {
     this.sourceRef = job.source_ref ?? undefined;
     this.targetRef = job.target_ref ?? undefined;
     this.payloadRef = job.payload_ref ?? undefined;
+    this.traceparent = job.traceparent ?? undefined;
     this.#http = http;
   }
 
@@ -90,8 +93,9 @@ export type Outcome =
 export const leaseOf = ({ job_id, attempt, entry_id }: ClaimedJob): Lease =>
   entry_id === undefined || entry_id === null ? { job_id, attempt } : { job_id, attempt, entry_id };
 
-// The server's own limit; a larger result would have the whole batch refused.
-const RESULT_BYTES_MAX = 64 * 1024;
+// The same in every language: below what one request may have. The server keeps a result of more than 64 KiB as a
+// payload.
+const RESULT_BYTES_MAX = 2 << 20;
 // Longer texts do not help, and a stack of them must fit into one call.
 const ERROR_CHARACTERS_MAX = 8_000;
 
@@ -143,7 +147,7 @@ function checked(result: unknown): unknown {
     throw new PermanentError(`the result is not JSON: ${textOf(error)}; return plain values`, { cause: error });
   }
   if (json !== undefined && new TextEncoder().encode(json).length > RESULT_BYTES_MAX) {
-    throw new PermanentError("the result is larger than 64 KiB; store it with POST /api/v1/payloads and return its reference");
+    throw new PermanentError("the result is larger than 2 MiB; store it elsewhere and return a reference");
   }
   // An escape for it, not a backslash and the letters of one.
   if (json !== undefined && /(?<!\\)(\\\\)*\\u0000/.test(json)) {

@@ -156,7 +156,7 @@ test("a lost lease: the handler of a cancelled job is aborted, and the worker go
 
 test("a lost lease: a worker that stood still cannot end a job that another one has", async () => {
   // With one place it has no claim open that the job could go to again.
-  const stalled = new WorkerProcess("stalled", { leaseSeconds: 1, concurrency: 1 });
+  const stalled = new WorkerProcess("stalled", { leaseSeconds: 3, concurrency: 1 });
   const [id] = await enqueue("stalled", 1, { hold: true });
   await stalled.says(`began ${id} 1`);
   stalled.process.kill("SIGSTOP");

@@ -20,7 +20,8 @@ use crate::{Database, Error};
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct JobStatus {
     /// The job.
-    pub job_id: JobId,
+    #[serde(rename = "job_id")]
+    pub id: JobId,
     /// Its kind.
     pub kind: String,
     /// Its state.
@@ -33,7 +34,7 @@ pub struct JobStatus {
     pub percent: Option<i32>,
     /// The progress in words.
     pub message: Option<String>,
-    /// What its handler returned.
+    /// What its handler returned; a result of more than 64 KiB is `{"payload_ref": …}`.
     #[serde(default)]
     pub result: Option<Value>,
     /// The error of the last attempt, or the reason of a cancellation.
@@ -44,6 +45,13 @@ pub struct JobStatus {
     pub created_at: Timestamp,
     /// When it ended.
     pub finished_at: Option<Timestamp>,
+}
+
+impl JobStatus {
+    /// Whether it succeeded, became a dead letter or was cancelled.
+    pub fn ended(&self) -> bool {
+        self.state.ended()
+    }
 }
 
 /// What a look at a job tells those who follow it.
@@ -141,6 +149,11 @@ impl Database {
     /// The key that signs tokens of jobs.
     pub async fn job_token_key(&self) -> Result<JobTokenKey, Error> {
         read(self.call("select towpath.fn_job_token_key()", &[]).await?)
+    }
+
+    /// Replaces that key and answers the name of the new one. Servers refuse tokens of the old one within seconds.
+    pub async fn job_token_key_rotate(&self, actor: &str) -> Result<String, Error> {
+        read_field(self.call("select towpath.fn_job_token_key_rotate($1)", &[&actor]).await?, "kid")
     }
 
     /// A token to read one job and its stream, and to cancel it; for who may enqueue such a job.

@@ -142,6 +142,12 @@ impl Database {
         self.payload_opened(self.call(sql, &[&job_id.uuid(), &owner.as_str(), &attempt.number()]).await?)
     }
 
+    /// The payload that the result of a job became because it is larger than 64 KiB.
+    pub async fn job_result_payload(&self, job_id: JobId) -> Result<Payload, Error> {
+        let sql = "select towpath.fn_job_result_payload($1)";
+        self.payload_opened(self.call(sql, &[&job_id.uuid()]).await?)
+    }
+
     /// Creates the next key of a project; the first one turns encryption on.
     pub async fn payload_key_rotate(&self, project: &str, actor: &str) -> Result<i64, Error> {
         let wrapped = self.required_master_keys(project)?.new_key(project);

@@ -135,3 +135,34 @@ async fn a_producer_makes_tokens_of_its_jobs() {
     let error = stranger.batch_execute(&format!("select towpath.job_token('{id}')")).await.unwrap_err();
     assert_eq!(error.code().unwrap().code(), "TP005", "{error:?}");
 }
+
+/// R09: the key that signs tokens of jobs is a secret: no role reads its table, and only an administrator's login, which the
+/// server has, gets it. A new key makes the tokens of the old one worthless.
+#[tokio::test]
+async fn the_key_of_tokens_is_kept_from_everybody_and_replaced() {
+    let queue = Queue::open().await;
+    for role in [
+        "towpath_observer",
+        "towpath_producer",
+        "worker_service_user",
+        "towpath_maintainer",
+        "workflow_admin",
+    ] {
+        let client = queue.db.client_as(role).await;
+        let table = client.query("select * from towpath.job_token_key", &[]).await.unwrap_err();
+        assert_eq!(table.code().unwrap().code(), "42501", "{role} reads the table");
+        for call in ["fn_job_token_key()", "fn_job_token_key_rotate()"] {
+            let answer = client.query(&format!("select towpath.{call}"), &[]).await;
+            assert_eq!(answer.is_ok(), role == "workflow_admin", "{role} {call}");
+        }
+    }
+    let before = queue.admin.job_token_key().await.unwrap();
+    assert!(!format!("{before:?}").contains(&before.secret), "a log does not have it");
+    let kid = queue.admin.job_token_key_rotate("ann").await.unwrap();
+    let after = queue.admin.job_token_key().await.unwrap();
+    assert!(after.kid == kid && after.kid != before.kid && after.secret != before.secret, "{after:?}");
+    let audited = &queue.admin.audit_list(1, None).await.unwrap()[0];
+    assert_eq!((audited.actor.as_str(), audited.action.as_str()), ("ann", "job key rotate"));
+    assert!(!format!("{audited:?}").contains(&after.secret));
+    assert!(matches!(queue.admin.job_token_key_rotate(" ").await, Err(Error::Invalid(_))));
+}

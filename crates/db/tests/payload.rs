@@ -400,3 +400,54 @@ async fn a_day_that_cannot_go_holds_up_no_other() {
     assert_eq!(tick().await, json!([&first[first.len() - 8..]]));
     assert!(queue.db.database().await.loop_fault_list(None, 10).await.unwrap().is_empty());
 }
+
+/// Q24, Q25: a result of more than 64 KiB becomes a payload of its job, which who may read the job reads; a reference to a
+/// payload of somebody else gives no access to it. A lost lease stores nothing.
+#[tokio::test]
+async fn a_large_result_is_a_payload_of_its_job() {
+    let queue = Queue::open().await;
+    let large = json!({"text": "x".repeat(70_000), "n": 7});
+    let ack = async |result: serde_json::Value| {
+        let job_id = queue.enqueue("mail").await;
+        let raw = serde_json::value::to_raw_value(&result).unwrap();
+        queue.claim().await.with_result(raw).ack(&queue.worker).await.map(|()| job_id)
+    };
+    let job_id = ack(large.clone()).await.unwrap();
+    let status = queue.admin.job_status(job_id).await.unwrap();
+    let payload = queue.admin.job_result_payload(job_id).await.unwrap();
+    assert_eq!(status.result.unwrap(), json!({"payload_ref": payload.payload_ref.to_string()}));
+    assert_eq!(
+        (payload.json::<serde_json::Value>().unwrap(), payload.content_type.as_str()),
+        (large.clone(), "application/json")
+    );
+    assert_eq!(payload.created_by, format!("job:{job_id}"));
+
+    let stored = queue.producer.payload_put(text("of somebody else", "default")).await.unwrap();
+    let thief = ack(json!({"payload_ref": stored.to_string()})).await.unwrap();
+    let refused = queue.admin.job_result_payload(thief).await.unwrap_err();
+    assert!(matches!(&refused, Error::NotAuthorised(words) if words.contains("did not store")), "{refused}");
+    let small = ack(json!(7)).await.unwrap();
+    assert!(matches!(queue.admin.job_result_payload(small).await, Err(Error::NotFound(_))));
+
+    let lost = queue.enqueue("mail").await;
+    let lease = queue.claim().await;
+    let by = towpath_db::Attribution { actor: "tester", reason: "enough" };
+    queue.admin.job_cancel(lost, by).await.unwrap();
+    let raw = serde_json::value::to_raw_value(&large).unwrap();
+    assert!(lease.with_result(raw).ack(&queue.worker).await.is_err());
+    assert_eq!(
+        queue.db.text("select count(*) from towpath.payload where created_by like 'job:%'").await,
+        "1"
+    );
+
+    let admin = keyed(&queue.db, MASTER).await;
+    admin.payload_key_rotate("default", "tester").await.unwrap();
+    let refused = ack(large).await.unwrap_err();
+    assert!(
+        matches!(&refused, Error::Invalid(words) if words.contains("stores encrypted ones only")),
+        "{refused}"
+    );
+    let deep = format!("{}{}", "[".repeat(70), "]".repeat(70));
+    let refused = ack(serde_json::from_str(&deep).unwrap()).await.unwrap_err();
+    assert!(matches!(&refused, Error::Invalid(words) if words.contains("64 levels")), "{refused}");
+}

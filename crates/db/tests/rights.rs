@@ -63,7 +63,7 @@ const RIGHTS: &[(&str, &str)] = &[
          fn_consumer_list fn_delivery_history fn_event_actor_list fn_event_chart fn_event_grant_list \
          fn_event_list fn_event_show fn_event_subscription_list fn_event_verify fn_executor_kinds \
          fn_health_marks fn_health_show fn_job_dead_letter_count fn_job_dead_letter_list \
-         fn_job_chunks fn_job_dead_letter_show fn_job_history fn_job_list fn_job_show fn_job_state fn_job_subscription_list fn_job_watch fn_job_why \
+         fn_job_chunks fn_job_dead_letter_show fn_job_history fn_job_list fn_job_result_payload fn_job_show fn_job_state fn_job_subscription_list fn_job_watch fn_job_why \
          fn_loop_fault_list fn_metrics_postgres fn_metrics_read fn_mot_graph_show fn_now fn_payload_key_list fn_process_kind_list \
          fn_process_list fn_process_show fn_producer_grant_list fn_queue_chart fn_queue_latency \
          fn_queue_pause_history fn_queue_paused fn_queue_stale_check fn_queue_unhandled fn_queue_worker_list fn_resolve_recipients fn_route_attempts \
@@ -96,8 +96,8 @@ const RIGHTS: &[(&str, &str)] = &[
          fn_job_dead_letter_replay fn_job_dead_letter_replay_many fn_job_dead_letter_show \
          fn_job_chunks fn_job_dead_letter_triage fn_job_enqueue fn_job_enqueue_many fn_job_floor_tick fn_job_lane_tick fn_job_history \
          fn_job_list fn_job_move_to_dead_letter fn_job_parallel_recount fn_job_partition_tick fn_job_reap \
-         fn_job_retention_tick fn_job_retry fn_job_show fn_job_state fn_job_subscription_delete fn_job_subscription_list \
-         fn_job_subscription_put fn_job_token fn_job_token_key fn_job_watch fn_job_why job_token fn_loop_fault_drop fn_loop_fault_list fn_loop_fault_over \
+         fn_job_result_payload fn_job_retention_tick fn_job_retry fn_job_show fn_job_state fn_job_subscription_delete fn_job_subscription_list \
+         fn_job_subscription_put fn_job_token fn_job_token_key fn_job_token_key_rotate fn_job_watch fn_job_why job_token fn_loop_fault_drop fn_loop_fault_list fn_loop_fault_over \
          fn_loop_fault_record fn_loop_fault_retry fn_metrics_postgres fn_metrics_read fn_mot_graph_emit \
          fn_mot_graph_show fn_now fn_payload_delete fn_payload_get fn_payload_key_erase fn_payload_key_list fn_payload_key_rotate \
          fn_payload_prepare fn_payload_put fn_payload_retention_tick fn_process_cancel fn_process_kind_list fn_process_kind_put fn_process_list \

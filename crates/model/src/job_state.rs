@@ -59,7 +59,7 @@ impl JobState {
     }
 
     /// Whether the job has finished, unless an operator replays it.
-    pub fn is_terminal(self) -> bool {
+    pub fn ended(self) -> bool {
         !matches!(
             self,
             JobState::Queued

@@ -26,6 +26,12 @@ impl PayloadRef {
     pub fn new(id: Uuid) -> PayloadRef {
         PayloadRef(id)
     }
+
+    /// The payload that a job's result became, if it is a reference to one: `{"payload_ref": …}` and nothing else.
+    pub fn of_result(result: &serde_json::Value) -> Option<PayloadRef> {
+        let fields = result.as_object().filter(|fields| fields.len() == 1)?;
+        fields.get("payload_ref")?.as_str()?.parse().ok()
+    }
 }
 
 impl fmt::Display for PayloadRef {

@@ -119,8 +119,10 @@ pub(crate) const SUBSCRIPTION_TICK: Duration = Duration::from_millis(200);
 pub(crate) const PAYLOADS_AT_ONCE_MAX: usize = 8;
 /// One job with the largest payload the database takes (64 KiB), escaped, and its fields.
 pub(crate) const JOB_BODY_BYTES_MAX: usize = 256 << 10;
-/// A batch of jobs: a thousand payloads of 4 KiB.
+/// A batch of jobs: a thousand payloads of 4 KiB, or a large result.
 pub(crate) const JOBS_BODY_BYTES_MAX: usize = 4 << 20;
+/// How often a server looks whether the key for tokens of jobs was replaced: one small query.
+pub(crate) const JOB_TOKEN_KEY_EVERY: Duration = Duration::from_secs(5);
 /// Nesting of a JSON body. The database parses JSON recursively; payloads nest a few levels.
 pub(crate) const JSON_DEPTH_MAX: usize = 64;
 /// Jobs in one batch call; the database's own limit for HTTP.

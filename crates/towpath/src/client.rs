@@ -4,11 +4,13 @@ use std::time::{Duration, Instant};
 
 use deadpool_postgres::Pool;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use towpath_db::job_stream::JobStatus;
 use towpath_db::migrate::Mode;
 use towpath_db::{Attribution, Database};
 use towpath_model::job::JobId;
 use towpath_model::job_state::JobState;
+use towpath_model::payload::PayloadRef;
 
 use crate::{Emit, Enqueue, Error, Job, Worker, WorkerBuilder};
 
@@ -106,12 +108,31 @@ impl Client {
         Ok(self.database.job_status(id).await?)
     }
 
+    /// What the handler of a job returned, read from the payload store if it is larger than 64 KiB. `NotFound` if the job
+    /// has no result. Needs the role `towpath_observer`.
+    ///
+    /// ```no_run
+    /// # async fn example(client: towpath::Client, id: towpath::JobId) -> Result<(), towpath::Error> {
+    /// let widths: Vec<u32> = client.result(id).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn result<T: DeserializeOwned>(&self, id: JobId) -> Result<T, Error> {
+        let none = || towpath_db::Error::NotFound(format!("job {id} has no result"));
+        let result = self.job(id).await?.result.ok_or_else(none)?;
+        let read = match PayloadRef::of_result(&result) {
+            None => serde_json::from_value(result),
+            Some(_) => self.database.job_result_payload(id).await?.json(),
+        };
+        Ok(read.map_err(|error| towpath_db::Error::Unreadable(format!("the result of job {id}: {error}")))?)
+    }
+
     /// Waits until a job has ended, or for this long: the answer says which.
     ///
     /// ```no_run
     /// # async fn example(client: towpath::Client, id: towpath::JobId) -> Result<(), towpath::Error> {
     /// let job = client.wait(id, std::time::Duration::from_secs(30)).await?;
-    /// match job.state.is_terminal() {
+    /// match job.state.ended() {
     ///     true => println!("{}: {:?}", job.state, job.result),
     ///     false => println!("still {}", job.state),
     /// }
@@ -124,7 +145,7 @@ impl Client {
         loop {
             let job = self.job(id).await?;
             let left = until.saturating_duration_since(Instant::now());
-            if job.state.is_terminal() || left.is_zero() {
+            if job.state.ended() || left.is_zero() {
                 return Ok(job);
             }
             tokio::time::sleep(pause.min(left)).await;

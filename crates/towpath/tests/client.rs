@@ -48,10 +48,10 @@ async fn a_job_is_followed_and_cancelled() {
     let (_db, client) = open().await;
     let id = client.enqueue(&Resize { image: 7 }).await.unwrap();
     let waits = client.wait(id, Duration::ZERO).await.unwrap();
-    assert_eq!((waits.state, waits.state.is_terminal(), waits.max_attempts), (JobState::Queued, false, 3));
+    assert_eq!((waits.state, waits.state.ended(), waits.max_attempts), (JobState::Queued, false, 3));
     assert_eq!(client.cancel(id, "not wanted").await.unwrap(), JobState::Cancelled);
     let job = client.job(id).await.unwrap();
-    assert!(job.state.is_terminal() && job.finished_at.is_some(), "{job:?}");
+    assert!(job.state.ended() && job.finished_at.is_some(), "{job:?}");
     assert!(matches!(client.cancel(id, "twice").await, Err(Error::Conflict(_))));
     let none = client.job("0198c4a2-0000-7000-8000-000000000001".parse().unwrap()).await.unwrap_err();
     assert!(matches!(none, Error::NotFound(_)), "{none:?}");

@@ -52,7 +52,10 @@ async fn a_batch_is_whole_or_nothing() {
     assert_eq!(seen.iter().map(|job| job.image).collect::<Vec<_>>(), [0, 1, 2]);
     let refused = towpath::enqueue_many(&transaction, batch(-1)).await.unwrap_err();
     assert!(matches!(refused, Error::Invalid(_)), "{refused:?}");
-    assert_eq!((refused.word(), refused.detail()), (Some("invalid"), "index: 0, field: priority"));
+    assert_eq!(
+        (refused.word(), refused.refused().unwrap().subject.as_str()),
+        ("invalid", "index: 0, field: priority")
+    );
     transaction.commit().await.unwrap();
     assert_eq!(db.text("select count(*) from towpath.job_queue").await, "0", "the commit was a rollback");
     drop(client);
@@ -65,9 +68,10 @@ async fn a_refusal_names_the_cause_and_the_next_step() {
     db.execute("update towpath.config set value = 'false' where key = 'queue.job_substrate.enabled'").await;
     let refused = client.enqueue(&Resize { image: 7 }).await.unwrap_err();
     assert!(matches!(refused, Error::GateClosed(_)), "{refused:?}");
-    assert_eq!(refused.word(), Some("gate_closed"));
-    assert_eq!(refused.detail(), "gate: queue.job_substrate.enabled");
-    assert!(refused.hint().contains("towpath gate open queue.job_substrate.enabled"), "{}", refused.hint());
+    assert_eq!(refused.word(), "gate_closed");
+    assert_eq!(refused.refused().unwrap().subject, "gate: queue.job_substrate.enabled");
+    let hint = refused.hint().unwrap();
+    assert!(hint.contains("towpath gate open queue.job_substrate.enabled"), "{hint}");
 }
 
 /// E01: an event is emitted in the caller's transaction, once per id.

@@ -36,7 +36,7 @@ async fn a_test_sees_how_each_attempt_ended() {
             3 => Err(Failure::snooze(Duration::from_secs(60))),
             4 => Err(Failure::retry_after("busy", Duration::from_secs(60))),
             5 => Ok(Value::Null),
-            6 => Ok(json!({ "pixels": "x".repeat(70_000) })),
+            6 => Ok(json!({ "pixels": "x".repeat(3 << 20) })),
             _ => Err(std::io::Error::other("disk").into()),
         })
         .build()
@@ -49,7 +49,7 @@ async fn a_test_sees_how_each_attempt_ended() {
         outcomes.push(ran[0].outcome.clone());
     }
     let too_large = outcomes.remove(5);
-    assert!(matches!(&too_large, Outcome::Permanent(why) if why.contains("payload_put")), "{too_large:?}");
+    assert!(matches!(&too_large, Outcome::Permanent(why) if why.contains("store it elsewhere")));
     assert_eq!(
         outcomes,
         [
@@ -132,10 +132,7 @@ async fn a_job_ends_with_its_handlers_transaction() {
     let rolls_back = client.enqueue(&Resize { image: 2 }).await.unwrap();
     assert_eq!(run_until_drained(&worker).await.unwrap().len(), 2);
     assert_eq!(client.job(commits).await.unwrap().state, JobState::Succeeded);
-    assert!(
-        !client.job(rolls_back).await.unwrap().state.is_terminal(),
-        "its end was rolled back with its row"
-    );
+    assert!(!client.job(rolls_back).await.unwrap().state.ended(), "its end was rolled back with its row");
     assert_eq!(db.text("select string_agg(image::text, ' ') from thumb").await, "1");
     let runs = format!(
         "select count(*) from towpath.fn_job_history('{commits}') h, jsonb_array_elements(h -> 'events') e
@@ -178,8 +175,8 @@ async fn a_lost_lease_takes_the_handlers_transaction_with_it() {
     assert_eq!(db.text("select count(*) from thumb").await, "0");
 }
 
-/// Q10: what a handler returns is the job's result, also if it ends the job in its own transaction. A result that the
-/// database does not take makes the job a dead letter, because a retry would not make it smaller.
+/// Q10, Q25: what a handler returns is the job's result, also if it ends the job in its own transaction, and however large
+/// it is. A result that the database does not take makes the job a dead letter, because a retry would not change it.
 #[tokio::test]
 async fn a_result_is_kept() {
     let (db, client) = open().await;
@@ -201,14 +198,16 @@ async fn a_result_is_kept() {
                         Ok(json!("not kept"))
                     }
                     // Small as text, but not as PostgreSQL stores it.
-                    _ => Ok(json!(vec![1; 30_000])),
+                    3 => Ok(json!(vec![1; 30_000])),
+                    4 => Ok((0..100).fold(json!(1), |inner, _| json!([inner]))),
+                    _ => Ok(json!("x".repeat(3 << 20))),
                 }
             }
         })
         .build()
         .unwrap();
     let mut ids = vec![];
-    for image in 1..=3 {
+    for image in 1..=5 {
         ids.push(client.enqueue(&Resize { image }).await.unwrap());
     }
     run_until_drained(&worker).await.unwrap();
@@ -216,8 +215,15 @@ async fn a_result_is_kept() {
         let job = client.job(id).await.unwrap();
         assert_eq!(job.state, JobState::Succeeded);
         assert_eq!(serde_json::to_value(&job.result).unwrap(), json!({ "width": width }));
+        assert_eq!(client.result::<Value>(id).await.unwrap(), json!({ "width": width }));
     }
-    let job = client.job(ids[2]).await.unwrap();
-    assert_eq!(job.state, JobState::DeadLetter);
-    assert!(job.error.as_ref().is_some_and(|error| error.contains("result")), "{job:?}");
+    let large = client.job(ids[2]).await.unwrap().result.unwrap();
+    assert!(large["payload_ref"].as_str().is_some_and(|text| text.starts_with("payload:")), "{large}");
+    assert_eq!(client.result::<Vec<i32>>(ids[2]).await.unwrap(), vec![1; 30_000]);
+    for id in &ids[3..] {
+        let job = client.job(*id).await.unwrap();
+        assert_eq!((job.state, job.ended()), (JobState::DeadLetter, true));
+        assert!(job.error.as_ref().is_some_and(|error| error.contains("result")), "{job:?}");
+        assert!(matches!(client.result::<Value>(*id).await, Err(Error::NotFound(_))));
+    }
 }

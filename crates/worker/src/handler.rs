@@ -69,7 +69,7 @@ impl Output {
         match json.get() {
             "null" => Ok(Output(None)),
             text if text.len() > limits::RESULT_BYTES_MAX => Err(Failure::permanent(format!(
-                "the result has {} bytes, the most is {}; store it with towpath.payload_put and return its reference",
+                "the result has {} bytes, the most is {}; store it elsewhere and return a reference",
                 text.len(),
                 limits::RESULT_BYTES_MAX
             ))),
@@ -253,7 +253,7 @@ impl Context {
     }
 
     /// The event domain it belongs to.
-    pub fn event_domain(&self) -> Option<&str> {
+    pub fn domain(&self) -> Option<&str> {
         self.about.job.event_domain.as_deref()
     }
 
@@ -288,7 +288,7 @@ impl Context {
     }
 
     /// Its idempotency key: the same for every attempt, good to hand on to others.
-    pub fn idempotency_key(&self) -> &str {
+    pub fn key(&self) -> &str {
         &self.about.job.idempotency_key
     }
 

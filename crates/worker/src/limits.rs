@@ -60,8 +60,9 @@ pub(crate) const POLL_ALONE_MAX: Duration = Duration::from_millis(100);
 pub(crate) const GATE_WAIT: Duration = Duration::from_secs(10);
 /// Jobs a slot runs in a row before it lets other tasks of its thread in.
 pub(crate) const SLOT_TURN: u32 = 32;
-/// A job's result as JSON. The database keeps no more; data belongs into the payload store.
-pub(crate) const RESULT_BYTES_MAX: usize = 64 * 1024;
+/// A job's result as JSON, the same in every language: below what one HTTP request may have. The database keeps one
+/// of more than 64 KiB as a payload.
+pub(crate) const RESULT_BYTES_MAX: usize = 2 << 20;
 /// A handler's error text, cut to what the database keeps.
 pub(crate) const ERROR_BYTES_MAX: usize = 8_000;
 

@@ -50,7 +50,7 @@ def client(towpath: Towpath, request: pytest.FixtureRequest) -> Both:
 @pytest.fixture(scope="module")
 def working(towpath: Towpath, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
     with worker(
-        towpath, tmp_path_factory.mktemp("client"), "battery_jobs", "--lease-seconds", "1"
+        towpath, tmp_path_factory.mktemp("client"), "battery_jobs", "--lease-seconds", "6"
     ) as process:
         yield process
 

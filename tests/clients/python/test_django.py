@@ -44,6 +44,7 @@ def test_tasks_are_jobs(towpath: Towpath, tmp_path: Path, name: str) -> None:
         "async": [True, 4, "slow"],
         "declined": ["FAILED", "Declined", "shop.tasks.Declined: no funds for 5"],
         "context": [1, True, 6],
+        "large": 20_000,
         "later": [150, True, "READY"],
         "unknown": ["01900000-0000-7000-8000-000000000000", "nonsense"],
     }

@@ -24,7 +24,7 @@ def doing(request: pytest.FixtureRequest, towpath: Towpath, client: tp.Client, t
         yield ended
 
 
-def test_each_way_to_end(towpath: Towpath, doing: Any) -> None:
+def test_each_way_to_end(towpath: Towpath, client: tp.Client, doing: Any) -> None:
     returned = doing("return", max_attempts=7)
     assert (returned.state, returned.percent) == ("succeeded", 100)
     assert returned.result == {"what": "return", "id": returned.id, "attempt": 1, "of": 7}
@@ -43,7 +43,13 @@ def test_each_way_to_end(towpath: Towpath, doing: Any) -> None:
 
     assert doing("large", size=65_000).state == "succeeded"
     large = doing("large", size=66_000)
-    assert large.state == "dead_letter" and "at most 65536 are kept" in large.error
+    assert large.state == "succeeded" and list(large.result) == ["payload_ref"]
+    assert client.result(large.id) == "x" * 66_000
+    too_large = doing("large", size=3 << 20)
+    assert too_large.state == "dead_letter" and "at most 2097152 are kept" in too_large.error
+    assert client.result(returned.id) == returned.result
+    with pytest.raises(tp.NotFound, match="has no result"):
+        client.result(failed.id)
     not_json = doing("not json")
     assert not_json.state == "dead_letter" and "no JSON" in not_json.error
     for what in ("not text", "zero"):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import towpath as tp
 from towpath import testing
-from towpath.errors import _Words  # pyright: ignore[reportPrivateUsage]
+from towpath.errors import SQLSTATES, WORDS
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/reference/packages.md").read_text()
@@ -62,12 +62,12 @@ def test_the_checker_finds_a_name_that_is_missing() -> None:
 
 
 def test_the_words_of_errors_are_the_same() -> None:
-    python = {word: kind.__name__ for word, kind in _Words.words.items()}
+    python = {word: kind.__name__ for word, kind in WORDS.items()}
     text = (ROOT / "clients/typescript/src/errors.ts").read_text()
     table = text.split("const byWord")[1].split("};")[0]
     assert dict(re.findall(r"^  (\w+): (\w+),$", table, re.MULTILINE)) == python
     states = text.split("const bySqlState")[1].split("};")[0]
-    assert dict(re.findall(r'^  (TP\d+): "(\w+)",$', states, re.MULTILINE)) == _Words.sqlstates
+    assert dict(re.findall(r'^  (TP\d+): "(\w+)",$', states, re.MULTILINE)) == SQLSTATES
     rows = re.findall(r"^\| `(\w+)` \| (.+) \|$", PAGE, re.MULTILINE)
     page = {word: kind for kind, words in rows for word in re.findall(r"`(\w+)`", words)}
     assert page == python

@@ -20,8 +20,7 @@ BOTH = pytest.mark.parametrize("job", [wait, wait_in_thread], ids=["coroutine", 
 @BOTH
 def test_killed_workers_jobs_run_again(towpath: Towpath, client: tp.Client, tmp_path: Path, job: Any) -> None:
     """Q08, Q10: SIGKILL in the middle of a job; the next worker runs it when its lease has ended."""
-    arguments = ("battery_jobs", "--lease-seconds", "2")
-    with worker(towpath, tmp_path, *arguments) as killed:
+    with worker(towpath, tmp_path, "battery_jobs", "--lease-seconds", "3") as killed:
         job_id = client.enqueue(job, Wait(str(tmp_path)))
         until("the handler began", (tmp_path / "began-1").exists)
         killed.signal(signal.SIGKILL)
@@ -30,10 +29,11 @@ def test_killed_workers_jobs_run_again(towpath: Towpath, client: tp.Client, tmp_
     # The backoff after a lost lease is not what this test is about. Nobody can claim the job before it is retried.
     wait_state(towpath, job_id, "retry_waiting")
     towpath.command("job", "retry", job_id)
-    with worker(towpath, tmp_path, *arguments):
+    with worker(towpath, tmp_path):
         wait_state(towpath, job_id, "succeeded")
-    runs = runs_of(towpath, job_id)
-    assert len(runs) == 2 and runs[-1] == "succeeded" != runs[0], runs
+    # On a slow machine the lease may have ended before the kill, too.
+    *before, last = runs_of(towpath, job_id)
+    assert set(before) == {"lost"} and last == "succeeded", before
 
 
 @BOTH
@@ -90,7 +90,8 @@ def test_lost_lease_cancels_the_handler(
     towpath: Towpath, client: tp.Client, tmp_path: Path, job: Any
 ) -> None:
     """Q08: a job that is cancelled under a handler's hands; the worker tells the handler and works on."""
-    with worker(towpath, tmp_path, "battery_jobs", "--lease-seconds", "1") as working:
+    # A third of a lease passes before the worker is told; the rest is for a machine that is slow.
+    with worker(towpath, tmp_path, "battery_jobs", "--lease-seconds", "9") as working:
         job_id = client.enqueue(job, Wait(str(tmp_path)))
         until("the handler began", (tmp_path / "began-1").exists)
         assert client.cancel(job_id, "not needed") == "cancelled"
@@ -107,7 +108,7 @@ def test_a_worker_that_stood_still_cannot_end_anothers_job(
 ) -> None:
     """Q08: a worker is stopped for longer than its lease, and goes on while another one has its job."""
     with worker(
-        towpath, tmp_path, "battery_jobs", "--lease-seconds", "1", "--concurrency", "1"
+        towpath, tmp_path, "battery_jobs", "--lease-seconds", "3", "--concurrency", "1"
     ) as stalled:
         job_id = client.enqueue(job, Wait(str(tmp_path)))
         until("the handler began", (tmp_path / "began-1").exists)
@@ -127,12 +128,12 @@ def test_a_worker_that_stood_still_cannot_end_anothers_job(
 @BOTH
 def test_leases_are_extended(towpath: Towpath, client: tp.Client, tmp_path: Path, job: Any) -> None:
     """Q09: a handler that takes longer than its lease keeps it."""
-    with worker(towpath, tmp_path, "battery_jobs", "--lease-seconds", "1"):
+    with worker(towpath, tmp_path, "battery_jobs", "--lease-seconds", "3"):
         job_id = client.enqueue(job, Wait(str(tmp_path)))
         until("the handler began", (tmp_path / "began-1").exists)
         lease = "select lease_until from towpath.job_queue where job_id = %s"
         first = towpath.sql(lease, job_id)[0]
-        until("extended twice", lambda: (towpath.sql(lease, job_id)[0] - first).total_seconds() > 2)
+        until("extended past the first one", lambda: (towpath.sql(lease, job_id)[0] - first).total_seconds() > 3)
         (tmp_path / "go").touch()
         assert client.wait(job_id, 60).state == "succeeded"
     assert runs_of(towpath, job_id) == ["succeeded"]
@@ -217,7 +218,7 @@ def test_ten_thousand_jobs(
     towpath: Towpath, client: tp.Client, tmp_path: Path, job: tp.Job[Any, Any]
 ) -> None:
     """Q06, Q08: of 10,000 jobs every one ends once, although a worker is killed on the way."""
-    arguments = ("battery_jobs", "--concurrency", "100", "--lease-seconds", "2")
+    arguments = ("battery_jobs", "--concurrency", "100", "--lease-seconds", "5")
     before = {end.job for end in ends_of(towpath, job.kind)}
     jobs: list[str] = []
     ended = "select count(*) from towpath.job_queue where job_kind = %s and state = 'succeeded'"

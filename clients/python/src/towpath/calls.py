@@ -29,6 +29,8 @@ class Call(Generic[T]):
     path: str
     read: Callable[[dict[str, Any]], T]
     body: Mapping[str, Any] | None = None
+    any_json: bool = False
+    """Whether the answer may be something else than an object."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,10 @@ def emit(event: Mapping[str, Any]) -> Call[str]:
 
 def job(job_id: str | UUID, wait: int | None = None) -> Call[JobStatus]:
     return Call("GET", f"/api/v1/jobs/{job_id}" + (f"?wait={wait}" if wait else ""), _state)
+
+
+def result(job_id: str | UUID) -> Call[Any]:
+    return Call("GET", f"/api/v1/jobs/{job_id}/result", lambda answer: answer, any_json=True)
 
 
 def cancel(job_id: str | UUID, reason: str | None) -> Call[JobState]:

@@ -69,7 +69,7 @@ def _answer(call: Call[T], response: httpx.Response) -> T:
         body: Any = response.json()
     except ValueError:
         body = None
-    if response.is_success and isinstance(body, dict):
+    if response.is_success and (isinstance(body, dict) or call.any_json):
         try:
             return call.read(cast("dict[str, Any]", body))
         except (KeyError, TypeError) as error:
@@ -144,6 +144,10 @@ class Client(_Connection):
             backoff = Backoff()
             if status.ended or time.monotonic() >= deadline:
                 return status
+
+    def result(self, job_id: str | UUID) -> Any:
+        """What the handler of a job returned, also if it is larger than 64 KiB. Raises NotFound if there is none."""
+        return self.send(calls.result(job_id))
 
     def cancel(self, job_id: str | UUID, reason: str | None = None) -> JobState:
         """Cancels a job, running or not, and returns its state. Its handler is told by its next extension."""
@@ -223,6 +227,10 @@ class AsyncClient(_Connection):
             backoff = Backoff()
             if status.ended or time.monotonic() >= deadline:
                 return status
+
+    async def result(self, job_id: str | UUID) -> Any:
+        """What the handler of a job returned, also if it is larger than 64 KiB. Raises NotFound if there is none."""
+        return await self.send(calls.result(job_id))
 
     async def cancel(self, job_id: str | UUID, reason: str | None = None) -> JobState:
         """Cancels a job, running or not, and returns its state. Its handler is told by its next extension."""

@@ -73,9 +73,9 @@ class _Attempt:
         """The span that enqueued the job, in the format of W3C Trace Context."""
         return self._claimed.get("traceparent")
 
-    def snooze(self, seconds: float, note: str | None = None) -> NoReturn:
+    def snooze(self, seconds: float, message: str | None = None) -> NoReturn:
         """Ends the attempt: run again in `seconds`, without counting it."""
-        raise Snooze(seconds, note)
+        raise Snooze(seconds, message)
 
     def _progress(self, percent: int | None, message: str | None) -> Awaitable[None]:
         body = {"job_id": self.id, "attempt": self.attempt, "percent": percent, "message": message}

@@ -6,7 +6,7 @@ A task is enqueued on Django's own connection, so it is part of the current tran
 
     DJANGO_SETTINGS_MODULE=shop.settings python -m towpath work towpath.django
 
-Each queue is a job kind, `django.` and its name. EnqueueOptions of the backend: `database`, the alias of the
+Each queue is a job kind, `django.` and its name. Options of the backend: `database`, the alias of the
 connection to enqueue on, and `max_attempts`.
 """
 
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from base64 import b64decode
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
@@ -77,9 +78,7 @@ class Backend(_BaseTaskBackend):
     def get_result(self, result_id: str) -> Any:
         """The task as it is now. The database login needs the role `towpath_observer`."""
         try:
-            shown = json.loads(
-                handles.run(self._connection, Statement("fn_job_show", {"p_job_id": result_id}, "text"))
-            )
+            shown = self._ask("fn_job_show", result_id)
         except Exception as error:
             if "22P02" not in (getattr(error.__cause__, "sqlstate", None), getattr(error, "sqlstate", None)):
                 raise
@@ -88,7 +87,17 @@ class Backend(_BaseTaskBackend):
             raise _DoesNotExist(result_id)
         job = shown["job"]
         payload = job["payload_json"]
-        return self.as_result(import_string(payload["task"]), result_id, payload, job, shown["runs"])
+        result = self.as_result(import_string(payload["task"]), result_id, payload, job, shown["runs"])
+        value = result._return_value
+        if isinstance(value, dict) and list(value) == ["payload_ref"]:
+            # A large one is a payload of its job; if it is not, the task returned this itself.
+            stored = self._ask("fn_job_result_payload", result_id)
+            if stored["ok"]:
+                object.__setattr__(result, "_return_value", json.loads(b64decode(stored["data"])))
+        return result
+
+    def _ask(self, function: str, job_id: str) -> Any:
+        return json.loads(handles.run(self._connection, Statement(function, {"p_job_id": job_id}, "text")))
 
     @property
     def _connection(self) -> Any:

@@ -67,7 +67,9 @@ _EXTEND_JOBS_MAX = 1000
 _ENDS_MAX = 1000
 # The least time for the last ends to reach the server.
 _LAST_ENDS_SECONDS = 5.0
-_RESULT_BYTES_MAX = 64 << 10
+# The same in every language: below what one request may have. The server keeps a result of more than 64 KiB as a
+# payload.
+_RESULT_BYTES_MAX = 2 << 20
 
 
 class Held:
@@ -340,7 +342,7 @@ class Worker:
             # Unless it was dropped, the handler cancelled itself, or a library did: that is a failure like another.
             return None if held.dropped else self._failure(held, "CancelledError: the handler was cancelled")
         if isinstance(error, Snooze):
-            body = {**held.lease, "seconds": max(0, round(error.seconds)), "note": error.note or ""}
+            body = {**held.lease, "seconds": max(0, round(error.seconds)), "note": error.message or ""}
             return End("snooze", body)
         if isinstance(error, RetryAfter):
             return self._failure(held, _text(error), retry_after_seconds=max(0.0, error.seconds))
@@ -398,7 +400,7 @@ class Worker:
         except (Invalid, UnicodeEncodeError) as error:
             return self._failure(held, f"result: {error}", permanent=True)
         if size > _RESULT_BYTES_MAX:
-            said = f"the result has {size} bytes, at most {_RESULT_BYTES_MAX} are kept; store it and return a reference"
+            said = f"the result has {size} bytes, at most {_RESULT_BYTES_MAX} are kept; store it elsewhere and return a reference"
             return self._failure(held, said, permanent=True)
         return End("ack", body, size)
 

@@ -40,7 +40,7 @@ struct JobStream {
 
 pub(crate) async fn show(shell: Shell, State(app): State<App>, Id(id): Id<JobId>) -> Answer {
     let (whole, events) = tokio::try_join!(app.database.job_show(id), app.database.job_history(id))?;
-    let open = whole.job.as_ref().is_some_and(|job| !job.state.is_terminal());
+    let open = whole.job.as_ref().is_some_and(|job| !job.state.ended());
     let reasons = if open { app.database.job_why(id).await?.reasons } else { vec![] };
     let kind = match (&whole.job, &whole.dead_letter) {
         (Some(job), _) => job.job_kind.clone(),

@@ -13,7 +13,7 @@ use crate::Raised;
 /// use towpath::Error;
 /// match &error {
 ///     Error::GateClosed(_) | Error::Unavailable(_) => eprintln!("try again later: {error}"),
-///     _ => eprintln!("{}: {error}; {}", error.word().unwrap_or("error"), error.hint()),
+///     _ => eprintln!("{}: {}; {}", error.word(), error.detail(), error.hint().unwrap_or_default()),
 /// }
 /// # }
 /// ```
@@ -58,35 +58,39 @@ pub struct Refused {
     /// Its code.
     pub refusal: Refusal,
     /// What was refused, and why.
-    pub message: String,
-    /// The field, the gate or the index that it is about.
     pub detail: String,
+    /// The field, the gate or the index that it is about; empty if there is none.
+    pub subject: String,
     /// The next step, as a command where there is one.
     pub hint: String,
 }
 
 impl std::fmt::Display for Refused {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.message)
+        f.write_str(&self.detail)
     }
 }
 
 impl Error {
-    /// The code of the refusal, as in `gate_closed`; none if nothing was refused.
-    pub fn word(&self) -> Option<&'static str> {
-        self.refused().map(|refused| refused.refusal.word())
-    }
-
-    /// The field, the gate or the index that it is about; empty if there is none.
-    pub fn detail(&self) -> &str {
-        self.refused().map_or("", |refused| &refused.detail)
-    }
-
-    /// The next step; empty if there is none.
-    pub fn hint(&self) -> &str {
+    /// The code of the error, for programs: `gate_closed`, `invalid`, …
+    pub fn word(&self) -> &'static str {
         match self {
-            Error::Unavailable(_) => "Check the database and try again.",
-            _ => self.refused().map_or("", |refused| &refused.hint),
+            Error::Unavailable(_) => "unavailable",
+            Error::Other(_) => "internal",
+            _ => self.refused().map_or("internal", |refused| refused.refusal.word()),
+        }
+    }
+
+    /// The cause, for people.
+    pub fn detail(&self) -> String {
+        self.to_string()
+    }
+
+    /// What to do next, where there is one answer.
+    pub fn hint(&self) -> Option<&str> {
+        match self {
+            Error::Unavailable(_) => Some("Check the database and try again."),
+            _ => self.refused().map(|refused| refused.hint.as_str()).filter(|hint| !hint.is_empty()),
         }
     }
 
@@ -153,8 +157,8 @@ impl From<crate::Error> for Error {
     }
 }
 
-fn refuse(refusal: Refusal, message: String, detail: &str) -> Error {
-    Refused { refusal, message, detail: detail.to_owned(), hint: String::new() }.into()
+fn refuse(refusal: Refusal, detail: String, subject: &str) -> Error {
+    Refused { refusal, detail, subject: subject.to_owned(), hint: String::new() }.into()
 }
 
 impl Refused {
@@ -163,8 +167,8 @@ impl Refused {
         let Raised { sqlstate, message, detail, hint } = raised;
         Some(Refused {
             refusal: Refusal::from_sqlstate(sqlstate)?,
-            message: message.to_owned(),
-            detail: detail.to_owned(),
+            detail: message.to_owned(),
+            subject: detail.to_owned(),
             hint: hint.to_owned(),
         })
     }

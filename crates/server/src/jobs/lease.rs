@@ -225,7 +225,7 @@ pub(crate) async fn progress(
 
 /// leased | in_progress -> succeeded.
 pub(crate) async fn ack(State(jobs): State<Jobs>, caller: Caller, body: Body) -> Result<Json<Value>, Error> {
-    let ack: Ack = body::read(body, limits::JOB_BODY_BYTES_MAX).await?;
+    let ack: Ack = body::read(body, limits::JOBS_BODY_BYTES_MAX).await?;
     let job_id = ack.job_id;
     ack.lease(&caller)?.ack(&jobs.database).await?;
     jobs.watches.look_at([job_id]);

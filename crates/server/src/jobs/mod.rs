@@ -112,6 +112,7 @@ pub(crate) fn router(
 fn pages(jobs: &Jobs) -> Router<Jobs> {
     Router::new()
         .route("/{job_id}", get(status::get).options(status::preflight))
+        .route("/{job_id}/result", get(payload::result).options(status::preflight))
         .route("/{job_id}/cancel", post(status::cancel).options(status::preflight))
         .layer(axum::middleware::from_fn_with_state(jobs.clone(), status::cors))
 }

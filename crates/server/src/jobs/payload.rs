@@ -1,7 +1,8 @@
 //! Stored payloads, `/api/v1/payloads`: the data that a job names instead of carrying it (Q25).
 //!
 //! A token that may enqueue may store. Only the holder of a job's lease may read the payload that the job names, so a
-//! reference alone gives no access. Bodies are bytes, returned as they were stored.
+//! reference alone gives no access. Who may read a job may read its result, which is a payload if it is large. Bodies
+//! are bytes, returned as they were stored.
 
 use axum::Json;
 use axum::body::Body;
@@ -11,6 +12,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::SemaphorePermit;
+use towpath_db::executor_token_job::JobRight;
 use towpath_db::payload::NewPayload;
 use towpath_model::job::{Attempt, JobId};
 use towpath_model::payload::{BYTES_MAX, PayloadRef};
@@ -79,12 +81,37 @@ pub(crate) async fn get(
             payload.payload_ref
         )));
     }
-    // Untrusted content: a browser must not run it, and no cache may keep it.
+    Ok(untrusted(payload.content_type, payload.data))
+}
+
+/// What the handler of a job returned, also where the job has only a reference to it.
+pub(crate) async fn result(
+    State(jobs): State<Jobs>,
+    holder: Holder,
+    Path(job_id): Path<String>,
+) -> Result<Response, Error> {
+    let job_id = super::status::parse(&job_id)?;
+    let result = holder.job_status(&jobs, job_id, JobRight::Read).await?.result;
+    let Some(result) = result else {
+        let none =
+            format!("job {job_id} has no result: it has not succeeded, or its handler returned nothing");
+        return Err(towpath_db::Error::NotFound(none).into());
+    };
+    if PayloadRef::of_result(&result).is_none() {
+        return Ok(untrusted("application/json".to_owned(), result.to_string().into_bytes()));
+    }
+    let _permit = admitted(&jobs)?;
+    let payload = jobs.database.job_result_payload(job_id).await?;
+    Ok(untrusted(payload.content_type, payload.data))
+}
+
+/// Content of others: a browser must not run it, and no cache may keep it.
+fn untrusted(content_type: String, data: Vec<u8>) -> Response {
     let headers = [
-        (header::CONTENT_TYPE, payload.content_type),
+        (header::CONTENT_TYPE, content_type),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
         (header::CONTENT_SECURITY_POLICY, "sandbox".to_owned()),
         (header::CACHE_CONTROL, "no-store".to_owned()),
     ];
-    Ok((headers, payload.data).into_response())
+    (headers, data).into_response()
 }

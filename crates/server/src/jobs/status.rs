@@ -54,7 +54,7 @@ pub(crate) async fn get(
         return Err(Error::Invalid(format!("wait must be between 0 and {most}; ask again to wait longer")));
     }
     let mut status = holder.job_status(&jobs, job_id, JobRight::Read).await?;
-    if !wait.is_zero() && !status.state.is_terminal() {
+    if !wait.is_zero() && !status.state.ended() {
         let _place = jobs.waiting_for_ends.enter(holder.id())?;
         tokio::select! {
             () = jobs.watches.ended(job_id) => {}
@@ -91,7 +91,7 @@ pub(crate) async fn cancel(
     Ok(Json(json!({ "ok": true, "job_id": moved.job_id, "state": moved.state })))
 }
 
-fn parse(job_id: &str) -> Result<JobId, Error> {
+pub(crate) fn parse(job_id: &str) -> Result<JobId, Error> {
     job_id.parse().map_err(|error| Error::Invalid(format!("job_id: {error}")))
 }
 
@@ -105,7 +105,7 @@ struct Told {
 }
 
 fn told(jobs: &Jobs, status: JobStatus) -> Told {
-    let stream = jobs.streams.as_ref().and_then(|streams| streams.path(status.job_id));
+    let stream = jobs.streams.as_ref().and_then(|streams| streams.path(status.id));
     Told { ok: true, status, stream }
 }
 

@@ -18,7 +18,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use towpath_db::Database;
-use towpath_db::job_stream::{JobChunk, JobStatus};
+use towpath_db::job_stream::{JobChunk, JobStatus, JobTokenKey};
 use towpath_model::job::{Attempt, JobId};
 use towpath_model::stream::content_type::ContentType;
 use towpath_model::stream::expiry::Expiry;
@@ -40,6 +40,8 @@ const PREFIX: &str = "job/";
 const STATES: &str = "state";
 const CHUNKS: &str = "chunk";
 const COPIES: &str = "database";
+/// How the names of the database's keys begin.
+const DATABASE_KEY: &str = "database-";
 /// How many appends to different streams may wait for the store at once.
 const LOCKS: usize = 64;
 
@@ -120,7 +122,21 @@ impl JobStreams {
         }));
         let finding = streams.clone();
         tokio::spawn(async move { finding.find_open().await });
+        let keeping = streams.clone();
+        tokio::spawn(async move { keeping.0.shutdown.run_until_cancelled(keeping.keep_key()).await });
         streams
+    }
+
+    /// Drops the key for tokens of jobs soon after it was replaced.
+    async fn keep_key(&self) {
+        loop {
+            tokio::time::sleep(limits::JOB_TOKEN_KEY_EVERY).await;
+            if self.0.projects.get(JOBS_PROJECT).is_some()
+                && let Err(error) = self.register().await
+            {
+                tracing::warn!(?error, "cannot read the key for tokens of jobs");
+            }
+        }
     }
 
     /// The job that a token is for, if it is for one. The database may have signed it with a key that this server has
@@ -172,7 +188,7 @@ impl JobStreams {
         let status = self.0.database.job_status(job_id).await.map_err(Error::Database)?;
         let message = upsert(&status);
         // The last message comes with the end of the stream.
-        if status.state.is_terminal() || self.lock_open().get(&job_id) == Some(&message) {
+        if status.state.ended() || self.lock_open().get(&job_id) == Some(&message) {
             return Ok(());
         }
         // The database's own word is not fenced: attempts that were given back make its number smaller.
@@ -208,25 +224,44 @@ impl JobStreams {
     }
 
     /// Registers the project with the database's key, so that its streams need a token. Pages of any origin may use
-    /// one: a browser sends it only if the page has it.
+    /// one: a browser sends it only if the page has it. Earlier keys of the database go; an operator's own stay.
     async fn register(&self) -> Result<(), Error> {
         let key = self.0.database.job_token_key().await.map_err(Error::Database)?;
-        let known = self.0.projects.get(JOBS_PROJECT);
-        if known.as_ref().is_some_and(|project| project.record.keys.iter().any(|old| old.kid == key.kid)) {
-            return Ok(());
+        let (current, others): (Vec<_>, Vec<_>) = self.kids().into_iter().partition(|kid| *kid == key.kid);
+        if current.is_empty() {
+            self.add_key(key).await?;
         }
+        for kid in others.into_iter().filter(|kid| kid.starts_with(DATABASE_KEY)) {
+            match self.0.projects.change(JOBS_PROJECT, Change::Revoke { kid }).await {
+                Ok(_) | Err(ChangeError::UnknownKey { .. }) => {}
+                Err(error) => return Err(Error::Registry(error)),
+            }
+        }
+        Ok(())
+    }
+
+    async fn add_key(&self, key: JobTokenKey) -> Result<(), Error> {
         let material = Secret::parse(&key.secret)
             .and_then(Material::hs256)
             .map_err(|bad| Error::Registry(ChangeError::Invalid(format!("the database's key: {bad}"))))?;
+        let kid = key.kid.clone();
         let key = NewKey { kid: key.kid, material };
-        let change = match known {
-            Some(_) => Change::AddKey { key },
-            None => Change::Add { key, origins: vec!["*".to_owned()] },
+        let change = match self.0.projects.get(JOBS_PROJECT).is_some() {
+            true => Change::AddKey { key },
+            false => Change::Add { key, origins: vec!["*".to_owned()] },
         };
         match self.0.projects.change(JOBS_PROJECT, change).await {
-            Ok(_) | Err(ChangeError::Exists(_)) => Ok(()),
+            Ok(_) => Ok(()),
+            // Another call has added it meanwhile.
+            Err(_) if self.kids().contains(&kid) => Ok(()),
             Err(error) => Err(Error::Registry(error)),
         }
+    }
+
+    /// The names of the keys that tokens of jobs may be signed with.
+    fn kids(&self) -> Vec<String> {
+        let project = self.0.projects.get(JOBS_PROJECT);
+        project.iter().flat_map(|project| &project.record.keys).map(|key| key.kid.clone()).collect()
     }
 
     /// Creates the stream unless it exists.
@@ -422,7 +457,7 @@ fn chunk<'a>(key: &'a str, value: &'a RawValue) -> Chunk<'a> {
 
 /// The job as it is now.
 fn upsert(status: &JobStatus) -> Value {
-    let JobStatus { job_id, state, percent, message, result, error, attempt, .. } = status;
+    let JobStatus { id: job_id, state, percent, message, result, error, attempt, .. } = status;
     let value = json!({
         "state": state, "percent": percent, "message": message, "result": result, "error": error, "attempt": attempt,
     });

@@ -12,7 +12,7 @@ from django.core.management import call_command
 from django.db import connection, transaction
 from django.utils import timezone
 from shop.models import Order
-from shop.tasks import apay, attempt, decline, pay, sign_in
+from shop.tasks import apay, attempt, decline, export, pay, sign_in
 
 import towpath
 
@@ -84,6 +84,8 @@ seen["declined"] = [result.status, result.errors[0].exception_class.__name__, re
 
 result = finished(attempt.enqueue(6))
 seen["context"] = [result.return_value[0], result.return_value[1] == result.id, result.return_value[2]]
+
+seen["large"] = len(finished(export.enqueue(20_000)).return_value)
 
 later = attempt.using(priority=50, run_after=timezone.now() + timedelta(days=1)).enqueue(7)
 with connection.cursor() as cursor:

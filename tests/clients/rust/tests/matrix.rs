@@ -83,7 +83,7 @@ async fn a_refusal_rolls_everything_back<D: Driver>(url: &str, client: &Client) 
     let mut driver = D::connect(url).await;
     let refused = driver.transact(&one(Resize::defaults().priority(-1)), End::Commit).await.remove(0).unwrap_err();
     assert!(matches!(refused, Error::Invalid(_)), "{refused:?}");
-    assert_eq!(refused.detail(), "field: priority", "{refused:?}");
+    assert_eq!(refused.refused().unwrap().subject, "field: priority", "{refused:?}");
     assert_eq!(seen(url).await, [0, 0, 0, 0], "the commit was a rollback");
 
     let gate = "queue.job_substrate.enabled";
@@ -91,8 +91,8 @@ async fn a_refusal_rolls_everything_back<D: Driver>(url: &str, client: &Client) 
     connection(url).await.batch_execute(&close).await.unwrap();
     let refused = driver.transact(&one(Resize::defaults()), End::Commit).await.remove(0).unwrap_err();
     assert_eq!(refused.refused().map(|refused| refused.refusal), Some(Refusal::GateClosed), "{refused:?}");
-    assert_eq!(refused.detail(), format!("gate: {gate}"));
-    assert!(refused.hint().contains("towpath gate open"), "{refused:?}");
+    assert_eq!(refused.refused().unwrap().subject, format!("gate: {gate}"));
+    assert!(refused.hint().is_some_and(|hint| hint.contains("towpath gate open")), "{refused:?}");
     assert_eq!(seen(url).await, [0, 0, 0, 0], "the commit was a rollback");
 
     towpath::testing::prepare(client).await.unwrap();

@@ -1,4 +1,4 @@
-//! `towpath job enqueue | list | show | why | cancel | retry | watch | graph`.
+//! `towpath job enqueue | list | show | why | cancel | retry | watch | graph | key`.
 
 mod bulk;
 mod enqueue;
@@ -13,6 +13,7 @@ pub(crate) use list::first_line;
 
 use anyhow::anyhow;
 use clap::Subcommand;
+use serde_json::json;
 use towpath_db::{Database, Error};
 use towpath_model::id::JobId;
 
@@ -57,6 +58,15 @@ pub(crate) enum Job {
     /// Manage graphs: jobs that wait for other jobs
     #[command(subcommand)]
     Graph(graph::Graph),
+    /// Manage the key that signs tokens of jobs
+    #[command(subcommand)]
+    Key(Key),
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Key {
+    /// Replace the key: tokens that were made with it stop working within seconds; audited
+    Rotate,
 }
 
 pub(crate) async fn run(job: Job, settings: &Settings, output: &Output) -> Exit {
@@ -87,6 +97,13 @@ pub(crate) async fn run(job: Job, settings: &Settings, output: &Output) -> Exit 
         }
         Job::Watch(watch) => watch::run(watch, settings, &database, output).await,
         Job::Graph(graph) => graph::run(graph, &database, output).await,
+        Job::Key(Key::Rotate) => {
+            let kid = database.job_token_key_rotate(&super::actor()).await?;
+            output.show(&json!({ "kid": kid }), |_| {
+                format!("Tokens of jobs are now signed with the key {kid}; earlier tokens stop working.")
+            });
+            done()
+        }
     })
     .await
 }
@@ -110,7 +127,7 @@ async fn no_retry(job_id: JobId, detail: &str, database: &Database) -> anyhow::R
         return Ok(anyhow!("job {job_id}: {detail}; see: towpath job show {fresh}"));
     }
     Ok(match whole.job.map(|job| job.state) {
-        Some(state) if state.is_terminal() => anyhow!("job {job_id} is {state}; enqueue it again instead"),
+        Some(state) if state.ended() => anyhow!("job {job_id} is {state}; enqueue it again instead"),
         _ => anyhow!("job {job_id}: {detail}; see: towpath job why {job_id}"),
     })
 }

@@ -91,7 +91,7 @@ pub(crate) async fn follow(
     };
     Ok(match state {
         JobState::Succeeded | JobState::Cleaned => ExitCode::SUCCESS,
-        state if state.is_terminal() => ExitCode::from(EXIT_FAILURES),
+        state if state.ended() => ExitCode::from(EXIT_FAILURES),
         _ => ExitCode::from(EXIT_TO_DO),
     })
 }
@@ -113,7 +113,7 @@ async fn follow_stream(
     database: &Database,
     screen: &mut Screen<'_>,
 ) -> Option<JobState> {
-    let name = format!("job/{}", job.job_id);
+    let name = format!("job/{}", job.id);
     let (mut offset, mut cursor) = ("-1".to_owned(), None);
     loop {
         let mut query = vec![("offset", offset), ("live", "long-poll".to_owned())];
@@ -124,16 +124,16 @@ async fn follow_stream(
                 "job" => {
                     job = changed(job, &message.value)?;
                     if job.state == JobState::RetryWaiting {
-                        job.scheduled_at = database.job_status(job.job_id).await.ok()?.scheduled_at;
+                        job.scheduled_at = database.job_status(job.id).await.ok()?.scheduled_at;
                     }
                     screen.show(&job);
                 }
-                "chunk" => screen.show_chunk(job.job_id, &message),
+                "chunk" => screen.show_chunk(job.id, &message),
                 _ => {}
             }
         }
         if page.closed {
-            return job.state.is_terminal().then_some(job.state);
+            return job.state.ended().then_some(job.state);
         }
         (offset, cursor) = (page.next, page.cursor);
     }
@@ -150,7 +150,7 @@ async fn poll(job_id: JobId, database: &Database, screen: &mut Screen<'_>) -> an
     loop {
         let job = database.job_status(job_id).await?;
         screen.show(&job);
-        if job.state.is_terminal() {
+        if job.state.ended() {
             return Ok(job.state);
         }
         tokio::time::sleep(POLL).await;
@@ -186,7 +186,16 @@ impl Screen<'_> {
 
 fn report(job: &JobStatus, output: &Output) {
     let JobStatus {
-        job_id, state, attempt, percent, message, result, error, scheduled_at, finished_at, ..
+        id: job_id,
+        state,
+        attempt,
+        percent,
+        message,
+        result,
+        error,
+        scheduled_at,
+        finished_at,
+        ..
     } = job;
     let data = json!({
         "job_id": job_id, "state": state, "attempt": attempt, "percent": percent, "message": message,
@@ -194,7 +203,7 @@ fn report(job: &JobStatus, output: &Output) {
     });
     output.event(&data, |_| {
         let mut line = format!("{:.0} {state}", finished_at.unwrap_or_else(Timestamp::now));
-        if let Some(percent) = percent.filter(|_| !state.is_terminal()) {
+        if let Some(percent) = percent.filter(|_| !state.ended()) {
             let percent = i16::try_from(percent).unwrap_or(0);
             line += &format!(", {}", progress(percent, message.as_deref()));
         }

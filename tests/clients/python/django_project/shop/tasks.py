@@ -35,5 +35,10 @@ def attempt(context, number):
 
 
 @task
+def export(rows):
+    return ["row"] * rows
+
+
+@task
 def sign_in(password):
     pass
