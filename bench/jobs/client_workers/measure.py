@@ -12,13 +12,15 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 PYTHON = [sys.executable, str(HERE / "worker.py")], [sys.executable, str(HERE / "hand.py")]
+RUST = os.environ["CLIENT_WORKERS_RUST"]
 KINDS = {
+    "rust": ([RUST, "worker"], [RUST, "hand"]),
     "typescript": (["node", str(HERE / "worker.mjs")], ["node", str(HERE / "hand.mjs")]),
     "python_coroutines": PYTHON,
     "python_threads": PYTHON,
 }
 ENQUEUE = """select cardinality(towpath.enqueue_many((select jsonb_agg(jsonb_build_object(
-    'kind', '{kind}', 'executor', 'external_worker', 'payload', jsonb_build_object('ref', 'a/b'))) from generate_series(1, {jobs}))))"""
+    'kind', '{kind}', 'executor', '{executor}', 'payload', jsonb_build_object('ref', 'a/b'))) from generate_series(1, {jobs}))))"""
 # By the database's own clock, from the first claim to the last ack; and that every job ran once.
 RATE = """select count(*) / extract(epoch from max(finished_at) - min(picked_at)), count(*), count(distinct job_id)
     from towpath._job_run_each where job_id > '{after}' and outcome = 'succeeded'"""
@@ -46,6 +48,8 @@ class Server:
             except json.JSONDecodeError:
                 continue
         self.environment |= {"TOWPATH_URL": ready["ready"], "TOWPATH_TOKEN": ready["token"]}
+        # The worker in Rust talks to the database.
+        self.environment["DATABASE_URL"] = self.run(program, "db", "url").strip()
 
     def run(self, *command):
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True)
@@ -64,7 +68,8 @@ class Server:
 def rate(server, program, kind, jobs):
     """Jobs per second of a program that works on so many jobs and ends."""
     after = server.sql(NEWEST)
-    server.sql(ENQUEUE.format(kind=kind, jobs=jobs))
+    executor = "PG_worker" if kind == "rust" else "external_worker"
+    server.sql(ENQUEUE.format(kind=kind, executor=executor, jobs=jobs))
     server.run(*program, kind, str(jobs))
     per_second, ended, distinct = server.sql(RATE.format(after=after)).split("|")
     if (int(ended), int(distinct)) != (jobs, jobs):
