@@ -9,7 +9,8 @@ as $$
     select towpath._executor_token_may_enqueue(p_token, p_job_kind, p_executor)
         or ((p_token.kinds is null or p_job_kind = any(p_token.kinds))
             and exists (select 1 from towpath.job_subscription s
-                         where s.executor_id = p_token.executor_id and s.executor_kind = p_executor
+                         where s.executor_id = p_token.executor_id
+                           and (s.executor_kind = p_executor or p_executor is null and s.job_kind is not null)
                            and (s.job_kind is null or s.job_kind = p_job_kind)))
 $$;
 

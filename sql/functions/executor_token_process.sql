@@ -20,10 +20,10 @@ begin
             'detail', 'there is no such process kind; register it with towpath.process_kind');
     end if;
     _executor := towpath._process_executor(_kind);
-    if towpath._executor_token_may_enqueue(p_token, _kind.task_kind, _executor)
-       or towpath._executor_token_may_enqueue(p_token, p_process_kind, _executor)
-       or p_read and (towpath._executor_token_may_read(p_token, _kind.task_kind, _executor)
-                      or towpath._executor_token_may_read(p_token, p_process_kind, _executor)) then
+    if exists (select 1 from unnest(array[_kind.task_kind, p_process_kind]) k(job_kind),
+                             unnest(array[_executor, coalesce(_executor, 'PG_worker')]) e(executor)
+                where towpath._executor_token_may_enqueue(p_token, k.job_kind, e.executor)
+                   or p_read and towpath._executor_token_may_read(p_token, k.job_kind, e.executor)) then
         return null;
     end if;
     return jsonb_build_object('ok', false, 'error', 'not_authorised', 'process_kind', p_process_kind, 'detail',

@@ -20,12 +20,10 @@ begin
     if octet_length(p_checkpoint::text) > 4096 or not towpath._result_fits(p_checkpoint) then
         return towpath._invalid('checkpoint', 'must have at most 4 KiB; store more with towpath.payload_put and keep its reference');
     end if;
-    perform towpath._job_settle_ids(array[p_job_id], p_lease_owner);
-    update towpath.job_live v set checkpoint = p_checkpoint
-     where v.job_id = p_job_id and v.lease_owner = p_lease_owner and v.attempts = p_attempt and v.state in (1, 2);
-    if not found then
+    if towpath._job_lock_held(array[p_job_id], p_lease_owner, array[p_attempt]) = '{}' then
         return towpath._job_lost(p_job_id);
     end if;
+    update towpath.job_live v set checkpoint = p_checkpoint where v.job_id = p_job_id;
     return jsonb_build_object('ok', true, 'job_id', p_job_id);
 end;
 $$;

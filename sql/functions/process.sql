@@ -157,11 +157,7 @@ begin
         'before_handler', _kind.before_handler, 'success_handler', _kind.success_handler,
         'error_handler', _kind.error_handler, 'process_id', p_process.process_id, 'attempt_no', _no,
         _kind.ref_field, towpath._process_ref(p_process.ref))) end;
-    -- Without a key: that there is one attempt is sure, and jobs without one cost less.
-    select e.job_ids[1] into _job_id from towpath._job_enqueue_rows(jsonb_build_array(jsonb_build_object(
-        'job_kind', _kind.task_kind, 'executor', towpath._process_executor(_kind), 'payload_json', _payload,
-        'scheduled_at', _due, 'max_attempts', 3, 'source_ref', 'process:' || p_process.process_id,
-        'actor', towpath._own_actor('process', _kind.process_kind), 'run_id', p_process.process_id))) e;
+    _job_id := towpath._process_job(_kind, p_process.process_id, _payload, _due, p_now);
     _look := _due + make_interval(secs => _kind.pickup_seconds);
     insert into towpath.process_attempt (process_id, attempt_no, job_id, scheduled_at, due_at, lease_until)
     values (p_process.process_id, _no, _job_id, p_now, _due, _look);
@@ -175,12 +171,42 @@ begin
 end;
 $$;
 
--- _process_executor: who runs the attempts of a kind. A handler may be of any executor: the one that is subscribed.
+-- _process_job: enqueues the job of one attempt. Straight-line: a batch of one costs twice as much. Without a key: that
+-- there is one attempt is sure, and jobs without one cost less.
+create or replace function towpath._process_job(
+    p_kind towpath.process_kind, p_process_id uuid, p_payload jsonb, p_due_at timestamptz, p_now timestamptz) returns uuid
+    language plpgsql
+    set plan_cache_mode = force_generic_plan
+    set enable_seqscan = off
+as $$
+declare
+    _executor text := towpath._process_executor(p_kind);
+    _lane integer := towpath._job_lane(p_kind.task_kind, _executor, 100, null);
+    _job_id uuid := towpath._uuid7((date_part('epoch', p_now) * 1000000)::bigint);
+begin
+    with ready as (
+        insert into towpath.job_ready (lane, due_at, job_id, attempts, refunded, bundle)
+        values (_lane, greatest(p_due_at, (select f.floor_at from towpath.job_floor f where f.lane = _lane
+                                            order by f.floor_no desc limit 1)), _job_id, 0, 0, true))
+    insert into towpath.job (job_id, job_kind, executor, source_ref, payload_json, priority, scheduled_at, max_attempts,
+                             actor, run_id, created_at, traceparent)
+    values (_job_id, p_kind.task_kind, _executor, 'process:' || p_process_id, p_payload, 100, p_due_at, 3,
+            towpath._own_actor('process', p_kind.process_kind), p_process_id, p_now, towpath._traceparent());
+    if p_due_at <= p_now then
+        perform towpath._job_wake(array[_lane]);
+    end if;
+    return _job_id;
+end;
+$$;
+
+-- _process_executor: who runs the attempts of a kind. A handler may be of any executor: the one that is subscribed. Null if
+-- none is yet, or several are: then the one that claims the attempt's job.
 create or replace function towpath._process_executor(p_kind towpath.process_kind) returns text
     language plpgsql stable
 as $$
 begin
-    return case p_kind.runs_as when 'handler' then towpath._job_executor(p_kind.task_kind) else 'PG_worker' end;
+    return case p_kind.runs_as when 'handler' then
+        (select e.executor from towpath.job_kind_executor e where e.job_kind = p_kind.task_kind) else 'PG_worker' end;
 end;
 $$;
 

@@ -4,6 +4,7 @@ mod emit;
 mod events;
 mod many;
 mod payload;
+mod process;
 mod producer;
 mod refusal;
 mod register;
@@ -104,6 +105,15 @@ impl Api {
         let job = &said.body["jobs"][0];
         assert!(job.is_object(), "nothing to claim: {said:?}");
         json!({ "job_id": job["job_id"], "attempt": job["attempt"] })
+    }
+
+    /// Waits until the server has called a function of the database after a moment.
+    pub(crate) async fn until_called(&self, function: &str, since: &str) {
+        let called = format!(
+            "select count(*) > 0 from pg_stat_activity
+              where datname = current_database() and query like '%{function}%' and query_start > '{since}'"
+        );
+        self.db.until(&called, "true").await;
     }
 
     /// The state of a job.

@@ -7,12 +7,12 @@ use towpath_db::subscription::SubscriptionSpec;
 use super::{Api, Said};
 
 impl Api {
-    async fn register(&self, token: &str, body: serde_json::Value) -> Said {
+    pub(crate) async fn register(&self, token: &str, body: serde_json::Value) -> Said {
         self.post_to("/api/v1/executors/register", Some(format!("Bearer {token}")), body.to_string()).await
     }
 
     /// A token of `py` that may register.
-    async fn registering(&self, kinds: Option<&[String]>) -> String {
+    pub(crate) async fn registering(&self, kinds: Option<&[String]>) -> String {
         let spec =
             TokenSpec { executor_id: "py", kinds, may_register: true, actor: "tester", ..Default::default() };
         self.database.executor_token_create(&spec).await.unwrap().token

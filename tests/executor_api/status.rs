@@ -52,11 +52,7 @@ async fn a_read_waits_for_the_end() {
             let (api, token, job_id) = (api.clone(), token.clone(), job_id.clone());
             async move { api.job(&token, &job_id, "wait=60").await }
         });
-        let asked = format!(
-            "select count(*) > 0 from pg_stat_activity
-              where datname = current_database() and query like '%fn_job_watch%' and query_start > '{began}'"
-        );
-        api.db.until(&asked, "true").await;
+        api.until_called("fn_job_watch", &began).await;
         assert!(!waiting.is_finished(), "{end}");
         match end {
             "ack over HTTP" => {

@@ -26,7 +26,9 @@ type Answer<T> = Result<T, Arc<Error>>;
 
 /// The calls about processes of one worker.
 pub(crate) struct Calls {
-    begin: Arc<Batch<(AttemptKey, bool), Answer<Begun>>>,
+    begin: Arc<Batch<AttemptKey, Answer<Begun>>>,
+    /// The same where the other side honours keys.
+    begin_keyed: Arc<Batch<AttemptKey, Answer<Begun>>>,
     step: Arc<Batch<NewStep, Answer<Stepped>>>,
     end: Arc<Batch<(AttemptKey, AttemptEnd), Answer<Moved>>>,
     run: Arc<Batch<AttemptKey, Answer<Moved>>>,
@@ -36,18 +38,20 @@ pub(crate) struct Calls {
 impl Calls {
     pub(crate) fn new(database: &Arc<Database>, worker: &str) -> Calls {
         let of = || (database.clone(), Arc::<str>::from(worker));
-        let (begin, step, end, run, extend) = (of(), of(), of(), of(), of());
-        Calls {
-            begin: Batch::new(limits::PROCESS_BATCH_MAX, move |asked: Vec<(AttemptKey, bool)>| {
+        let begin = |keys: Keys| {
+            let begin = of();
+            Batch::new(limits::PROCESS_BATCH_MAX, move |attempts: Vec<AttemptKey>| {
                 let (database, worker) = begin.clone();
                 async move {
-                    // Transports differ in whether they honour keys; usually there is one.
-                    let honoured = asked.iter().all(|(_, honoured)| *honoured);
-                    let attempts: Vec<AttemptKey> = asked.iter().map(|(attempt, _)| *attempt).collect();
-                    let answered = database.process_begin_many(&attempts, &worker, honoured).await;
-                    each(answered, attempts.len())
+                    let honoured = keys == Keys::Honoured;
+                    each(database.process_begin_many(&attempts, &worker, honoured).await, attempts.len())
                 }
-            }),
+            })
+        };
+        let (step, end, run, extend) = (of(), of(), of(), of());
+        Calls {
+            begin: begin(Keys::Ignored),
+            begin_keyed: begin(Keys::Honoured),
             step: Batch::new(limits::PROCESS_BATCH_MAX, move |steps: Vec<NewStep>| {
                 let (database, worker) = step.clone();
                 async move { each(database.process_step_many(&steps, &worker).await, steps.len()) }
@@ -113,7 +117,11 @@ impl Attempt {
         keys: Keys,
     ) -> Result<Option<Attempt>, Failure> {
         let key = (task.process_id, task.attempt_no);
-        match context.calls.begin.ask((key, keys == Keys::Honoured)).await {
+        let begin = match keys {
+            Keys::Honoured => &context.calls.begin_keyed,
+            Keys::Ignored => &context.calls.begin,
+        };
+        match begin.ask(key).await {
             Ok(begun) => Ok(Some(Attempt { begun, context: context.clone(), key })),
             Err(error) => match &*error {
                 Error::LeaseLost(_) | Error::Conflict(_) => Ok(None),

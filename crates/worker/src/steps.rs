@@ -186,7 +186,8 @@ where
     R: Future<Output = Result<T>> + Send + 'static,
     T: Serialize + 'static,
 {
-    let Some(mut attempt) = Attempt::begin(task, context, Keys::Honoured).await? else { return Ok(()) };
+    // Whether to repeat an attempt whose outcome nobody knows is for the kind to say: on_uncertain.
+    let Some(mut attempt) = Attempt::begin(task, context, Keys::Ignored).await? else { return Ok(()) };
     let recorded = std::mem::take(&mut attempt.begun.steps);
     let attempt = Arc::new(attempt);
     let input: I = match serde_json::from_value(attempt.input().clone()) {

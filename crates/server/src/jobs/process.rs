@@ -124,12 +124,12 @@ async fn claim_many(State(jobs): State<Jobs>, caller: Caller, body: Body) -> Res
         }
     }
     let worker = caller.owner.to_string();
-    let mut answers = jobs.database.process_begin_many(&attempts, &worker, true).await?;
+    let mut answers = jobs.database.process_begin_many(&attempts, &worker, false).await?;
     let (mut begun, mut over, mut later) = (vec![], vec![], vec![]);
     for (index, job) in held.into_iter().enumerate() {
         // Locked by somebody at this moment: alone, it waits.
         if answers[index].is_none() {
-            let mut one = jobs.database.process_begin_many(&attempts[index..=index], &worker, true).await?;
+            let mut one = jobs.database.process_begin_many(&attempts[index..=index], &worker, false).await?;
             answers[index] = one.pop().flatten();
         }
         match answers[index].take() {
@@ -168,7 +168,7 @@ async fn begin(State(jobs): State<Jobs>, caller: Caller, body: Body) -> Result<J
         return Err(Error::NotAuthorised(detail));
     }
     let key = [(held.process_id, held.attempt_no)];
-    let begun = alone(jobs.database.process_begin_many(&key, &caller.owner.to_string(), true).await?)?;
+    let begun = alone(jobs.database.process_begin_many(&key, &caller.owner.to_string(), false).await?)?;
     let mut told = json!(begun);
     told["ok"] = json!(true);
     Ok(Json(told))
