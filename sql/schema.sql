@@ -140,6 +140,11 @@ create domain towpath.executor_kind as text
 -- towpath._payload_small(p_payload jsonb) returns boolean
 -- towpath._result_fits(p_result jsonb) returns boolean
 
+-- result: what a handler may return, a step record and a process begin with. A domain rather than a check of
+-- each table: PostgreSQL reads a check again for every statement, and a domain once in a session.
+create domain towpath.result as jsonb
+    constraint result_small_check check (towpath._result_fits(value));
+
 -- signal: what a job may carry: an object of references, never data (Q03). Job payloads, dead letters,
 -- heartbeats, schedules and events all have this type.
 create domain towpath.signal as jsonb
@@ -1363,13 +1368,32 @@ create table towpath.process_kind (
 --     check_seconds integer default null::integer, on_uncertain text default null::text, actor text default
 --     null::text) returns void
 
+-- What a process is called by, the states it has, the outcomes of its attempts and its facts. Domains, as
+-- towpath.result.
+create domain towpath.ref_label as text
+    constraint ref_label_short_and_plain_check check ((towpath._key_fits(value) and (octet_length(value) <=
+        500)));
+
+create domain towpath.process_state as text
+    constraint process_state_check check ((value = any (array['open', 'held', 'succeeded', 'gave_up',
+        'cancelled', 'invalid'])));
+
+create domain towpath.attempt_outcome as text
+    constraint attempt_outcome_check check ((value = any (array['accepted', 'transient', 'permanent',
+        'uncertain', 'lost', 'superseded', 'suspended'])));
+
+create domain towpath.fact as text
+    constraint fact_check check ((value = any (array['started', 'scheduled', 'begun', 'stepped', 'suspended',
+        'signalled', 'failed', 'uncertain', 'lost', 'held', 'resolved', 'late', 'succeeded', 'gave_up',
+        'cancelled', 'invalid'])));
+
 -- A process. It is looked at when next_check_at has come, and ended at the latest by its deadline. One per
 -- kind and ref, forever: starting it again finds it.
 create table towpath.process (
     process_id uuid not null,
     process_kind towpath.label not null,
-    ref towpath.long_label not null,
-    state text not null default 'open',
+    ref towpath.ref_label not null,
+    state towpath.process_state not null default 'open',
     -- Whether a function supervises it; copied, so that the scan reads one index.
     in_database boolean not null,
     next_check_at towpath.moment,
@@ -1379,23 +1403,17 @@ create table towpath.process (
     started_at timestamptz not null,
     finished_at timestamptz,
     -- What it was started with. What it came to is the value of its terminal fact.
-    input jsonb,
+    input towpath.result,
     -- The signal that a suspended process waits for.
     waits_for towpath.long_label,
     -- The process that waits for the end of this one.
     parent_id uuid,
     constraint process_pkey primary key (process_id),
     constraint process_ref_uq unique (process_kind, ref),
-    constraint process_process_kind_fkey foreign key (process_kind) references
-        towpath.process_kind(process_kind),
     constraint process_checked_iff_unfinished_check check (((finished_at is null) = (next_check_at is not
         null))),
-    constraint process_finished_iff_terminal_check check (((state = any (array['open', 'held'])) =
-        (finished_at is null))),
-    constraint process_input_small_check check (towpath._result_fits(input)),
-    constraint process_ref_short_check check ((octet_length((ref)::text) <= 500)),
-    constraint process_state_check check ((state = any (array['open', 'held', 'succeeded', 'gave_up',
-        'cancelled', 'invalid'])))
+    constraint process_finished_iff_terminal_check check ((((state)::text = any (array['open', 'held'])) =
+        (finished_at is null)))
 ) with (autovacuum_vacuum_scale_factor = 0.05, fillfactor = 70);
 -- process_deadline_idx: fn_process_scan ends what nobody outside has ended.
 create index process_deadline_idx on towpath.process (deadline_at) where ((finished_at is null) and (not
@@ -1422,19 +1440,15 @@ create table towpath.process_attempt (
     key_honoured boolean not null default false,
     -- Until it is begun: when to look whether the job still exists. From then on: the lease.
     lease_until timestamptz not null,
-    outcome text,
+    outcome towpath.attempt_outcome,
     ended_at timestamptz,
     -- The other side asked not to be tried before; or, of a suspended attempt, the end of the wait.
     retry_at timestamptz,
     constraint process_attempt_pk primary key (process_id, attempt_no),
-    constraint process_attempt_process_id_fkey foreign key (process_id) references
-        towpath.process(process_id),
-    constraint process_attempt_accepted_was_begun_check check (((outcome <> 'accepted') or (begun_at is not
-        null))),
+    constraint process_attempt_accepted_was_begun_check check ((((outcome)::text <> 'accepted') or (begun_at
+        is not null))),
     constraint process_attempt_begun_together_check check (((begun_at is null) = (worker is null))),
-    constraint process_attempt_ended_together_check check (((outcome is null) = (ended_at is null))),
-    constraint process_attempt_outcome_check check ((outcome = any (array['accepted', 'transient',
-        'permanent', 'uncertain', 'lost', 'superseded', 'suspended'])))
+    constraint process_attempt_ended_together_check check (((outcome is null) = (ended_at is null)))
 ) with (fillfactor = 70);
 -- process_attempt_outstanding_uq: at most one attempt of a process is outstanding (P07).
 create unique index process_attempt_outstanding_uq on towpath.process_attempt (process_id) where (outcome is
@@ -1444,7 +1458,7 @@ create unique index process_attempt_outstanding_uq on towpath.process_attempt (p
 create table towpath.process_fact (
     process_id uuid not null,
     fact_no towpath.positive_number not null,
-    fact text not null,
+    fact towpath.fact not null,
     attempt_no integer,
     detail towpath.signal not null default '{}'::jsonb,
     actor towpath.long_label not null,
@@ -1452,30 +1466,25 @@ create table towpath.process_fact (
     -- Of a step, a wait or a signal: what it is called. value: the result of a step or of the process, or the
     -- payload of a signal.
     name towpath.long_label,
-    value jsonb,
+    value towpath.result,
     constraint process_fact_pk primary key (process_id, fact_no),
-    constraint process_fact_process_id_fkey foreign key (process_id) references towpath.process(process_id),
-    constraint process_fact_check check ((fact = any (array['started', 'scheduled', 'begun', 'stepped',
-        'suspended', 'signalled', 'failed', 'uncertain', 'lost', 'held', 'resolved', 'late', 'succeeded',
-        'gave_up', 'cancelled', 'invalid']))),
-    constraint process_fact_named_check check (((name is not null) = (fact = any (array['stepped',
+    constraint process_fact_named_check check (((name is not null) = ((fact)::text = any (array['stepped',
         'suspended', 'signalled'])))),
-    constraint process_fact_of_attempt_check check (((attempt_no is not null) or (fact <> all
-        (array['scheduled', 'begun', 'stepped', 'suspended', 'failed', 'uncertain', 'lost', 'late'])))),
-    constraint process_fact_value_small_check check (towpath._result_fits(value))
+    constraint process_fact_of_attempt_check check (((attempt_no is not null) or ((fact)::text <> all
+        (array['scheduled', 'begun', 'stepped', 'suspended', 'failed', 'uncertain', 'lost', 'late']))))
 );
 -- process_fact_attempt_uq: a fact about an attempt is stated once; of steps an attempt records many.
 create unique index process_fact_attempt_uq on towpath.process_fact (process_id, attempt_no, fact) where
-    ((attempt_no is not null) and (fact <> 'stepped'));
+    ((attempt_no is not null) and ((fact)::text <> 'stepped'));
 -- process_fact_named_uq: the first result of a step and the first signal of a name are the only ones (P13,
 -- P15).
-create unique index process_fact_named_uq on towpath.process_fact (process_id, fact, name) where (fact = any
-    (array['stepped', 'signalled']));
+create unique index process_fact_named_uq on towpath.process_fact (process_id, fact, name) where ((fact)::text
+    = any (array['stepped', 'signalled']));
 -- process_fact_outcome_uq: and an attempt fails, is lost or uncertain only once altogether.
-create unique index process_fact_outcome_uq on towpath.process_fact (process_id, attempt_no) where (fact = any
-    (array['failed', 'uncertain', 'lost']));
+create unique index process_fact_outcome_uq on towpath.process_fact (process_id, attempt_no) where
+    ((fact)::text = any (array['failed', 'uncertain', 'lost']));
 -- process_fact_terminal_uq: exactly one end per process, whatever races (P06).
-create unique index process_fact_terminal_uq on towpath.process_fact (process_id) where (fact = any
+create unique index process_fact_terminal_uq on towpath.process_fact (process_id) where ((fact)::text = any
     (array['succeeded', 'gave_up', 'cancelled', 'invalid']));
 create trigger process_fact_append_only before delete or update or truncate on towpath.process_fact for each
     statement execute function towpath._append_only();
@@ -2564,6 +2573,7 @@ create table towpath.stream_intake_wake (
 -- towpath.fn_event_chart(p_minutes integer default 60) returns jsonb
 
 -- sql/functions/run_function.sql
+-- towpath.function_refusal(function_name text) returns jsonb
 -- towpath.run_function(function_name text, payload jsonb, as_process boolean default false, raise_passing
 --     boolean default false) returns jsonb
 -- towpath._envelope_ok(p_payload jsonb default '{}'::jsonb) returns jsonb
@@ -2603,6 +2613,8 @@ create table towpath.stream_intake_wake (
 --     returns void
 -- towpath._process_attempt(p_process towpath.process, p_due_at timestamptz, p_now timestamptz) returns
 --     integer
+-- towpath._process_job(p_kind towpath.process_kind, p_process_id uuid, p_payload jsonb, p_due_at timestamptz,
+--     p_now timestamptz) returns uuid
 -- towpath._process_executor(p_kind towpath.process_kind) returns text
 -- towpath._process_expire(p_process towpath.process, p_now timestamptz) returns boolean
 -- towpath._process_supervise(p_process towpath.process, p_now timestamptz) returns boolean
@@ -2651,6 +2663,9 @@ create table towpath.stream_intake_wake (
 
 -- sql/functions/process_run.sql
 -- towpath._process_lock_many(p_process_ids uuid[]) returns uuid[]
+-- towpath._process_asked(p_process_id uuid, p_attempt_no integer, p_worker text) returns table(process_row
+--     tid, attempt_row tid, process_kind text, ref text, input jsonb, parent_id uuid, deadline_at
+--     timestamptz, runs_as text, db_function text, lease_seconds integer, waits boolean, holds boolean)
 -- towpath._process_begin_many(p_process_ids uuid[], p_attempt_nos integer[], p_worker text, p_key_honoured
 --     boolean, p_runs_as text, p_now timestamptz) returns table(no integer, answer jsonb)
 -- towpath._process_begin_refusal(p_process_id uuid, p_attempt_no integer, p_runs_as text, p_now timestamptz)
@@ -2658,7 +2673,7 @@ create table towpath.stream_intake_wake (
 -- towpath.fn_process_begin_many(p_process_ids uuid[], p_attempt_nos integer[], p_worker text, p_key_honoured
 --     boolean default false) returns table(no integer, answer jsonb)
 -- towpath._process_take_many(p_process_ids uuid[], p_attempt_nos integer[], p_worker text, p_key_honoured
---     boolean, p_runs_as text, p_now timestamptz) returns table(no integer, answer jsonb)
+--     boolean, p_runs_as text) returns table(no integer, answer jsonb)
 -- towpath._process_fence(p_process towpath.process, p_attempt_no integer, p_worker text) returns jsonb
 -- towpath.fn_process_step_many(p_process_ids uuid[], p_attempt_nos integer[], p_worker text, p_names text[],
 --     p_values jsonb[]) returns table(no integer, answer jsonb)
@@ -2693,6 +2708,8 @@ create table towpath.stream_intake_wake (
 --     returns jsonb
 -- towpath.fn_process_run_many(p_process_ids uuid[], p_attempt_nos integer[], p_worker text) returns table(no
 --     integer, answer jsonb)
+-- towpath.fn_process_function_end_many(p_process_ids uuid[], p_attempt_nos integer[], p_worker text,
+--     p_results jsonb[]) returns table(no integer, answer jsonb)
 -- towpath.fn_process_function_begin_many(p_process_ids uuid[], p_attempt_nos integer[], p_worker text)
 --     returns table(no integer, answer jsonb)
 
@@ -3157,7 +3174,7 @@ create view towpath.v_queue_health (
 create view towpath.v_process_attention (
     process_id uuid,
     process_kind towpath.label,
-    ref towpath.long_label,
+    ref towpath.ref_label,
     held_at timestamptz,
     attempt_no integer,
     why text,

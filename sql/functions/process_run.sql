@@ -18,6 +18,27 @@ begin
 end;
 $$;
 
+-- _process_asked: what the calls below need to know of an attempt, under the lock of its process: where its rows are, whether
+-- it waits to be begun, and whether the worker holds it. One row, of nulls if there is no such process.
+--
+-- Inlined. The offsets make every table a lookup by its key: planned as a join, a table that has grown since its statistics
+-- were taken would be read whole. For the same reason the callers update rows by their place.
+create or replace function towpath._process_asked(p_process_id uuid, p_attempt_no integer, p_worker text)
+    returns table (
+        process_row tid, attempt_row tid, process_kind text, ref text, input jsonb, parent_id uuid, deadline_at timestamptz,
+        runs_as text, db_function text, lease_seconds integer, waits boolean, holds boolean)
+    language sql stable
+as $$
+    select p.ctid, a.ctid, p.process_kind, p.ref, p.input, p.parent_id, p.deadline_at, k.runs_as, k.db_function, k.lease_seconds,
+           p.finished_at is null and a.begun_at is null and a.outcome is null and a.attempt_no is not null,
+           p.finished_at is null and a.worker = p_worker and a.outcome is null
+      from (select 1) one
+      left join lateral (select p.*, p.ctid from towpath.process p where p.process_id = p_process_id offset 0) p on true
+      left join lateral (select k.* from towpath.process_kind k where k.process_kind = p.process_kind offset 0) k on true
+      left join lateral (select a.*, a.ctid from towpath.process_attempt a
+                          where a.process_id = p_process_id and a.attempt_no = p_attempt_no offset 0) a on true
+$$;
+
 -- _process_begin_many: scheduled -> begun for attempts of kinds that run as p_runs_as, under the lock that the caller
 -- has taken. An attempt after the first gets the results of all earlier steps.
 create or replace function towpath._process_begin_many(
@@ -28,34 +49,35 @@ create or replace function towpath._process_begin_many(
     set jit = off
     set enable_seqscan = off
 as $$
+declare
+    -- Of the columns' own types, so that each is checked once and not for every attempt; as below.
+    _worker towpath.long_label := p_worker;
+    _detail towpath.signal := jsonb_build_object('key_honoured', p_key_honoured);
 begin
     return query
     with asked as materialized (
-        select q.no::integer as no, q.process_id, q.attempt_no, p.process_kind, p.ref, p.input, k.db_function,
-               p.finished_at is null and p.deadline_at > p_now and k.runs_as = p_runs_as as may, k.lease_seconds
+        select distinct on (q.process_id) q.no::integer as no, q.process_id, q.attempt_no, r.*,
+               p_now + make_interval(secs => r.lease_seconds) as lease_until
           from unnest(p_process_ids, p_attempt_nos) with ordinality as q(process_id, attempt_no, no)
-          join towpath.process p on p.process_id = q.process_id
-          join towpath.process_kind k on k.process_kind = p.process_kind),
-    begun as materialized (
+         cross join lateral towpath._process_asked(q.process_id, q.attempt_no, p_worker) r
+         where r.waits and r.deadline_at > p_now and r.runs_as = p_runs_as
+         order by q.process_id, q.no),
+    begun as (
         update towpath.process_attempt a
-           set begun_at = p_now, worker = p_worker, key_honoured = p_key_honoured,
-               lease_until = p_now + make_interval(secs => q.lease_seconds)
-          from asked q
-         where a.process_id = q.process_id and a.attempt_no = q.attempt_no and q.may
-           and a.begun_at is null and a.outcome is null
-        returning q.*, a.lease_until),
+           set begun_at = p_now, worker = _worker, key_honoured = p_key_honoured, lease_until = q.lease_until
+          from asked q where a.ctid = q.attempt_row),
     fact as (
         insert into towpath.process_fact (process_id, fact_no, fact, attempt_no, detail, actor, recorded_at)
         select q.process_id, (select max(f.fact_no) + 1 from towpath.process_fact f where f.process_id = q.process_id),
-               'begun', q.attempt_no, jsonb_build_object('key_honoured', p_key_honoured), p_worker, p_now
-          from begun q)
+               'begun', q.attempt_no, _detail, _worker, p_now
+          from asked q)
     select q.no, jsonb_build_object('ok', true, 'process_id', q.process_id, 'attempt_no', q.attempt_no,
                'process_kind', q.process_kind, 'ref', q.ref, 'input', q.input, 'db_function', q.db_function,
                'lease_until', q.lease_until, 'lease_seconds', q.lease_seconds, 'idempotency_key', q.process_id, 'worker', p_worker,
                'steps', case when q.attempt_no = 1 then '{}' else
                    (select coalesce(jsonb_object_agg(f.name, f.value), '{}') from towpath.process_fact f
                      where f.process_id = q.process_id and f.fact = 'stepped') end)
-      from begun q;
+      from asked q;
 end;
 $$;
 
@@ -90,34 +112,34 @@ create or replace function towpath.fn_process_begin_many(
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
 as $$
-declare
-    _now timestamptz := towpath.fn_now();
-    _refusal jsonb := coalesce(towpath._gate_refusal('process.enabled'), towpath._owner_refusal(p_worker, 'worker'));
 begin
-    if _refusal is not null then
-        return query select g, _refusal from generate_series(1, cardinality(p_process_ids)) g;
-        return;
-    end if;
-    return query select * from towpath._process_take_many(p_process_ids, p_attempt_nos, p_worker, p_key_honoured, 'handler', _now);
+    return query select * from towpath._process_take_many(p_process_ids, p_attempt_nos, p_worker, p_key_honoured, 'handler');
 end;
 $$;
 
 -- _process_take_many: locks and begins attempts, and says why others could not be.
 create or replace function towpath._process_take_many(
-    p_process_ids uuid[], p_attempt_nos integer[], p_worker text, p_key_honoured boolean, p_runs_as text, p_now timestamptz)
+    p_process_ids uuid[], p_attempt_nos integer[], p_worker text, p_key_honoured boolean, p_runs_as text)
     returns table (no integer, answer jsonb)
     language plpgsql
 as $$
 declare
-    _locked uuid[] := towpath._process_lock_many(p_process_ids);
+    _refusal jsonb := coalesce(towpath._gate_refusal('process.enabled'), towpath._owner_refusal(p_worker, 'worker'));
+    _now timestamptz := towpath.fn_now();
+    _locked uuid[];
     _asked record;
     _done integer[] := '{}';
 begin
+    if _refusal is not null then
+        return query select g, _refusal from generate_series(1, cardinality(p_process_ids)) g;
+        return;
+    end if;
+    _locked := towpath._process_lock_many(p_process_ids);
     for no, answer in
         select b.no, b.answer from towpath._process_begin_many(
             case when cardinality(_locked) = cardinality(p_process_ids) then p_process_ids
                  else array(select case when i = any (_locked) then i end from unnest(p_process_ids) i) end,
-            p_attempt_nos, p_worker, coalesce(p_key_honoured, false), p_runs_as, p_now) b
+            p_attempt_nos, p_worker, coalesce(p_key_honoured, false), p_runs_as, _now) b
     loop
         _done := _done || no;
         return next;
@@ -132,7 +154,7 @@ begin
     loop
         no := _asked.no;
         if _asked.is_locked then
-            answer := towpath._process_begin_refusal(_asked.process_id, _asked.attempt_no, p_runs_as, p_now);
+            answer := towpath._process_begin_refusal(_asked.process_id, _asked.attempt_no, p_runs_as, _now);
             return next;
         elsif not exists (select 1 from towpath.process p where p.process_id = _asked.process_id) then
             answer := jsonb_build_object('ok', false, 'error', 'not_found', 'process_id', _asked.process_id,
@@ -180,38 +202,43 @@ declare
     _locked uuid[] := towpath._process_lock_many(p_process_ids);
     -- Looking each up in the other list costs more than all the rest.
     _all boolean := cardinality(_locked) = cardinality(p_process_ids);
+    _worker towpath.long_label := case when towpath._key_fits(p_worker) then p_worker end;
+    _none towpath.signal := '{}';
 begin
-    insert into towpath.process_fact (process_id, fact_no, fact, attempt_no, actor, recorded_at, name, value)
-    select s.process_id, s.last + row_number() over (partition by s.process_id order by s.no), 'stepped', s.attempt_no,
-           p_worker, _now, s.name, s.value
-      from (select distinct on (q.process_id, q.name) q.no, q.process_id, q.attempt_no, q.name, q.value,
-                   (select max(f.fact_no) from towpath.process_fact f where f.process_id = q.process_id) as last
-              from unnest(p_process_ids, p_attempt_nos, p_names, p_values) with ordinality
-                   as q(process_id, attempt_no, name, value, no)
-              join towpath.process p on p.process_id = q.process_id
-              join towpath.process_attempt a on a.process_id = q.process_id and a.attempt_no = q.attempt_no
-             where (_all or q.process_id = any (_locked)) and p.finished_at is null and a.worker = p_worker and a.outcome is null
-               and towpath._key_fits(q.name) and (q.value is null or towpath._result_fits(q.value))
-               and not exists (select 1 from towpath.process_fact f
-                                where f.process_id = q.process_id and f.fact = 'stepped' and f.name = q.name)
-             order by q.process_id, q.name, q.no) s;
     return query
-    select q.no::integer, coalesce(
-               -- Recorded, by this attempt or an earlier one; but an attempt that ended may do nothing more.
-               case when f.name is not null and a.worker = p_worker and a.outcome is null and p.finished_at is null then
-                   jsonb_build_object('ok', true, 'value', f.value) end,
-               case when a.worker = p_worker and a.outcome is null and p.finished_at is null then
-                   coalesce(towpath._key_refusal(q.name, 'name'), towpath._process_value_refusal(q.value, 'value')) end,
-               jsonb_build_object('ok', false, 'error', case when p.process_id is null then 'not_found' else 'lease_lost' end,
-                   'process_id', q.process_id, 'attempt_no', q.attempt_no,
-                   'detail', case when p.process_id is null then 'there is no such process'
-                                  else 'the attempt has ended, or another worker has it' end))
-      from unnest(p_process_ids, p_attempt_nos, p_names, p_values) with ordinality
-           as q(process_id, attempt_no, name, value, no)
-      left join towpath.process p on p.process_id = q.process_id
-      left join towpath.process_attempt a on a.process_id = q.process_id and a.attempt_no = q.attempt_no
-      left join towpath.process_fact f on f.process_id = q.process_id and f.fact = 'stepped' and f.name = q.name
-     where _all or p.process_id is null or q.process_id = any (_locked);
+    with asked as materialized (
+        select q.no, q.process_id, q.attempt_no, q.name, q.value, r.process_row is not null as is_there, r.holds,
+               f.name is not null as is_recorded, f.value as recorded,
+               towpath._key_fits(q.name) and (q.value is null or towpath._result_fits(q.value)) as fits
+          from unnest(p_process_ids, p_attempt_nos, p_names, p_values) with ordinality
+               as q(process_id, attempt_no, name, value, no)
+         cross join lateral towpath._process_asked(q.process_id, q.attempt_no, p_worker) r
+          left join lateral (select f.name, f.value from towpath.process_fact f
+                              where f.process_id = q.process_id and f.fact = 'stepped' and f.name = q.name offset 0) f on true
+         where _all or r.process_row is null or q.process_id = any (_locked)),
+    -- Of several results under one name in this call, the first.
+    new as materialized (
+        select distinct on (q.process_id, q.name) q.no, q.process_id, q.attempt_no, q.name, q.value
+          from asked q where q.holds and q.fits and not q.is_recorded order by q.process_id, q.name, q.no),
+    fact as (
+        insert into towpath.process_fact (process_id, fact_no, fact, attempt_no, detail, actor, recorded_at, name, value)
+        select n.process_id, (select max(f.fact_no) from towpath.process_fact f where f.process_id = n.process_id)
+                             + row_number() over (partition by n.process_id order by n.no),
+               'stepped', n.attempt_no, _none, _worker, _now, n.name, n.value
+          from new n)
+    select q.no::integer, case
+        -- An attempt that ended may do nothing more, not even read.
+        when q.holds is not true then jsonb_build_object('ok', false,
+            'error', case when q.is_there then 'lease_lost' else 'not_found' end,
+            'process_id', q.process_id, 'attempt_no', q.attempt_no,
+            'detail', case when q.is_there then 'the attempt has ended, or another worker has it'
+                           else 'there is no such process' end)
+        when q.is_recorded then jsonb_build_object('ok', true, 'value', q.recorded)
+        when q.fits is not true then
+            coalesce(towpath._key_refusal(q.name, 'name'), towpath._process_value_refusal(q.value, 'value'))
+        else jsonb_build_object('ok', true, 'value', first_value(q.value) over (
+                 partition by q.process_id, q.name, q.holds, q.fits order by q.no)) end
+      from asked q;
 end;
 $$;
 
@@ -371,35 +398,37 @@ declare
     _all boolean := cardinality(_locked) = cardinality(p_process_ids);
     _ends jsonb[] := array(
         select e from jsonb_array_elements(case jsonb_typeof(p_ends) when 'array' then p_ends else '[]' end) e);
+    _worker towpath.long_label := case when towpath._key_fits(p_worker) then p_worker end;
+    _none towpath.signal := '{}';
     _done integer[] := '{}';
     _asked record;
 begin
     for no, answer in
+        -- In one order, as fn_process_extend_many.
         with asked as materialized (
-            select q.no::integer as no, q.process_id, q.attempt_no, q.ended -> 'result' as result,
-                   coalesce(nullif(q.ended -> 'detail', 'null'), '{}') as detail
+            select distinct on (q.process_id) q.no::integer as no, q.process_id, q.attempt_no, q.ended -> 'result' as result,
+                   r.process_row, r.attempt_row
               from unnest(p_process_ids, p_attempt_nos, _ends) with ordinality as q(process_id, attempt_no, ended, no)
-              join towpath.process p on p.process_id = q.process_id
-              join towpath.process_kind k on k.process_kind = p.process_kind
+             cross join lateral towpath._process_asked(q.process_id, q.attempt_no, p_worker) r
              where (_all or q.process_id = any (_locked)) and q.ended ->> 'outcome' = 'accepted'
-               and p.finished_at is null and p.parent_id is null and k.runs_as <> 'task'
-               and (q.ended -> 'result' is null or towpath._result_fits(q.ended -> 'result'))),
-        ended as materialized (
+               and r.holds and r.parent_id is null and r.runs_as <> 'task'
+               and (q.ended -> 'result' is null or towpath._result_fits(q.ended -> 'result'))
+               and coalesce(q.ended -> 'detail', 'null') in ('null', '{}')
+             order by q.process_id, q.no),
+        ended as (
             update towpath.process_attempt a set outcome = 'accepted', ended_at = _now
-              from asked q
-             where a.process_id = q.process_id and a.attempt_no = q.attempt_no and a.outcome is null and a.worker = p_worker
-            returning q.*),
+              from asked q where a.ctid = q.attempt_row),
         over as (
             update towpath.process p set state = 'succeeded', finished_at = _now, next_check_at = null
-              from ended e where p.process_id = e.process_id),
+              from asked q where p.ctid = q.process_row),
         fact as (
             insert into towpath.process_fact (process_id, fact_no, fact, attempt_no, detail, actor, recorded_at, value)
             select q.process_id, (select max(f.fact_no) + 1 from towpath.process_fact f where f.process_id = q.process_id),
-                   'succeeded', q.attempt_no, q.detail, p_worker, _now, q.result
-              from ended q)
+                   'succeeded', q.attempt_no, _none, _worker, _now, q.result
+              from asked q)
         select q.no, jsonb_build_object('ok', true, 'process_id', q.process_id, 'attempt_no', q.attempt_no,
                                         'state', 'succeeded', 'late', false)
-          from ended q
+          from asked q
     loop
         _done := _done || no;
         return next;
@@ -420,7 +449,7 @@ begin
 end;
 $$;
 
--- _process_end_one: one of them that is not just accepted in time.
+-- _process_end_one: one of them that is not just accepted in time, without a parent or details.
 create or replace function towpath._process_end_one(
     p_process_id uuid, p_attempt_no integer, p_worker text, p_end jsonb, p_now timestamptz) returns jsonb
     language plpgsql
@@ -461,23 +490,24 @@ create or replace function towpath.fn_process_extend_many(p_process_ids uuid[], 
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
+    set jit = off
+    set enable_seqscan = off
 as $$
 declare
     _now timestamptz := towpath.fn_now();
 begin
     return query
     with asked as materialized (
-        select q.no, q.process_id, q.attempt_no from unnest(p_process_ids, p_attempt_nos) with ordinality
-               as q(process_id, attempt_no, no)),
-    -- In one order, as everybody who takes several.
-    held as materialized (
-        select a.process_id, a.attempt_no from towpath.process_attempt a join asked q using (process_id, attempt_no)
-         where a.worker = p_worker and a.outcome is null order by a.process_id for update of a)
-    update towpath.process_attempt a
-       set lease_until = greatest(a.lease_until, least(_now, p.deadline_at) + make_interval(secs => k.lease_seconds))
-      from asked q, held h, towpath.process p, towpath.process_kind k
-     where h.process_id = q.process_id and h.attempt_no = q.attempt_no and a.process_id = h.process_id
-       and a.attempt_no = h.attempt_no and p.process_id = a.process_id and k.process_kind = p.process_kind
+        select q.no, r.attempt_row, r.deadline_at, make_interval(secs => r.lease_seconds) as lease
+          from unnest(p_process_ids, p_attempt_nos) with ordinality as q(process_id, attempt_no, no)
+         cross join lateral towpath._process_asked(q.process_id, q.attempt_no, p_worker) r
+         where r.holds
+         -- In one order, as everybody who takes several.
+         order by q.process_id)
+    update towpath.process_attempt a set lease_until = greatest(a.lease_until, least(_now, q.deadline_at) + q.lease)
+      from asked q
+     -- It may have ended meanwhile. Not as "is null": the index of outstanding attempts would be read whole.
+     where a.ctid = q.attempt_row and coalesce(a.outcome, '') = ''
     returning q.no::integer;
 end;
 $$;

@@ -84,6 +84,9 @@ declare
     _tail bytea := substring(uuid_send(gen_random_uuid()) from 9);
     _runs boolean := towpath._gate_open('queue.job_substrate.enabled');
     _lease interval := make_interval(secs => least(p_kind.lease_seconds, p_kind.pickup_seconds));
+    -- Of the columns' own types, so that each is checked once and not for every process; as below.
+    _actor towpath.label := p_actor;
+    _fact_actor towpath.long_label := p_actor;
     _made uuid[];
     _due uuid[];
 begin
@@ -104,14 +107,14 @@ begin
                                           max_attempts, started_by, started_at, input, parent_id)
         select t.process_id, p_kind.process_kind, t.ref, true,
                case when t.is_due then least(p_now + _lease, t.ends_at) else t.first_at end,
-               t.ends_at, t.max_attempts, p_actor, p_now, t.input, p_parent
+               t.ends_at, t.max_attempts, _actor, p_now, t.input, p_parent
           from timed t order by t.ref
         on conflict on constraint process_ref_uq do nothing
         returning p.process_id),
     fact as (
         insert into towpath.process_fact (process_id, fact_no, fact, detail, actor, recorded_at)
         select t.process_id, 1, 'started', jsonb_strip_nulls(jsonb_build_object(
-                   'check_at', case when t.first_at > p_now then t.first_at end, 'deadline_at', t.ends_at)), p_actor, p_now
+                   'check_at', case when t.first_at > p_now then t.first_at end, 'deadline_at', t.ends_at)), _fact_actor, p_now
           from timed t where t.process_id in (select m.process_id from made m))
     select array_agg(t.process_id order by t.no), array(select m.process_id from made m),
            array_agg(t.process_id order by t.no) filter (
@@ -144,20 +147,27 @@ declare
     -- The same for all.
     _job jsonb := jsonb_build_object('job_kind', p_kind.task_kind, 'executor', towpath._process_executor(p_kind),
         'max_attempts', 3, 'actor', towpath._own_actor('process', p_kind.process_kind));
+    _supervisor towpath.long_label := 'supervisor';
+    _due towpath.moment := p_now;
     _jobs jsonb;
     _job_ids uuid[];
 begin
-    select jsonb_agg(_job || jsonb_build_object('run_id', i.process_id,
-               'payload_json', jsonb_build_object('process_id', i.process_id, 'attempt_no', 1)))
-      into _jobs from unnest(p_process_ids) i(process_id);
-    select e.job_ids into _job_ids from towpath._job_enqueue_rows(_jobs) e;
+    if cardinality(p_process_ids) = 1 then
+        _job_ids := array[towpath._process_job(p_kind, p_process_ids[1],
+            jsonb_build_object('process_id', p_process_ids[1], 'attempt_no', 1), p_now, p_now)];
+    else
+        select jsonb_agg(_job || jsonb_build_object('run_id', i.process_id,
+                   'payload_json', jsonb_build_object('process_id', i.process_id, 'attempt_no', 1)))
+          into _jobs from unnest(p_process_ids) i(process_id);
+        select e.job_ids into _job_ids from towpath._job_enqueue_rows(_jobs) e;
+    end if;
     with made as materialized (
         select i.process_id, i.job_id from unnest(p_process_ids, _job_ids) as i(process_id, job_id)),
     attempt as (
         insert into towpath.process_attempt (process_id, attempt_no, job_id, scheduled_at, due_at, lease_until)
-        select m.process_id, 1, m.job_id, p_now, p_now, p_now + make_interval(secs => p_kind.pickup_seconds) from made m)
+        select m.process_id, 1, m.job_id, p_now, _due, p_now + make_interval(secs => p_kind.pickup_seconds) from made m)
     insert into towpath.process_fact (process_id, fact_no, fact, attempt_no, detail, actor, recorded_at)
-    select m.process_id, 2, 'scheduled', 1, jsonb_build_object('job_id', m.job_id), 'supervisor', p_now from made m;
+    select m.process_id, 2, 'scheduled', 1, jsonb_build_object('job_id', m.job_id), _supervisor, p_now from made m;
 end;
 $$;
 

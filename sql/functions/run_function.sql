@@ -1,51 +1,28 @@
 -- The function runner: the one door through which a worker calls business functions by name.
 
--- run_function: calls schema.function with a payload and answers the result envelope (P02, P03).
---
--- Security invoker: PostgreSQL itself checks that the caller may execute the target. On top of
--- that, what can be called is closed: a plain name, a function (jsonb) returns jsonb, granted to
--- worker_service_user by name. What PUBLIC may execute does not count, or every function left
--- open by mistake would be a task.
---
--- Answers: {success, error, validation_failure_message, payload}, always all four. A refusal is a
--- validation failure that names the statement to run, with the word in refusal: invalid,
--- not_found, not_authorised. If the target raises, its writes are undone, error has the message
--- and sqlstate the code; a cancelled statement is not caught.
---
--- Called by fn_process_run_many, as_process is set: what the target returns is the payload unless it is an envelope or
--- {"suspend": …}. One of several calls in a transaction, raise_passing is set: an error that will pass, such as a
--- deadlock, is raised, so that the caller can make each call alone.
-create or replace function towpath.run_function(
-    function_name text, payload jsonb, as_process boolean default false, raise_passing boolean default false) returns jsonb
-    language plpgsql
+-- function_refusal: why a worker does not call a function, as the envelope of run_function, or null. With the caller's rights.
+create or replace function towpath.function_refusal(function_name text) returns jsonb
+    language plpgsql stable
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    _schema text;
-    _name text;
+    _schema text := split_part(function_name, '.', 1);
     _function record;
     _word text;
     _why text;
-    _result jsonb;
-    _state text;
 begin
     if function_name is null or function_name !~ '^[a-z_][a-z0-9_]{0,62}\.[a-z_][a-z0-9_]{0,62}$' then
         _word := 'invalid';
         _why := format('%s is not a function name; use schema.function in lower case, without arguments',
                        coalesce(to_jsonb(left(function_name, 200))::text, 'null'));
-    elsif payload is null or jsonb_typeof(payload) <> 'object' then
-        _word := 'invalid';
-        _why := format('the payload of %s must be a JSON object', function_name);
     else
-        _schema := split_part(function_name, '.', 1);
-        _name := split_part(function_name, '.', 2);
         select p.oid, p.oid::regprocedure::text as signature,
                p.prokind = 'f' and not p.proretset and p.prorettype = 'jsonb'::regtype as fits,
                exists (select 1 from aclexplode(p.proacl) a
                         where a.grantee = 'worker_service_user'::regrole and a.privilege_type = 'EXECUTE') as granted
           into _function
           from pg_proc p join pg_namespace n on n.oid = p.pronamespace
-         where n.nspname = _schema and p.proname = _name
+         where n.nspname = _schema and p.proname = split_part(function_name, '.', 2)
            and p.pronargs = 1 and p.proargtypes[0] = 'jsonb'::regtype and p.provariadic = 0;
         if not found then
             _word := 'not_found';
@@ -70,13 +47,46 @@ begin
                            current_user, _function.signature, _function.signature, current_user);
         end if;
     end if;
-    if _word is not null then
-        return jsonb_build_object('success', false, 'error', '', 'validation_failure_message', _why,
-                                  'payload', null, 'refusal', _word);
-    end if;
+    return case when _word is not null then jsonb_build_object('success', false, 'error', '',
+        'validation_failure_message', _why, 'payload', null, 'refusal', _word) end;
+end;
+$$;
 
+-- run_function: calls schema.function with a payload and answers the result envelope (P02, P03).
+--
+-- Security invoker: PostgreSQL itself checks that the caller may execute the target. On top of
+-- that, what can be called is closed: a plain name, a function (jsonb) returns jsonb, granted to
+-- worker_service_user by name. What PUBLIC may execute does not count, or every function left
+-- open by mistake would be a task.
+--
+-- Answers: {success, error, validation_failure_message, payload}, always all four. A refusal is a
+-- validation failure that names the statement to run, with the word in refusal: invalid,
+-- not_found, not_authorised. If the target raises, its writes are undone, error has the message
+-- and sqlstate the code; a cancelled statement is not caught.
+--
+-- Called by fn_process_run_many, as_process is set: what the target returns is the payload unless it is an envelope or
+-- {"suspend": …}. One of several calls in a transaction, raise_passing is set: an error that will pass, such as a
+-- deadlock, is raised, so that the caller can make each call alone.
+create or replace function towpath.run_function(
+    function_name text, payload jsonb, as_process boolean default false, raise_passing boolean default false) returns jsonb
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _refusal jsonb := coalesce(towpath.function_refusal(function_name),
+        case when jsonb_typeof(payload) is distinct from 'object' then jsonb_build_object('success', false, 'error', '',
+            'validation_failure_message', format('the payload of %s must be a JSON object', function_name),
+            'payload', null, 'refusal', 'invalid') end);
+    _result jsonb;
+    _state text;
+    _why text;
+begin
+    if _refusal is not null then
+        return _refusal;
+    end if;
     begin
-        execute format('select %I.%I($1)', _schema, _name) into _result using payload;
+        execute format('select %I.%I($1)', split_part(function_name, '.', 1), split_part(function_name, '.', 2))
+           into _result using payload;
     exception when others then
         get stacked diagnostics _state = returned_sqlstate, _why = message_text;
         if raise_passing and left(_state, 2) in ('40', '53', '55', '57', '58', '08') then
@@ -100,7 +110,8 @@ begin
 end;
 $$;
 
-grant execute on function towpath.run_function(text, jsonb, boolean, boolean) to worker_service_user;
+grant execute on function towpath.run_function(text, jsonb, boolean, boolean), towpath.function_refusal(text)
+    to worker_service_user;
 
 -- _envelope_ok: the envelope of a call that went well.
 create or replace function towpath._envelope_ok(p_payload jsonb default '{}') returns jsonb

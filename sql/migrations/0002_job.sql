@@ -120,6 +120,11 @@ create function towpath._result_fits(p_result jsonb) returns boolean
     language sql stable parallel safe
     return towpath._payload_small(p_result) and not towpath._number_huge(p_result);
 
+-- result: what a handler may return, a step record and a process begin with. A domain rather than a check of each table:
+-- PostgreSQL reads a check again for every statement, and a domain once in a session.
+create domain towpath.result as jsonb
+    constraint result_small_check check (towpath._result_fits(value));
+
 -- signal: what a job may carry: an object of references, never data (Q03). Job payloads, dead letters,
 -- heartbeats, schedules and events all have this type.
 create domain towpath.signal as jsonb

@@ -119,6 +119,7 @@ const BESIDE: &[&str] = &[
     "towpath.fn_process_attempt_end",
     "towpath.fn_process_cancel",
     "towpath.fn_process_end_many",
+    "towpath.fn_process_function_end_many",
     "towpath.fn_process_wait",
     "towpath.fn_executor_token_process_resolve",
     "towpath.fn_process_resolve",

@@ -293,11 +293,13 @@ async fn the_checker_sees_a_broken_history() {
          update towpath.process set max_attempts = 1;
          update towpath.process_attempt set outcome = 'lost', ended_at = now() where process_id = '{}';
          insert into towpath.process_attempt (process_id, attempt_no, job_id, scheduled_at, due_at, lease_until, begun_at, worker)
-         values ('{}', 2, gen_random_uuid(), now(), now(), now(), now(), 'x')",
+         values ('{}', 2, gen_random_uuid(), now(), now(), now(), now(), 'x');
+         insert into towpath.process_fact (process_id, fact_no, fact, actor, recorded_at)
+         values (gen_random_uuid(), 1, 'started', 'x', now())",
         first.process, second.task, first.process, first.process
     );
     place.execute(&sql).await;
-    assert_eq!(place.broken().await.len(), 4, "{:?}", place.broken().await);
+    assert_eq!(place.broken().await.len(), 5, "{:?}", place.broken().await);
 }
 
 /// One thing that can happen to a send: a worker begins or reports, time passes, somebody acts.

@@ -206,6 +206,16 @@ const INVARIANTS: &[(&str, &str)] = &[
                            and f.name = p.waits_for))",
     ),
     (
+        "attempts and facts have a process, and processes a kind",
+        "select count(*) from (
+             select from towpath.process_attempt a where not exists (
+                 select from towpath.process p where p.process_id = a.process_id)
+             union all select from towpath.process_fact f where not exists (
+                 select from towpath.process p where p.process_id = f.process_id)
+             union all select from towpath.process p where not exists (
+                 select from towpath.process_kind k where k.process_kind = p.process_kind)) x",
+    ),
+    (
         "the terminal facts of e-mails are those of their processes",
         "select count(*) from towpath.process p where p.process_kind = 'comms.send_email' and (p.finished_at is not null)
              <> comms.is_send_email_task_over(p.ref::bigint)",

@@ -20,8 +20,8 @@ const RIGHTS: &[(&str, &str)] = &[
          fn_process_attempt_begin fn_process_attempt_end fn_process_attempt_extend fn_process_decide \
          fn_process_due fn_queue_heartbeat_end fn_queue_heartbeat_tick fn_schema_status fn_task_error_record \
          fn_job_checkpoint fn_job_checkpoints fn_process_begin_many fn_process_end_many fn_process_extend_many \
-         fn_process_function_begin_many fn_process_run_many fn_process_step_many fn_process_wait process_child \
-         process_sleep process_sleep_until process_step process_supervisor process_wait run_function",
+         fn_process_function_begin_many fn_process_function_end_many fn_process_run_many fn_process_step_many \
+         fn_process_wait function_refusal process_child process_sleep process_sleep_until process_step process_supervisor process_wait run_function",
     ),
     // Numbers events, routes them, sends webhooks with their keys, and appends to streams.
     (
