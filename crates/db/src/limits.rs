@@ -38,3 +38,6 @@ pub(crate) const CLUSTER_POLL: Duration = Duration::from_millis(20);
 pub(crate) const CLUSTER_LOG_BYTES_MAX: u64 = 16 << 20;
 /// A Unix socket's path is at most 107 bytes on Linux; this leaves room for the name.
 pub(crate) const SOCKET_DIR_BYTES_MAX: usize = 85;
+/// The most names of wake-ups that are kept until somebody asks: with more kinds at once, it does not matter where to look
+/// first.
+pub(crate) const WAKE_NAMES_MAX: usize = 64;

@@ -4,6 +4,7 @@
 //! whose lanes are empty is armed and left alone until a notification, the next due job
 //! or the poll. The poll is the truth: notifications only make it early.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -36,10 +37,11 @@ pub(crate) async fn run(worker: &Worker, shutdown: &CancellationToken) {
     let mut poll = limits::POLL_MIN;
     let mut retry = Retry::of("claiming jobs");
     while !shutdown.is_cancelled() {
+        let named = listening.named();
         // A claim is not dropped half-way: its leases would have to run out. But a database
         // that does not answer at all cannot keep the process from ending.
         let round = tokio::select! {
-            found = round(worker) => found,
+            found = round(worker, &named) => found,
             () = grace_over(shutdown, limits::LAST_CLAIM_WAIT_MAX) => return,
         };
         let wait = match round {
@@ -73,13 +75,16 @@ pub(crate) async fn run(worker: &Worker, shutdown: &CancellationToken) {
     }
 }
 
-/// Claims once for every pool that wants jobs.
-async fn round(worker: &Worker) -> Result<Found, Error> {
+/// Claims once for every pool that wants jobs, first for those of the named kinds: a job that a worker was woken for does not
+/// wait for looks at empty lanes.
+async fn round(worker: &Worker, named: &HashSet<String>) -> Result<Found, Error> {
     let mut found = Found::Full;
     if !worker.shared.may_claim() {
         return Ok(found);
     }
-    for pool in &worker.shared.pools {
+    let is_named = |pool: &&Pool| pool.kinds.iter().any(|kind| named.contains(kind));
+    let (first, then): (Vec<&Pool>, Vec<&Pool>) = worker.shared.pools.iter().partition(is_named);
+    for pool in first.into_iter().chain(then) {
         let wanted = pool.wants();
         if wanted == 0 {
             continue;
@@ -136,7 +141,7 @@ async fn arm(worker: &Worker, listening: &mut Listening, poll: &mut Duration) ->
             next_due = [next_due, armed.next_due_at].into_iter().flatten().min();
         }
         // A job that came between the last look and the flag did not notify.
-        match round(worker).await? {
+        match round(worker, &listening.named()).await? {
             Found::Nothing => {}
             Found::Full => return Ok(Wait::Full),
             Found::Some | Found::All => {
@@ -205,6 +210,11 @@ impl Listening {
             }
         }
         self.listener.is_some()
+    }
+
+    /// The kinds that the worker was woken for.
+    fn named(&self) -> HashSet<String> {
+        self.listener.as_ref().map(Listener::take_named).unwrap_or_default()
     }
 
     async fn woken(&self) {
