@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use towpath_db::Database;
-use towpath_worker::{Failure, Result, Steps, Worker};
+use towpath_worker::{Result, Steps, Worker};
 
 #[derive(Clone, Serialize, Deserialize)]
 struct Order {
@@ -51,8 +51,7 @@ async fn order(url: String, order: Order, steps: Steps) -> Result<serde_json::Va
 
 #[tokio::main]
 async fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
-    let url = std::env::var("DATABASE_URL").map_err(|_| Failure::permanent("DATABASE_URL is not set"));
-    let url = url.map_err(|failure| format!("{failure:?}"))?;
+    let url = std::env::var("DATABASE_URL").map_err(|_| "DATABASE_URL is not set")?;
     let database = Database::connect(&url).await?;
     let worker = Worker::builder(database, "shop").register().lease(Duration::from_secs(2));
     let worker =
