@@ -2,7 +2,7 @@
 //! how many others are open. `bench/processes/run` builds it; the README there says what is measured.
 //!
 //! ```sh
-//! bench DATABASE_URL --processes 10000 --open 1000,100000 --flows steps,function,email,comms
+//! bench DATABASE_URL --processes 10000 --open 1000,1000000 --flows steps,function,email,comms
 //! ```
 
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use tokio::sync::Mutex;
 use tokio_postgres::{Client, NoTls};
 use tokio_util::sync::CancellationToken;
 use towpath_db::Database;
@@ -20,6 +21,7 @@ use towpath_db::process_run::NewOfMany;
 use towpath_message::{Log, Transports};
 use towpath_model::id::ProcessId;
 use towpath_worker::{Maintenance, Options, Steps, Worker, task};
+use uuid::Uuid;
 
 type Anything<T> = Result<T, Box<dyn std::error::Error>>;
 
@@ -60,7 +62,7 @@ async fn main() -> Anything<()> {
     let processes: usize = option("--processes", "10000").parse()?;
     let flows = option("--flows", "steps,function,email,comms");
     let bench = Arc::new(Bench::open(url).await?);
-    for open in option("--open", "1000,10000,100000").split(',') {
+    for open in option("--open", "1000,1000000").split(',') {
         let open: i64 = open.parse()?;
         let filled = bench.fill(open).await?;
         for flow in flows.split(',') {
@@ -99,6 +101,8 @@ struct Bench {
     client: Client,
     shutdown: CancellationToken,
     next: AtomicU64,
+    /// The newest of the processes that stay open. Ids grow, so those that are measured come after it.
+    filled: Mutex<Uuid>,
 }
 
 impl Bench {
@@ -127,13 +131,14 @@ impl Bench {
         let shutdown = CancellationToken::new();
         tokio::spawn(worker.run(shutdown.clone()));
         tokio::spawn(Maintenance::new(database.clone()).run(shutdown.clone()));
-        Ok(Bench { database, client, shutdown, next: AtomicU64::new(0) })
+        Ok(Bench { database, client, shutdown, next: AtomicU64::new(0), filled: Mutex::default() })
     }
 
     /// Makes sure that so many processes are open: to be started next week.
     async fn fill(&self, wanted: i64) -> Anything<Duration> {
         let began = Instant::now();
-        let open: i64 = self.count("finished_at is null").await?;
+        let count = "select count(*) from towpath.process where finished_at is null";
+        let open: i64 = self.client.query_one(count, &[]).await?.get(0);
         let sql = "select towpath.fn_process_start_many('bench.later', jsonb_agg(jsonb_build_object(
                        'ref', $1::bigint + g, 'check_at', now() + interval '7 days')))
                      from generate_series(1, $2::bigint) g";
@@ -142,20 +147,20 @@ impl Bench {
             assert_eq!(answer["ok"], true, "{answer}");
         }
         let took = began.elapsed();
+        let newest = "select process_id from towpath.process order by process_id desc limit 1";
+        *self.filled.lock().await = self.client.query_one(newest, &[]).await?.get(0);
         for sql in ["vacuum analyze", "checkpoint"] {
             self.client.batch_execute(sql).await?;
         }
         Ok(took)
     }
 
-    async fn count(&self, what: &str) -> Anything<i64> {
-        let sql = format!("select count(*) from towpath.process where {what}");
-        Ok(self.client.query_one(&sql, &[]).await?.get(0))
-    }
-
     /// Kicks processes off from several callers at once, and waits until all have succeeded.
     async fn run(self: &Arc<Self>, flow: &str, processes: usize, bulk: bool) -> Anything<f64> {
-        let unfinished = self.count("finished_at is null").await?;
+        let unfinished = "select exists (select from towpath.process
+                                   where finished_at is null and state = 'open' and process_id > $1)";
+        let unfinished = self.client.prepare(unfinished).await?;
+        let filled = *self.filled.lock().await;
         let began = Instant::now();
         let mut callers = tokio::task::JoinSet::new();
         for caller in 0..CALLERS {
@@ -171,7 +176,7 @@ impl Bench {
             });
         }
         callers.join_all().await;
-        while self.count("finished_at is null").await? > unfinished {
+        while self.client.query_one(&unfinished, &[&filled]).await?.get(0) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         Ok(began.elapsed().as_secs_f64())
