@@ -3,7 +3,7 @@
 //     psql -v ON_ERROR_STOP=1 -f order.sql "$(towpath db url)"    # the table, and the kind of the e-mail
 //     towpath process kind shop.typescript_order
 //     TOWPATH_URL=… TOWPATH_TOKEN=… DATABASE_URL=… node order.js
-import { Towpath } from "@towpath/client";
+import { work } from "@towpath/client";
 import { process as defineProcess } from "@towpath/client/process";
 import pg from "pg";
 
@@ -33,5 +33,5 @@ const order = defineProcess("shop.typescript_order", async (input: Order, steps)
   return { shipped: shipped !== undefined, mail: mail.state };
 });
 
-await new Towpath().work([order]);
+await work([order]);
 await pool.end();

@@ -88,7 +88,7 @@ create domain towpath.fact as text
 -- A process. It is looked at when next_check_at has come, and ended at the latest by its
 -- deadline. One per kind and ref, forever: starting it again finds it.
 --
--- No foreign keys here and below: nothing deletes kinds or processes, and whoever writes an attempt or a fact has locked
+-- No foreign keys here and below: nothing deletes kinds or processes, and every writer of an attempt or a fact has locked
 -- the process. Checking seven rows of every process again was a fifth of what it cost the database.
 create table towpath.process (
     process_id    uuid                  primary key,

@@ -217,9 +217,10 @@ async fn a_process_may_come_before_its_worker_registers() {
     let none = api.process(&token, "claim", json!({"kinds": ["order"]})).await;
     assert_eq!(none.body["attempts"], json!([]), "{none:?}");
     assert_eq!(api.register(&token, json!({"kinds": ["order"]})).await.body["added"], json!(["order"]));
-    for _ in 0..2 {
-        let attempt = api.attempt(&token).await;
-        let wait = with(&key(&attempt), &json!({"name": "go", "signal": "go"}));
+    let claimed = api.process(&token, "claim", json!({"limit": 2})).await;
+    assert_eq!(claimed.body["attempts"].as_array().map(Vec::len), Some(2), "{claimed:?}");
+    for attempt in claimed.body["attempts"].as_array().unwrap() {
+        let wait = with(&key(attempt), &json!({"name": "go", "signal": "go"}));
         assert_eq!(api.process(&token, "wait", wait).await.body["ready"], false);
         let signal = json!({"process_id": attempt["process_id"], "name": "go"});
         assert_eq!(api.process(&web, "signal", signal).await.body["recorded"], true);

@@ -5,7 +5,7 @@
 //       const shipped = await steps.waitFor("shipped", { timeoutSeconds: 3 * 86_400 });
 //       …
 //     });
-//     await tp.work([order]);
+//     await work([order]);
 //
 // Register the kind once: towpath process kind shop.order
 import { Conflict, LeaseLost, PermanentError, RetryAfter } from "./errors.js";

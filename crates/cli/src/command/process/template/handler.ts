@@ -1,6 +1,6 @@
 // {{kind}}: a process in TypeScript. Register its kind once: towpath process kind {{kind}}
 // Then run this with TOWPATH_URL and TOWPATH_TOKEN set: `towpath up --dev` prints both.
-import { Towpath } from "@towpath/client";
+import { work } from "@towpath/client";
 import { process } from "@towpath/client/process";
 
 // Runs from the top at every attempt; a step whose result is recorded does not run again.
@@ -12,4 +12,4 @@ const {{name}} = process("{{kind}}", async (input: unknown, steps) => {
   return { input, begun, go };
 });
 
-await new Towpath().work([{{name}}]);
+await work([{{name}}]);
