@@ -2522,7 +2522,8 @@ create table towpath.stream_intake_wake (
 --     p_now timestamptz) returns towpath.delivery_target
 
 -- sql/functions/stream_delivery.sql
--- towpath._stream_event_body(p_event jsonb) returns text
+-- towpath._stream_state_key(p_event jsonb, p_target jsonb) returns text
+-- towpath._stream_event_body(p_event jsonb, p_target jsonb) returns text
 -- towpath._stream_queue(p_work towpath._route_work[], p_ids uuid[], p_now timestamptz) returns void
 -- towpath._stream_delivery_lease(p_lease_owner text, p_limit integer, p_until timestamptz, p_now timestamptz,
 --     p_aside text[], p_only integer default null::integer) returns integer[]
