@@ -158,11 +158,16 @@ def test_a_killed_order_goes_on_where_it_was(shop: Towpath, form: tuple[str, Wor
     def ship(ref: str) -> None:
         shop.sql("select towpath.signal_process(%s, %s, 'shipped', '{\"parcel\": \"1Z\"}')", kind, ref)
 
+    def begin_life() -> None:
+        worker.start()
+        # What a dead worker held runs out. Only now: killing the server stops its PostgreSQL, too.
+        shop.sql("update testkit.clock set shift = shift + interval '10 minutes'")
+
     def waits(ref: str) -> bool:
         return orders(shop, kind, f"waits_for = 'shipped' and ref = '{ref}'") != []
 
     for _ in range(KILLS):
-        worker.start()
+        begin_life()
         first = start()
         until(f"{first} waits", lambda: waits(first))
         # One goes on after its signal while others begin, and one is signalled before it waits.
@@ -171,9 +176,7 @@ def test_a_killed_order_goes_on_where_it_was(shop: Towpath, form: tuple[str, Wor
         ship(start())
         time.sleep(chance.uniform(0, DELAY_SECONDS_MAX))
         worker.kill()
-        # What the dead worker held runs out.
-        shop.sql("update testkit.clock set shift = shift + interval '10 minutes'")
-    worker.start()
+    begin_life()
     last = start()
     until("all wait or have ended", lambda: orders(shop, kind, "waits_for is distinct from 'shipped' and finished_at is null") == [])
     assert waits(last), "sleeps for three days"
