@@ -2,7 +2,7 @@
 // reconnect after the server was killed, two tabs. The versions are those of package.json; the last test prints them.
 //
 // The official client repeats long polls by itself. When a connection of server-sent events breaks, it ends with an error,
-// and whoever uses it connects again, from the offset it has.
+// and its user connects again, from the offset it has.
 import { spawn } from "node:child_process"
 import { mkdtempSync, readFileSync, rmSync } from "node:fs"
 import { createServer } from "node:http"
@@ -68,7 +68,7 @@ const gate = () => {
   return { open, opened }
 }
 
-// A web application whose handler speaks Request and Response.
+// A web application whose handler takes a Request and returns a Response.
 async function application(handler) {
   const app = createServer(async (incoming, outgoing) => {
     const pieces = []

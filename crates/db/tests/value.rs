@@ -210,7 +210,7 @@ async fn the_tables_hold_no_value_that_hurts() {
         ("update towpath.schedule set next_at = 'infinity'", "moment_from_1970_to_3000_check"),
         ("update towpath.schedule set job_kind = E'a\\nb'", "label_not_blank_short_and_plain_check"),
         ("update towpath.process set deadline_at = 'infinity'", "moment_from_1970_to_3000_check"),
-        ("update towpath.process set ref = E'\\x1b[0m'", "long_label_not_blank_short_and_plain_check"),
+        ("update towpath.process set ref = E'\\x1b[0m'", "ref_label_short_and_plain_check"),
         ("update comms.send_email_task set scheduled_at = 'infinity'", "moment_from_1970_to_3000_check"),
         (
             "insert into towpath.event_outbox (event_id, event_domain, event_type, actor) values (gen_random_uuid(), 'a', E'b\\n', 'c')",
