@@ -1312,7 +1312,9 @@ export interface components {
             error: string | null;
         };
         NewEvent: {
+            /** @description at most 200 bytes, without spaces */
             domain: string;
+            /** @description at most 200 bytes, without spaces */
             type: string;
             /** @description references, never data or credentials */
             payload?: Record<string, unknown> | null;
