@@ -54,7 +54,6 @@ pub enum State {
 
 /// Appends the data events of a run of stored bytes that begins at `from`, in one or more pieces.
 pub fn write_data(out: &mut Vec<u8>, form: Form, mode: Mode, from: Offset, stored: &[&[u8]]) {
-    let bytes = |pieces: &[&[u8]]| pieces.iter().map(|piece| piece.len() as u64).sum::<u64>();
     match (form, mode) {
         (Form::Messages, Mode::Json) => {
             let whole = stored.concat();
@@ -70,7 +69,7 @@ pub fn write_data(out: &mut Vec<u8>, form: Form, mode: Mode, from: Offset, store
         (Form::Messages, _) => {}
         (Form::Batches, _) => out.extend_from_slice(b"event: data\n"),
     }
-    write_id(out, from.plus(bytes(stored)));
+    write_id(out, from.plus(stored.iter().map(|piece| piece.len() as u64).sum()));
     match mode {
         Mode::Bytes => {
             out.extend_from_slice(b"data:");

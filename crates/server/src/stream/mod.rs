@@ -186,11 +186,10 @@ impl Streams {
         match resource {
             Resource::Reserved { rest, .. } if subscription::brings_its_own_token(rest) => Ok(Pass::Open),
             resource => {
-                let text = request.uri().query();
-                let follows = query(text, "live")?.as_deref() == Some("sse");
-                let may =
-                    follows && matches!(resource, Resource::Stream(_)) && *request.method() == Method::GET;
-                let in_url = if may { query(text, "token")? } else { None };
+                let in_url = match (resource, request.method()) {
+                    (Resource::Stream(_), &Method::GET) => token_in_url(request.uri().query())?,
+                    _ => None,
+                };
                 let (project, fields) = (resource.project(), request.headers());
                 let auth = self.0.settings.auth;
                 self.counted(self.0.projects.admit_with(project, fields, in_url.as_deref(), auth))
@@ -288,6 +287,14 @@ impl Streams {
 
     fn settings(&self) -> &Settings {
         &self.0.settings
+    }
+}
+
+/// The token in the URL of a read with server-sent events.
+fn token_in_url(text: Option<&str>) -> Result<Option<String>, Refusal> {
+    match query(text, "live")?.as_deref() {
+        Some("sse") => query(text, "token"),
+        _ => Ok(None),
     }
 }
 
